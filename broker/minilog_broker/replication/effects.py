@@ -1,0 +1,191 @@
+"""Effects: what the replication cores ask of the shell. The shell carries them out in order and answers with events.
+
+    effect                          answered by (a method of ReplicaManager)
+    AppendToLog                     log_appended, then log_flushed when durable; or log_failed
+    RecordEpochStart                log_flushed is not awaited: the disk thread does it, durably, before what follows
+    TruncateLog, StartLogAt         log_truncated; or log_failed
+    ProposeInSyncReplicas           proposal_answered, or proposal_lost
+    AnswerProduce, SessionReady, LeaderSessionReady, OpenLeaderSession, CloseLeaderSession: see each
+
+"Appended" and "flushed" are two events: the first makes records readable for followers, only the second counts for
+the high watermark and for progress. All commands for one log are carried out in the order given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from minilog.errors import MinilogError
+from minilog.record_batch.header import BatchHeader, Buffer
+from minilog_broker.replication.state import PartitionKey, PartitionState, TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedBatches:
+    """Batches with their offsets and leader epochs set, contiguous: `buffers` written one after another are the bytes
+    of `headers`, one batch per header. What Log.append takes."""
+
+    headers: tuple[BatchHeader, ...]
+    buffers: tuple[Buffer, ...]
+
+    @property
+    def first_offset(self) -> int:
+        return self.headers[0].base_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self.headers[-1].next_offset
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """Create the log of a new replica (an existing one was opened before registration): answered by log_opened."""
+
+    key: PartitionKey
+    topic_name: str
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteLog:
+    """The topic is gone: close the log, rename its directory aside, delete it after delete.delay.ms."""
+
+    key: PartitionKey
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEpochStart:
+    """A leader's epoch starts at `start_offset`: durable before the first append of the epoch."""
+
+    key: PartitionKey
+    leader_epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendToLog:
+    """Append; then, where the topic's flush policy says so, fdatasync (grouped with others)."""
+
+    key: PartitionKey
+    batches: PlacedBatches
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateLog:
+    """Cut the log to `end_offset` (a batch boundary; never below the high watermark), durably."""
+
+    key: PartitionKey
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartLogAt:
+    """Drop everything and start anew, empty, at `offset`: the leader's log begins above our end."""
+
+    key: PartitionKey
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteProducerSnapshot:
+    """Store the producer state as of `offset`, so that a restart need not read the whole log."""
+
+    key: PartitionKey
+    offset: int
+    snapshot: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerProduce:
+    """Answer one produce entry. `error` None: acknowledged at `base_offset`. An UnknownOutcome is never a failure."""
+
+    ticket: object
+    error: MinilogError | None
+    base_offset: int
+    log_start_offset: int
+    leader_id: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReady:
+    """A consumer's or follower's session on this leader has something to say: take it by next_message(session_id)."""
+
+    session_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRefused:
+    """The session as a whole is refused: send the error, then close the stream."""
+
+    session_id: int
+    error: MinilogError
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLeaderSession:
+    """Open a Replicate stream to `leader_id` (as BrokerLife.host/port tell): answered by leader_session_opened;
+    a broken or refused stream is answered by leader_session_closed, and asked for again by the core when due."""
+
+    leader_id: int
+    broker_epoch: int  # the leader's life
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLeaderSession:
+    """No partition follows this leader any more."""
+
+    leader_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderSessionReady:
+    """There is something to tell a leader: take it by next_request(leader_id)."""
+
+    leader_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProposeInSyncReplicas:
+    """Ask the controller. `members` are (broker id, broker epoch), all from one snapshot; the leader is among them."""
+
+    key: PartitionKey
+    leader_epoch: int
+    partition_epoch: int
+    members: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffline:
+    """An I/O error or a damaged copy: tell the controller with the next heartbeat; the log is closed."""
+
+    key: PartitionKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalAnswer:
+    """The controller's answer to a proposal: the committed state after it, and an error where it was refused."""
+
+    error: MinilogError | None
+    state: PartitionState | None
+
+
+Effect: TypeAlias = (
+    OpenLog
+    | DeleteLog
+    | RecordEpochStart
+    | AppendToLog
+    | TruncateLog
+    | StartLogAt
+    | WriteProducerSnapshot
+    | AnswerProduce
+    | SessionReady
+    | SessionRefused
+    | OpenLeaderSession
+    | CloseLeaderSession
+    | LeaderSessionReady
+    | ProposeInSyncReplicas
+    | PartitionOffline
+)

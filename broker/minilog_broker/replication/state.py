@@ -1,0 +1,57 @@
+"""What the committed metadata says of a partition, and the configuration its replicas need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+NO_LEADER = -1
+
+
+class PartitionKey(NamedTuple):
+    """A partition by topic id (16 bytes), never by name: a name used again is not the same topic."""
+
+    topic_id: bytes
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """The committed state of one partition, as every broker's image has it (records.proto, PartitionRecord)."""
+
+    key: PartitionKey
+    topic_name: str
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    eligible_leaders: tuple[int, ...]
+    damaged_replicas: tuple[int, ...]
+    leader_id: int
+    leader_epoch: int
+    partition_epoch: int
+    leader_broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The effective configuration of a topic: what the topic sets, else the broker's."""
+
+    min_in_sync_replicas: int
+    max_message_bytes: int
+    segment_bytes: int
+    segment_ms: int
+    flush_on_append: bool  # flush.policy=fsync
+    retention_ms: int
+    retention_bytes: int
+    unclean_leader_election: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLife:
+    """A broker of the image: which life is current, and whether it may join an ISR."""
+
+    broker_id: int
+    broker_epoch: int
+    host: str
+    port: int
+    fenced: bool
+    stopping: bool

@@ -1,0 +1,1 @@
+"""The log on disk, over one small file interface."""

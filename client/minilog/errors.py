@@ -1,0 +1,312 @@
+"""Every error there is: one table, one hierarchy.
+
+    MinilogError
+    ├── RetriableError            the same call may succeed later; the clients retry it inside their time-outs
+    ├── InvalidArgument           the caller's words are off (a ValueError too)
+    ├── UnknownOutcome            the write may or may not have happened: never reported as failed (rule V16)
+    └── one class per code        raised for what a broker answered
+
+Each class has a stable `code` (the wire's name without its prefix) and `retriable`. A message names what, where and
+what to do. `error_from_wire` turns a broker's answer into the exception, `wire_error` the exception into the answer.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from minilog.v1 import common_pb2
+
+_PREFIX = "ERROR_CODE_"
+
+
+class MinilogError(Exception):
+    """The root. `code` is stable and meant for programs; the text is meant for people."""
+
+    code: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+    retriable: ClassVar[bool] = False
+
+
+class RetriableError(MinilogError):
+    """Something passing: an election, a restart, a full buffer."""
+
+    retriable = True
+
+
+class InvalidArgument(MinilogError, ValueError):
+    """The request is malformed; asking again the same way is useless."""
+
+    code = "INVALID_REQUEST"
+
+
+class UnknownServerError(MinilogError):
+    """A broker met something it has no name for; its log tells more."""
+
+
+class CorruptMessage(MinilogError):
+    """A batch whose checksum, length, magic, attributes, payload or row count is wrong."""
+
+    code = "CORRUPT_MESSAGE"
+
+
+class UnknownTopicOrPartition(RetriableError):
+    """No such topic or partition, or not yet known to the broker that was asked."""
+
+    code = "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+class UnknownTopicId(RetriableError):
+    """The topic id is not known: deleted, or not yet known to the broker that was asked."""
+
+    code = "UNKNOWN_TOPIC_ID"
+
+
+class OffsetOutOfRange(MinilogError):
+    """Below the log start, or above the end of a leader that knows its end."""
+
+    code = "OFFSET_OUT_OF_RANGE"
+
+
+class NotLeaderOrFollower(RetriableError):
+    """The broker does not lead this partition (any more)."""
+
+    code = "NOT_LEADER_OR_FOLLOWER"
+
+
+class FencedLeaderEpoch(RetriableError):
+    """The request names an older leader epoch than the broker's."""
+
+    code = "FENCED_LEADER_EPOCH"
+
+
+class UnknownLeaderEpoch(RetriableError):
+    """The request names a newer leader epoch than the broker knows yet."""
+
+    code = "UNKNOWN_LEADER_EPOCH"
+
+
+class LeaderNotAvailable(RetriableError):
+    """The partition has no leader now."""
+
+    code = "LEADER_NOT_AVAILABLE"
+
+
+class OffsetNotAvailable(RetriableError):
+    """The leader is new and does not yet know how far the log is committed (KIP-207)."""
+
+    code = "OFFSET_NOT_AVAILABLE"
+
+
+class MessageTooLarge(MinilogError):
+    """A batch above max.message.bytes."""
+
+    code = "MESSAGE_TOO_LARGE"
+
+
+class NotEnoughReplicas(RetriableError):
+    """acks=all with fewer in-sync replicas than min.insync.replicas: nothing was written."""
+
+    code = "NOT_ENOUGH_REPLICAS"
+
+
+class InvalidRequiredAcks(InvalidArgument):
+    """acks is 0, 1 or all."""
+
+    code = "INVALID_REQUIRED_ACKS"
+
+
+class InvalidConfig(InvalidArgument):
+    """A configuration name or value that is not one."""
+
+    code = "INVALID_CONFIG"
+
+
+class InvalidTopic(InvalidArgument):
+    """A topic name that is not allowed."""
+
+    code = "INVALID_TOPIC"
+
+
+class InvalidPartitions(InvalidArgument):
+    """A number of partitions that is not allowed."""
+
+    code = "INVALID_PARTITIONS"
+
+
+class InvalidReplicationFactor(InvalidArgument):
+    """A replication factor below one or above the number of brokers."""
+
+    code = "INVALID_REPLICATION_FACTOR"
+
+
+class InvalidRecord(InvalidArgument):
+    """A record or column that the record batch cannot hold."""
+
+    code = "INVALID_RECORD"
+
+
+class TopicAlreadyExists(MinilogError):
+    """A topic of this name exists."""
+
+    code = "TOPIC_ALREADY_EXISTS"
+
+
+class UnsupportedVersion(MinilogError):
+    """The other side speaks a version of the contract that this side does not know."""
+
+    code = "UNSUPPORTED_VERSION"
+
+
+class OutOfOrderSequenceNumber(RetriableError):
+    """A batch came before the one that precedes it by sequence."""
+
+    code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+class DuplicateSequenceNumber(MinilogError):
+    """A batch older than the last five of its producer: it was written before, where is not known any more."""
+
+    code = "DUPLICATE_SEQUENCE_NUMBER"
+
+
+class InvalidProducerEpoch(MinilogError):
+    """A newer epoch of the same producer id has written: this producer is fenced."""
+
+    code = "INVALID_PRODUCER_EPOCH"
+
+
+class UnknownProducerId(MinilogError):
+    """The broker holds no state of this producer."""
+
+    code = "UNKNOWN_PRODUCER_ID"
+
+
+class StorageError(RetriableError):
+    """The disk failed under a replica: it is offline until its broker is repaired."""
+
+    code = "STORAGE_ERROR"
+
+
+class NoSpace(RetriableError):
+    """The disk under a replica is full: writing is refused, reading goes on."""
+
+    code = "NO_SPACE"
+
+
+class NotController(RetriableError):
+    """Another broker is the active controller."""
+
+    code = "NOT_CONTROLLER"
+
+
+class StaleBrokerEpoch(MinilogError):
+    """The request comes from an earlier life of a broker."""
+
+    code = "STALE_BROKER_EPOCH"
+
+
+class DuplicateBrokerRegistration(MinilogError):
+    """Another live process, on another data directory, holds this broker id."""
+
+    code = "DUPLICATE_BROKER_REGISTRATION"
+
+
+class InconsistentClusterId(MinilogError):
+    """The data directory belongs to another cluster."""
+
+    code = "INCONSISTENT_CLUSTER_ID"
+
+
+class InconsistentVoters(MinilogError):
+    """The voters given are not those recorded in the first metadata entry."""
+
+    code = "INCONSISTENT_VOTERS"
+
+
+class BrokerIdNotRegistered(MinilogError):
+    """The broker id is not registered: register first."""
+
+    code = "BROKER_ID_NOT_REGISTERED"
+
+
+class InvalidUpdateVersion(MinilogError):
+    """An ISR proposal that was not made from the committed state."""
+
+    code = "INVALID_UPDATE_VERSION"
+
+
+class IneligibleReplica(MinilogError):
+    """An ISR proposal that names a broker which may not join."""
+
+    code = "INELIGIBLE_REPLICA"
+
+
+class TimedOut(RetriableError):
+    """No answer in time, for a call that changes nothing."""
+
+    code = "TIMED_OUT"
+
+
+class BufferExhausted(RetriableError):
+    """The producer's buffer stayed full: the brokers are slower than the program."""
+
+    code = "BUFFER_EXHAUSTED"
+
+
+class BrokerNotAvailable(RetriableError):
+    """No broker could be reached."""
+
+    code = "BROKER_NOT_AVAILABLE"
+
+
+class Closed(MinilogError):
+    """The client was closed."""
+
+    code = "CLOSED"
+
+
+class UnknownOutcome(MinilogError):
+    """The write may or may not have happened: look before you write again (rule V16)."""
+
+    code = "UNKNOWN_OUTCOME"
+
+
+class RequestTimedOut(UnknownOutcome):
+    """The in-sync replicas did not confirm in time; the leader has the batch, its fate is open."""
+
+    code = "REQUEST_TIMED_OUT"
+
+
+class NotEnoughReplicasAfterAppend(UnknownOutcome):
+    """The ISR fell below min.insync.replicas after the append; the batch's fate is open."""
+
+    code = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
+
+
+def _subclasses(root: type[MinilogError]) -> list[type[MinilogError]]:
+    return [root, *(found for child in root.__subclasses__() for found in _subclasses(child))]
+
+
+_BY_CODE: dict[str, type[MinilogError]] = {}
+for _class in (UnknownServerError, InvalidArgument, *_subclasses(MinilogError)):
+    _BY_CODE.setdefault(_class.code, _class)
+
+
+def error_class(code: int) -> type[MinilogError]:
+    """The class for a code of the wire; a code of a later version is an UnknownServerError."""
+    try:
+        name = common_pb2.ErrorCode.Name(code)  # type: ignore[arg-type]
+    except ValueError:
+        return UnknownServerError
+    return _BY_CODE.get(name.removeprefix(_PREFIX), UnknownServerError)
+
+
+def error_from_wire(error: common_pb2.Error) -> MinilogError | None:
+    """What a broker answered, as an exception; None where it answered that all is well."""
+    if error.code == common_pb2.ERROR_CODE_NONE:
+        return None
+    return error_class(error.code)(error.message)
+
+
+def wire_error(error: MinilogError) -> common_pb2.Error:
+    """The exception as a broker's answer."""
+    return common_pb2.Error(code=common_pb2.ErrorCode.Value(_PREFIX + error.code), message=str(error))

@@ -1,0 +1,181 @@
+"""The fixed header of a record batch: 72 bytes, little-endian.
+
+      0  magic                   u32   "MLB1"
+      4  length                  u32   the whole batch in bytes, header included, a multiple of 8
+      8  base_offset             i64 ┐
+     16  partition_leader_epoch  i32 ├ the leader fills these; a client sends 0 and -1
+     20  header_checksum         u32 ┘ crc32c of bytes 0 to 20
+     24  crc                     u32   crc32c of topic id, partition (i32) and bytes 28 to the end
+     28  attributes              u32   see Attributes
+     32  record_count            u32
+     36  last_offset_delta       u32   record_count - 1, except in a compacted batch
+     40  base_timestamp_us       i64   of the first record
+     48  max_timestamp_us        i64
+     56  producer_id             i64   -1: none
+     64  base_sequence           i32   -1: none
+     68  producer_epoch          i16   -1: none
+     70  (reserved, 0)           u16
+     72  payload
+
+A leader gives a batch its place by replacing the first 24 bytes (`placement`), so that the producer's bytes are never
+copied and never checked twice: what the client summed up, it summed up for this topic id and partition.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import google_crc32c
+import pyarrow as pa
+
+from minilog.errors import CorruptMessage
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAGIC = int.from_bytes(b"MLB1", "little")
+HEADER_BYTES = 72
+PLACEMENT_BYTES = 24  # what the leader fills: magic to header_checksum
+NO_LEADER_EPOCH = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+
+_PLACED = struct.Struct("<IIqi")  # what header_checksum covers
+_CHECKSUM = struct.Struct("<I")
+_HEADER = struct.Struct("<IIqiIIIIIqqqihH")
+_PARTITION = struct.Struct("<i")
+_CRC_FROM = 28
+assert _HEADER.size == HEADER_BYTES
+assert _PLACED.size + _CHECKSUM.size == PLACEMENT_BYTES
+
+
+class Attributes(enum.IntFlag):
+    """The bits of `attributes`; any other bit set is refused."""
+
+    HAS_KEY = 1
+    HAS_HEADERS = 2
+    LZ4 = 4
+    ZSTD = 8
+    TRANSACTIONAL = 16
+    CONTROL = 32  # the payload is a ControlRecord, not Arrow
+    COMPACTED = 64  # the payload has a column of offset deltas
+
+
+_KNOWN_ATTRIBUTES = 127
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """A decoded header. Offsets are absolute; `next_offset` is the offset behind the batch."""
+
+    length: int
+    base_offset: int
+    partition_leader_epoch: int
+    crc: int
+    attributes: int
+    record_count: int
+    last_offset_delta: int
+    base_timestamp_us: int
+    max_timestamp_us: int
+    producer_id: int
+    base_sequence: int
+    producer_epoch: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & Attributes.CONTROL)
+
+
+def placement(length: int, base_offset: int, partition_leader_epoch: int) -> bytes:
+    """The first 24 bytes of a batch of `length` bytes at its place in the log."""
+    placed = _PLACED.pack(MAGIC, length, base_offset, partition_leader_epoch)
+    return placed + _CHECKSUM.pack(google_crc32c.value(placed))
+
+
+def encode_header(header: BatchHeader) -> bytes:
+    """The 72 bytes of `header`, its header checksum computed, its crc as given."""
+    rest = _HEADER.pack(
+        MAGIC,
+        header.length,
+        header.base_offset,
+        header.partition_leader_epoch,
+        0,
+        header.crc,
+        header.attributes,
+        header.record_count,
+        header.last_offset_delta,
+        header.base_timestamp_us,
+        header.max_timestamp_us,
+        header.producer_id,
+        header.base_sequence,
+        header.producer_epoch,
+        0,
+    )
+    return placement(header.length, header.base_offset, header.partition_leader_epoch) + rest[PLACEMENT_BYTES:]
+
+
+def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`, its own checksum, magic, attributes and bounds checked; not the crc of the payload.
+
+    Raises CorruptMessage, naming the field. Whether `length` bytes are really there is for the caller to see.
+    """
+    if len(buffer) - position < HEADER_BYTES:
+        raise CorruptMessage(f"a record batch header is {HEADER_BYTES} bytes, only {len(buffer) - position} are there")
+    fields = _HEADER.unpack_from(buffer, position)
+    magic, length, base_offset, epoch, header_checksum, crc, attributes, count, last_delta = fields[:9]
+    if magic != MAGIC:
+        raise CorruptMessage(f"a record batch has magic {magic:#010x}, {MAGIC:#010x} is known")
+    if google_crc32c.value(bytes(buffer[position : position + _PLACED.size])) != header_checksum:
+        raise CorruptMessage(f"the header checksum of the record batch said to be at offset {base_offset} is wrong")
+    if length < HEADER_BYTES or length % 8:
+        raise CorruptMessage(f"a record batch cannot have a length of {length} bytes")
+    if attributes & ~_KNOWN_ATTRIBUTES:
+        raise CorruptMessage(f"a record batch has attributes {attributes:#x}, of which not all bits are known")
+    if base_offset < 0 or count == 0 and not attributes & Attributes.COMPACTED or count > last_delta + 1:
+        raise CorruptMessage(f"a record batch cannot have offset {base_offset}, {count} records and a delta of {last_delta}")
+    if last_delta + 1 != count and not attributes & Attributes.COMPACTED:
+        raise CorruptMessage(f"a record batch of {count} records that was not compacted has a last delta of {last_delta}")
+    return BatchHeader(length, base_offset, epoch, crc, attributes, count, last_delta, *fields[9:14])
+
+
+def iterate_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch in `buffer`, which holds whole batches back to back.
+
+    Raises CorruptMessage where a header is bad or the last batch is cut.
+    """
+    position, end = 0, len(buffer)
+    while position < end:
+        header = decode_header(buffer, position)
+        if position + header.length > end:
+            raise CorruptMessage(f"the record batch at offset {header.base_offset} is cut {position + header.length - end} bytes short")
+        yield position, header
+        position += header.length
+
+
+def batch_crc(topic_id: bytes, partition: int, batch: Buffer) -> int:
+    """The crc of `batch` as meant for this topic id (16 bytes) and partition."""
+    seed = google_crc32c.value(topic_id + _PARTITION.pack(partition))
+    # google_crc32c takes no memoryview; a pyarrow buffer is one it takes without a copy.
+    return int(google_crc32c.extend(seed, pa.py_buffer(batch).slice(_CRC_FROM)))
+
+
+def check_crc(topic_id: bytes, partition: int, batch: Buffer, header: BatchHeader) -> None:
+    """Raises CorruptMessage unless `batch` is whole and meant for this topic id and partition."""
+    found = batch_crc(topic_id, partition, batch)
+    if found != header.crc:
+        raise CorruptMessage(
+            f"the record batch at offset {header.base_offset} has crc {found:#010x}, its header says {header.crc:#010x}: "
+            f"damaged, or not meant for partition {partition} of topic id {topic_id.hex()}"
+        )
