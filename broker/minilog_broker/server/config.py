@@ -1,0 +1,259 @@
+"""What a broker can be told: every setting, its default, and what a right value looks like.
+
+Defaults < TOML file < environment (`MINILOG_` + upper case, dots as underscores) < `--set`. The names users type are
+the attribute names with dots for underscores (CONTRACT.md). An unknown name offers the nearest one; a bad value names
+the key, the value, where it came from and what would be right. Settings marked T in CONTRACT.md are here the cluster's
+defaults of the topics' own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import pathlib
+import tomllib
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Any
+
+from minilog.errors import InvalidConfig
+
+ENVIRONMENT_PREFIX = "MINILOG_"
+# Names of the environment that are meant for clients and the command line, not for a broker.
+_NOT_FOR_BROKERS = frozenset(
+    {
+        "bootstrap.servers",
+        "acks",
+        "linger.ms",
+        "batch.size",
+        "buffer.memory",
+        "request.timeout.ms",
+        "delivery.timeout.ms",
+        "isolation.level",
+        "compression.type",
+        "client.id",
+    }
+)
+_DAY_MS = 24 * 60 * 60 * 1000
+_MIB = 1024 * 1024
+_GRPC_LARGEST_MESSAGE_BYTES = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kind:
+    """One sort of value: how it is read, and the words for what would be right."""
+
+    expected: str
+    parse: Callable[[str], Any]
+
+
+def _integer(least: int, most: int | None = None, *, none_word: str | None = None) -> _Kind:
+    limits = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+
+    def parse(text: str) -> int | None:
+        if none_word is not None and text == none_word:
+            return None
+        number = int(text)
+        if number < least or (most is not None and number > most):
+            raise ValueError(text)
+        return number
+
+    return _Kind(limits if none_word is None else f"{limits}, or {none_word}", parse)
+
+
+def _choice(*words: str) -> _Kind:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(text)
+        return text
+
+    return _Kind(" or ".join(words), parse)
+
+
+def _boolean() -> _Kind:
+    words = {"true": True, "false": False}
+
+    def parse(text: str) -> bool:
+        try:
+            return words[text.lower()]
+        except KeyError:
+            raise ValueError(text) from None
+
+    return _Kind("true or false", parse)
+
+
+def _address() -> _Kind:
+    return _Kind("HOST:PORT, such as broker-1.example:9092", lambda text: "{}:{}".format(*parse_address(text)))
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`HOST:PORT` (an IPv6 host in brackets) as its two parts; ValueError where it is not one."""
+    host, separator, port = text.strip().rpartition(":")
+    if not separator or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT with a port from 1 to 65535")
+    return host, int(port)
+
+
+def _setting(kind: _Kind, default: object) -> Any:
+    return dataclasses.field(default=default, metadata={"kind": kind})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """All settings of one broker. Units are in the names; -1 is "without limit" where a row of CONTRACT.md says so."""
+
+    num_partitions: int = _setting(_integer(1, 10_000), 1)
+    default_replication_factor: int | None = _setting(_integer(1, 100, none_word="auto"), None)
+    """None: min(3, brokers), decided when a topic is created."""
+    min_insync_replicas: int = _setting(_integer(1, 100), 2)
+    flush_policy: str = _setting(_choice("fsync", "os"), "fsync")
+    unclean_leader_election_enable: bool = _setting(_boolean(), False)
+    auto_create_topics_enable: bool = _setting(_boolean(), False)
+    max_message_bytes: int = _setting(_integer(1024, 1024 * _MIB), 8 * _MIB)
+    segment_bytes: int = _setting(_integer(1024, _GRPC_LARGEST_MESSAGE_BYTES), 1024 * _MIB)
+    segment_ms: int = _setting(_integer(1), 7 * _DAY_MS)
+    retention_ms: int = _setting(_integer(-1), 7 * _DAY_MS)
+    retention_bytes: int = _setting(_integer(-1), -1)
+    cleanup_policy: str = _setting(_choice("delete"), "delete")
+    replica_lag_time_max_ms: int = _setting(_integer(1), 10_000)
+    replica_lag_max_records: int | None = _setting(_integer(1, none_word="off"), None)
+    replica_fetch_max_bytes: int = _setting(_integer(1024, 1024 * _MIB), 16 * _MIB)
+    session_keepalive_ms: int = _setting(_integer(1), 100)
+    broker_heartbeat_interval_ms: int = _setting(_integer(1), 300)
+    broker_session_timeout_ms: int = _setting(_integer(1), 3_000)
+    quorum_fetch_timeout_ms: int = _setting(_integer(1), 1_000)
+    controlled_shutdown_timeout_ms: int = _setting(_integer(0), 10_000)
+    delete_delay_ms: int = _setting(_integer(0), 60_000)
+    producer_id_expiration_ms: int = _setting(_integer(1), _DAY_MS)
+    advertised_address: str | None = _setting(_address(), None)
+    """HOST:PORT that clients and other brokers are given; None: the listen address."""
+
+    @property
+    def flush_on_append(self) -> bool:
+        """Whether an append counts only when fdatasync has covered it."""
+        return self.flush_policy == "fsync"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VoterAddress:
+    """One voter of the metadata quorum, as `--voters` names it."""
+
+    id: int
+    host: str
+    port: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """Everything that one broker process is started with."""
+
+    broker_id: int
+    host: str
+    port: int
+    data_dir: pathlib.Path
+    voters: tuple[VoterAddress, ...]
+    rack: str | None = None
+    config: BrokerConfig = dataclasses.field(default_factory=BrokerConfig)
+
+
+_KINDS: dict[str, _Kind] = {
+    field.name.replace("_", "."): field.metadata["kind"] for field in dataclasses.fields(BrokerConfig)
+}
+
+
+def setting_names() -> list[str]:
+    """All names as users type them."""
+    return list(_KINDS)
+
+
+def unknown_name(name: str, known: Iterable[str], where: str) -> InvalidConfig:
+    """The error for a name that is none, with the nearest one offered."""
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    offer = f"did you mean {nearest[0]}?" if nearest else "see the table of settings in the README"
+    return InvalidConfig(f"unknown setting {name} ({where}): {offer}")
+
+
+def parse_assignments(pairs: Iterable[str], option: str) -> dict[str, str]:
+    """`key=value` as typed after `option` (`--set`, `-c`) as a dictionary; the last of a name wins."""
+    parsed: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name.strip():
+            raise InvalidConfig(f"{option} {pair}: expected key=value")
+        parsed[name.strip()] = value.strip()
+    return parsed
+
+
+def load_config(
+    file: pathlib.Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> BrokerConfig:
+    """The configuration from its four layers. InvalidConfig names the key, the value and what would be right."""
+    values: dict[str, Any] = {}
+    layers = (
+        _from_file(file) if file is not None else (),
+        _from_environment(environment or {}),
+        ((name, text, "--set") for name, text in (overrides or {}).items()),
+    )
+    for layer in layers:
+        for name, text, where in layer:
+            values[name.replace(".", "_")] = _parse(name, text, where)
+    config = BrokerConfig(**values)
+    _check_together(config, values)
+    return config
+
+
+def _parse(name: str, text: str, where: str) -> Any:
+    kind = _KINDS.get(name)
+    if kind is None:
+        raise unknown_name(name, _KINDS, where)
+    try:
+        return kind.parse(text.strip())
+    except ValueError:
+        raise InvalidConfig(f"{name}={text} ({where}) is not valid: expected {kind.expected}") from None
+
+
+def _from_file(file: pathlib.Path) -> Iterator[tuple[str, str, str]]:
+    try:
+        with file.open("rb") as stream:
+            document = tomllib.load(stream)
+    except OSError as error:
+        raise InvalidConfig(f"the configuration file {file} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"the configuration file {file} is not TOML: {error}") from None
+    for name, value in _flatten(document, ""):
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        yield name, text, str(file)
+
+
+def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """TOML reads `segment.bytes = 1` as a table in a table: its name is the path through them."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for variable in sorted(environment):
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
+        if name not in _NOT_FOR_BROKERS:
+            yield name, environment[variable], f"environment variable {variable}"
+
+
+def _check_together(config: BrokerConfig, given: Container[str]) -> None:
+    """What no single value shows to be wrong; `given` are the attributes that some layer has set."""
+    if config.broker_session_timeout_ms <= config.broker_heartbeat_interval_ms:
+        raise InvalidConfig(
+            f"broker.session.timeout.ms={config.broker_session_timeout_ms} is not valid: expected more than "
+            f"broker.heartbeat.interval.ms, which is {config.broker_heartbeat_interval_ms}"
+        )
+    factor = config.default_replication_factor
+    if factor is not None and "min_insync_replicas" in given and config.min_insync_replicas > factor:
+        raise InvalidConfig(
+            f"min.insync.replicas={config.min_insync_replicas} is not valid: expected at most "
+            f"default.replication.factor, which is {factor}"
+        )

@@ -1,0 +1,77 @@
+"""Configuration: four layers, the nearest name for an unknown one, and errors that say what would be right."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from minilog.errors import InvalidConfig
+from minilog_broker.server.config import BrokerConfig, load_config, parse_address, parse_assignments
+
+
+def test_defaults_are_those_of_the_contract() -> None:
+    config = load_config()
+    assert config == BrokerConfig()
+    assert (config.num_partitions, config.min_insync_replicas, config.default_replication_factor) == (1, 2, None)
+    assert config.flush_on_append
+    assert config.max_message_bytes == 8 * 1024 * 1024
+
+
+def test_later_layers_win(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text('num.partitions = 4\nflush.policy = "os"\nunclean.leader.election.enable = true\nsegment.ms = 7\n')
+    environment = {"MINILOG_NUM_PARTITIONS": "5", "MINILOG_SEGMENT_MS": "8", "PATH": "/bin"}
+    config = load_config(file, environment, {"segment.ms": "9"})
+    assert (config.num_partitions, config.segment_ms) == (5, 9)
+    assert not config.flush_on_append
+    assert config.unclean_leader_election_enable
+
+
+def test_client_names_in_the_environment_are_not_the_brokers_business() -> None:
+    assert load_config(environment={"MINILOG_BOOTSTRAP_SERVERS": "a:1"}) == BrokerConfig()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"min.insync.replica": "2"}, r"unknown setting min\.insync\.replica \(--set\): did you mean min\.insync\.rep"),
+        ({"flush.policy": "never"}, r"flush\.policy=never \(--set\) is not valid: expected fsync or os"),
+        ({"segment.ms": "soon"}, r"segment\.ms=soon .* expected a whole number of at least 1"),
+        ({"advertised.address": "here"}, r"advertised\.address=here .* expected HOST:PORT"),
+        ({"broker.session.timeout.ms": "300"}, r"more than broker\.heartbeat\.interval\.ms, which is 300"),
+        ({"min.insync.replicas": "3", "default.replication.factor": "1"}, r"at most default\.replication\.factor"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_would_be_right(overrides: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        load_config(overrides=overrides)
+
+
+def test_a_mistyped_environment_variable_is_named() -> None:
+    with pytest.raises(InvalidConfig, match=r"environment variable MINILOG_NUM_PARTITION\): did you mean num\.part"):
+        load_config(environment={"MINILOG_NUM_PARTITION": "3"})
+
+
+def test_a_file_that_is_missing_or_not_toml_is_named(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InvalidConfig, match="cannot be read: No such file"):
+        load_config(tmp_path / "absent.toml")
+    (tmp_path / "broken.toml").write_text("= 3")
+    with pytest.raises(InvalidConfig, match="is not TOML"):
+        load_config(tmp_path / "broken.toml")
+
+
+def test_replication_factor_one_does_not_need_min_insync_replicas_said() -> None:
+    assert load_config(overrides={"default.replication.factor": "1"}).default_replication_factor == 1
+
+
+@pytest.mark.parametrize("text", ["9092", "host:", ":9092", "host:0", "host:65536", "host:x", ""])
+def test_an_address_needs_host_and_port(text: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        parse_address(text)
+
+
+def test_an_assignment_needs_an_equals_sign() -> None:
+    assert parse_assignments(["a=1", "b=x=y"], "--set") == {"a": "1", "b": "x=y"}
+    with pytest.raises(InvalidConfig, match="--set a: expected key=value"):
+        parse_assignments(["a"], "--set")
