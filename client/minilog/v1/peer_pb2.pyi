@@ -227,11 +227,14 @@ class ReplicateRequest(_message.Message):
     POSITIONS_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
+    CLUSTER_METADATA_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     broker_epoch: _builtins.int
     """-1 for the metadata log before registration."""
     credit_bytes: _builtins.int
     """Bytes of batches the leader may have sent since the stream was opened: an absolute count, it never goes back."""
+    cluster_metadata: _builtins.bool
+    """In the first message of a stream: this session is the metadata log's, on a channel of its own."""
     @_builtins.property
     def client(self) -> _common_pb2.ClientIdentity:
         """The three in the first message of a stream."""
@@ -254,10 +257,11 @@ class ReplicateRequest(_message.Message):
         positions: _abc.Iterable[_data_pb2.FetchPosition] | None = ...,
         progress: _abc.Iterable[Global___ReplicaProgress] | None = ...,
         forgotten: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
+        cluster_metadata: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "client", b"client", "credit_bytes", b"credit_bytes", "forgotten", b"forgotten", "positions", b"positions", "progress", b"progress"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "client", b"client", "cluster_metadata", b"cluster_metadata", "credit_bytes", b"credit_bytes", "forgotten", b"forgotten", "positions", b"positions", "progress", b"progress"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

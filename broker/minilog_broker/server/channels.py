@@ -1,0 +1,53 @@
+"""gRPC channels and servers: one place for their options.
+
+Frames are bounded by what we read, not by gRPC's 4 MiB default: a batch may be max.message.bytes, and a message holds
+one such batch at least. Reconnecting is bounded to 500 ms (REPLICATION.md, sessions).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+
+from minilog_broker.version import CLIENT_VERSION
+
+FRAME_OVERHEAD_BYTES = 2 << 20  # what a message may hold besides its largest batch
+MAX_FRAME_BYTES = 128 << 20  # no configuration of max.message.bytes goes beyond what fits into this
+
+_CHANNEL_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
+    ("grpc.max_send_message_length", MAX_FRAME_BYTES),
+    ("grpc.use_local_subchannel_pool", 1),  # a channel of its own is a connection of its own
+    ("grpc.primary_user_agent", f"minilog-broker/{CLIENT_VERSION}"),
+)
+
+
+def open_channel(host: str, port: int) -> grpc.aio.Channel:
+    """A channel with a connection of its own to a broker."""
+    return grpc.aio.insecure_channel(f"{host}:{port}", options=_CHANNEL_OPTIONS)
+
+
+def create_server() -> grpc.aio.Server:
+    """A gRPC server that does not share its port: a port taken is an error, not a surprise."""
+    return grpc.aio.server(
+        options=(
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
+            ("grpc.max_send_message_length", MAX_FRAME_BYTES),
+            ("grpc.http2.max_ping_strikes", 0),
+        )
+    )
+
+
+# What a call raises when the other side is gone or the stream has ended.
+STREAM_ERRORS = (grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError)
+
+
+def reason(error: BaseException) -> str:
+    """The words of an error of a call."""
+    return str(error.details()) if isinstance(error, grpc.aio.AioRpcError) else str(error)

@@ -1,0 +1,139 @@
+"""DataService: produce and fetch, each one bidirectional stream.
+
+A produce stream's answers are gathered while an earlier message is on its way, so that one message carries all that is
+ready. Nothing waits here: the core answers when the high watermark, a time-out or a lost leadership says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from minilog.errors import InvalidRequiredAcks, wire_error
+from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
+from minilog_broker.replication.effects import AnswerProduce
+from minilog_broker.replication.state import PartitionKey
+from minilog_broker.server.replicas import Replicas, now_ms
+from minilog_broker.server.streams import pump
+
+ACKS = (0, 1, -1)
+
+
+@dataclass(slots=True)
+class ProduceStream:
+    """One client's produce stream: what is answered and not yet sent."""
+
+    keepalive_s: float
+    results: list[data_pb2.ProduceResult] = field(default_factory=list)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    sent_at_ms: float = field(default_factory=now_ms)
+
+    def answer(self, result: data_pb2.ProduceResult) -> None:
+        self.results.append(result)
+        self.ready.set()
+
+    def next_message(self) -> data_pb2.ProduceResponse | None:
+        """All that is ready; an empty message as a sign of life when due; else None."""
+        if self.results:
+            results, self.results = self.results, []
+        elif now_ms() - self.sent_at_ms >= self.keepalive_s * 1000.0:
+            results = []
+        else:
+            return None
+        self.sent_at_ms = now_ms()
+        return data_pb2.ProduceResponse(results=results)
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceTicket:
+    """Where the answer to one produce entry goes."""
+
+    stream: ProduceStream
+    correlation_id: int
+    partition_id: common_pb2.PartitionId
+
+
+def answer_produce(effect: AnswerProduce) -> None:
+    """Carry out AnswerProduce: put the result on its stream."""
+    ticket = effect.ticket
+    assert isinstance(ticket, ProduceTicket)
+    ticket.stream.answer(
+        data_pb2.ProduceResult(
+            correlation_id=ticket.correlation_id,
+            partition_id=ticket.partition_id,
+            error=None if effect.error is None else wire_error(effect.error),
+            base_offset=effect.base_offset,
+            log_start_offset=effect.log_start_offset,
+            leader_id=effect.leader_id,
+            leader_epoch=effect.leader_epoch,
+        )
+    )
+
+
+class DataService(data_pb2_grpc.DataServiceServicer):
+    """See the module's text."""
+
+    def __init__(self, replicas: Replicas, keepalive_ms: int) -> None:
+        self._replicas = replicas
+        self._keepalive_s = keepalive_ms / 1000.0
+
+    async def Produce(  # type: ignore[override]  # noqa: N802
+        self, request_iterator: AsyncIterator[data_pb2.ProduceRequest], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        stream = ProduceStream(self._keepalive_s)
+        life_sign = asyncio.ensure_future(_wake_every(stream.ready, self._keepalive_s))
+        try:
+            await pump(
+                request_iterator, lambda request: self._produce(stream, request), stream.next_message, context.write, stream.ready
+            )
+        finally:
+            life_sign.cancel()
+
+    def _produce(self, stream: ProduceStream, request: data_pb2.ProduceRequest) -> None:
+        manager, replicas = self._replicas.manager, self._replicas
+        if request.acks not in ACKS:
+            self._refuse_acks(stream, request)
+            return
+        for entry in request.entries:
+            ticket = ProduceTicket(stream, entry.correlation_id, entry.partition_id)
+            key = PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
+            manager.produce(ticket, key, entry.leader_epoch, request.acks, request.timeout_ms, entry.batch, now_ms())
+        replicas.run()
+
+    @staticmethod
+    def _refuse_acks(stream: ProduceStream, request: data_pb2.ProduceRequest) -> None:
+        error = InvalidRequiredAcks(f"acks={request.acks} is not one of 0, 1 and all (-1 on the wire)")
+        for entry in request.entries:
+            answer_produce(AnswerProduce(ProduceTicket(stream, entry.correlation_id, entry.partition_id), error, -1, -1, -1, -1))
+
+    async def Fetch(  # type: ignore[override]  # noqa: N802
+        self, request_iterator: AsyncIterator[data_pb2.FetchRequest], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        replicas = self._replicas
+        session_id, ready = replicas.open_session()
+        opened = False
+
+        def receive(request: data_pb2.FetchRequest) -> None:
+            nonlocal opened
+            if not opened:
+                replicas.manager.open_consumer_session(session_id, request.isolation_level, now_ms())
+                opened = True
+            replicas.fetch(session_id, request)
+
+        def next_message() -> object | None:
+            return replicas.next_message(session_id) if opened else None
+
+        try:
+            await pump(request_iterator, receive, next_message, context.write, ready)
+        finally:
+            replicas.close_session(session_id)
+
+
+async def _wake_every(ready: asyncio.Event, seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        ready.set()

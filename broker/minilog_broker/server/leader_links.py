@@ -1,0 +1,93 @@
+"""The follower's side of sessions: one Replicate stream per leader, as long as the core wants it.
+
+A link opens its stream, tells the core, carries messages both ways and tells the core when it broke; the core asks
+for it again. A silent leader is noticed by the core's tick, which asks for the link to be closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
+from minilog_broker.replication.effects import OpenLeaderSession
+from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
+from minilog_broker.server.replicas import Replicas, now_ms
+from minilog_broker.server.streams import pump
+
+logger = structlog.get_logger()
+
+RECONNECT_PAUSE_S = 0.05  # a refused connection answers at once: not tried again in a spin
+
+
+class LeaderLinks:
+    """The links of this broker, by leader id. `address` tells where a leader listens now."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        identity: Callable[[], tuple[common_pb2.ClientIdentity, int, int]],
+        address: Callable[[int], tuple[str, int] | None],
+    ) -> None:
+        self._replicas = replicas
+        self._identity = identity  # client, broker id, broker epoch: of this broker
+        self._address = address
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._ready: dict[int, asyncio.Event] = {}
+
+    def open(self, effect: OpenLeaderSession) -> None:
+        self.close(effect.leader_id)
+        ready = self._ready[effect.leader_id] = asyncio.Event()
+        self._tasks[effect.leader_id] = asyncio.ensure_future(self._run(effect.leader_id, ready))
+
+    def wake(self, leader_id: int) -> None:
+        if ready := self._ready.get(leader_id):
+            ready.set()
+
+    def close(self, leader_id: int) -> None:
+        self._ready.pop(leader_id, None)
+        if task := self._tasks.pop(leader_id, None):
+            task.cancel()
+
+    async def stop(self) -> None:
+        tasks = list(self._tasks.values())
+        for leader_id in list(self._tasks):
+            self.close(leader_id)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, leader_id: int, ready: asyncio.Event) -> None:
+        try:
+            await self._converse(leader_id, ready)
+        except STREAM_ERRORS as error:
+            logger.debug("the session to a leader broke", leader=leader_id, error=reason(error))
+        await asyncio.sleep(RECONNECT_PAUSE_S)
+        if self._ready.get(leader_id) is ready:  # not closed and not opened anew meanwhile
+            self._ready.pop(leader_id)
+            self._tasks.pop(leader_id, None)
+            self._replicas.manager.leader_session_closed(leader_id, now_ms())
+            self._replicas.run()
+
+    async def _converse(self, leader_id: int, ready: asyncio.Event) -> None:
+        address = self._address(leader_id)
+        if address is None:
+            return
+        manager, replicas = self._replicas.manager, self._replicas
+        client, broker_id, broker_epoch = self._identity()
+        async with open_channel(*address) as channel:
+            call = peer_pb2_grpc.PeerServiceStub(channel).Replicate()  # type: ignore[call-arg, misc, call-overload]
+            await call.write(peer_pb2.ReplicateRequest(client=client, broker_id=broker_id, broker_epoch=broker_epoch))
+            manager.leader_session_opened(leader_id, now_ms())
+            replicas.run()
+
+            def receive(message: peer_pb2.ReplicateResponse) -> None:
+                manager.leader_message(leader_id, message, now_ms())
+                replicas.run()
+
+            def next_message() -> peer_pb2.ReplicateRequest | None:
+                message = manager.next_request(leader_id, now_ms())
+                replicas.run()
+                return message
+
+            await pump(call, receive, next_message, call.write, ready)

@@ -1,0 +1,208 @@
+"""The shell around ReplicaManager: carries out its effects and tells it what came of them.
+
+Every event goes through `self.manager`, and after each `run()` carries out the effects in order. Disk commands go to
+the data disk thread; sessions are woken by their asyncio events; the rest goes to the links of this broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from minilog.v1 import data_pb2
+from minilog_broker.replication import effects
+from minilog_broker.replication.effects import Effect
+from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.state import PartitionKey
+from minilog_broker.server.disk import DiskCommand, DiskThread
+from minilog_broker.server.log_directory import LogDirectory
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
+
+logger = structlog.get_logger()
+
+
+def now_ms() -> float:
+    """This process's monotonic clock, in milliseconds; never compared with another process's."""
+    return time.monotonic() * 1000.0
+
+
+class Replicas:
+    """All replicas of one broker: the core, its disk thread and its sessions.
+
+    `answer_produce`, `open_link`, `close_link`, `propose` and `went_offline` are what the rest of the server does for
+    effects that leave this broker.
+    """
+
+    def __init__(self, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory) -> None:
+        self.manager = manager
+        self.offline: dict[PartitionKey, str] = {}
+        self.answer_produce: Callable[[effects.AnswerProduce], None]
+        self.refuse_session: Callable[[effects.SessionRefused], None]
+        self.open_link: Callable[[effects.OpenLeaderSession], None]
+        self.close_link: Callable[[int], None]
+        self.wake_link: Callable[[int], None]
+        self.propose: Callable[[effects.ProposeInSyncReplicas], None]
+        self.went_offline: Callable[[], None]
+        self._disk = disk
+        self._directory = directory
+        self._sessions: dict[int, asyncio.Event] = {}
+        self._next_session_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._running = False
+
+    # -- sessions on this leader
+
+    def open_session(self) -> tuple[int, asyncio.Event]:
+        """A session id and the event that tells when the core has something to say on it."""
+        self._next_session_id += 1
+        ready = asyncio.Event()
+        self._sessions[self._next_session_id] = ready
+        return self._next_session_id, ready
+
+    def close_session(self, session_id: int) -> None:
+        self._sessions.pop(session_id, None)
+        self.manager.close_session(session_id)
+        self.run()
+
+    # -- effects
+
+    def run(self) -> None:
+        """Carry out what the core asks for, until it asks for nothing more."""
+        if self._running:  # an effect that is carried out at once may call back
+            return
+        self._running = True
+        try:
+            while todo := self.manager.take_effects():
+                for effect in todo:
+                    self._carry_out(effect)
+        finally:
+            self._running = False
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case effects.AppendToLog():
+                self._append(effect)
+            case effects.SessionReady(session_id=session_id):
+                if ready := self._sessions.get(session_id):
+                    ready.set()
+            case effects.AnswerProduce():
+                self.answer_produce(effect)
+            case effects.LeaderSessionReady(leader_id=leader_id):
+                self.wake_link(leader_id)
+            case effects.OpenLeaderSession():
+                self.open_link(effect)
+            case effects.CloseLeaderSession(leader_id=leader_id):
+                self.close_link(leader_id)
+            case effects.ProposeInSyncReplicas():
+                self.propose(effect)
+            case effects.SessionRefused():
+                self.refuse_session(effect)
+            case effects.PartitionOffline(key=key, reason=reason):
+                self._go_offline(key, reason)
+            case _:
+                self._change_log(effect)
+
+    def _change_log(self, effect: Effect) -> None:
+        match effect:
+            case effects.OpenLog(key=key):
+                self._open(effect)
+            case effects.RecordEpochStart(key=key, leader_epoch=epoch, start_offset=start):
+                self._submit(key, lambda log: log.assign_epoch(epoch, start), lambda _: None)
+            case effects.TruncateLog(key=key, end_offset=end_offset):
+                self._submit(key, lambda log: _truncate(log, end_offset), lambda state: self._truncated(key, state))
+            case effects.StartLogAt(key=key, offset=offset):
+                self._submit(key, lambda log: _start_at(log, offset), lambda state: self._truncated(key, state))
+            case effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
+                self._submit(key, lambda log: log.write_producer_snapshot(offset, snapshot), lambda _: None)
+            case effects.DeleteLog(key=key):
+                self._disk.submit(DiskCommand(lambda: self._directory.delete(key), lambda _: None, self._delete_failed))
+
+    def _append(self, effect: effects.AppendToLog) -> None:
+        key, batches = effect.key, effect.batches
+        log = self._directory.logs[key]
+        self._disk.submit(
+            DiskCommand(
+                work=lambda: log.append(batches),
+                on_done=lambda _: self._event(lambda: self.manager.log_appended(key, batches.end_offset, now_ms())),
+                on_failed=lambda error: self._failed(key, error),
+                flush=log,
+                on_flushed=lambda end: self._event(lambda: self.manager.log_flushed(key, end, now_ms())),
+            )
+        )
+
+    def _open(self, effect: effects.OpenLog) -> None:
+        key = effect.key
+
+        def opened(log: Log) -> None:
+            self._event(lambda: self.manager.log_opened(key, log, now_ms()))
+
+        self._disk.submit(
+            DiskCommand(
+                work=lambda: self._directory.create(effect),
+                on_done=opened,
+                on_failed=lambda error: self._failed(key, error),
+            )
+        )
+
+    def _submit(self, key: PartitionKey, work: Callable[[Log], object], done: Callable[..., None]) -> None:
+        log = self._directory.logs[key]
+        self._disk.submit(DiskCommand(lambda: work(log), done, lambda error: self._failed(key, error)))
+
+    def _truncated(self, key: PartitionKey, state: ProducerState) -> None:
+        self._event(lambda: self.manager.log_truncated(key, state, now_ms()))
+
+    def _failed(self, key: PartitionKey, error: OSError) -> None:
+        logger.error("the disk failed under a replica", partition=str(key.partition), topic=key.topic_id.hex(), error=str(error))
+        self._event(lambda: self.manager.log_failed(key, error, now_ms()))
+
+    def _delete_failed(self, error: OSError) -> None:
+        logger.error("a deleted topic's files could not be removed; they are removed at the next start", error=str(error))
+
+    def _go_offline(self, key: PartitionKey, reason: str) -> None:
+        logger.error("replica offline", topic=key.topic_id.hex(), partition=key.partition, reason=reason)
+        self.offline[key] = reason
+        self.went_offline()
+
+    def _event(self, event: Callable[[], None]) -> None:
+        event()
+        self.run()
+
+    # -- time
+
+    def start_timer(self) -> None:
+        """Tick the core when it is due, from now on."""
+        delay_s = max(self.manager.next_tick_ms() - now_ms(), 1.0) / 1000.0
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self.manager.tick(now_ms())
+        self.run()
+        self.start_timer()
+
+    def stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -- reads
+
+    def next_message(self, session_id: int) -> object | None:
+        message = self.manager.next_message(session_id, now_ms())
+        self.run()
+        return message
+
+    def fetch(self, session_id: int, request: data_pb2.FetchRequest) -> None:
+        self._event(lambda: self.manager.fetch_request(session_id, request, now_ms()))
+
+
+def _truncate(log: Log, end_offset: int) -> ProducerState:
+    log.truncate_to(end_offset)
+    return recover_producer_state(log)
+
+
+def _start_at(log: Log, offset: int) -> ProducerState:
+    log.truncate_fully_and_start_at(offset)
+    return recover_producer_state(log)

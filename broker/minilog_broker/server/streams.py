@@ -1,0 +1,46 @@
+"""A bidirectional stream and the core behind it: one pump for every kind of session.
+
+The core is told of each message that comes in and is asked for the next one to send whenever it said that it is
+ready. Sending waits for gRPC's flow control, so a slow reader stops the asking, and nothing is queued here.
+
+    incoming ──► receive(message)      ready.set() ──► next_message() ──► outgoing, until None
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+
+async def pump(
+    incoming: AsyncIterator[Any],
+    receive: Callable[[Any], None],
+    next_message: Callable[[], Any | None],
+    write: Callable[[Any], Awaitable[None]],
+    ready: asyncio.Event,
+) -> None:
+    """Run until the other side closes the stream; an error of either direction ends both and is raised."""
+
+    async def read() -> None:
+        async for message in incoming:
+            receive(message)
+
+    async def send() -> None:
+        while True:
+            message = next_message()
+            if message is None:
+                ready.clear()
+                await ready.wait()
+            else:
+                await write(message)
+
+    reading, sending = asyncio.ensure_future(read()), asyncio.ensure_future(send())
+    try:
+        done, _ = await asyncio.wait((reading, sending), return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in (reading, sending):
+            task.cancel()
+        await asyncio.gather(reading, sending, return_exceptions=True)

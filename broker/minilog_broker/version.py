@@ -1,0 +1,8 @@
+"""What this broker says of itself to others."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    CLIENT_VERSION = version("pyspark-minilog")
+except PackageNotFoundError:  # run from a source tree that was not installed
+    CLIENT_VERSION = "0.0.0+source"
