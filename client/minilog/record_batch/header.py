@@ -49,6 +49,7 @@ _CHECKSUM = struct.Struct("<I")
 _HEADER = struct.Struct("<IIqiIIIIIqqqihH")
 _PARTITION = struct.Struct("<i")
 _CRC_FROM = 28
+_END_OF_OFFSETS = 2**63 - 1  # so that the offset behind a batch is an i64 too
 assert _HEADER.size == HEADER_BYTES
 assert _PLACED.size + _CHECKSUM.size == PLACEMENT_BYTES
 
@@ -143,10 +144,16 @@ def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptMessage(f"a record batch cannot have a length of {length} bytes")
     if attributes & ~_KNOWN_ATTRIBUTES:
         raise CorruptMessage(f"a record batch has attributes {attributes:#x}, of which not all bits are known")
-    if base_offset < 0 or count == 0 and not attributes & Attributes.COMPACTED or count > last_delta + 1:
-        raise CorruptMessage(f"a record batch cannot have offset {base_offset}, {count} records and a delta of {last_delta}")
-    if last_delta + 1 != count and not attributes & Attributes.COMPACTED:
-        raise CorruptMessage(f"a record batch of {count} records that was not compacted has a last delta of {last_delta}")
+    compacted = attributes & Attributes.COMPACTED
+    in_bounds = base_offset >= 0 and base_offset + last_delta < _END_OF_OFFSETS
+    if not in_bounds or count > last_delta + 1 or (count == 0 and not compacted):
+        raise CorruptMessage(
+            f"a record batch cannot have offset {base_offset}, {count} records and a delta of {last_delta}"
+        )
+    if last_delta + 1 != count and not compacted:
+        raise CorruptMessage(
+            f"a record batch of {count} records that was not compacted has a last delta of {last_delta}"
+        )
     return BatchHeader(length, base_offset, epoch, crc, attributes, count, last_delta, *fields[9:14])
 
 
@@ -159,16 +166,27 @@ def iterate_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     while position < end:
         header = decode_header(buffer, position)
         if position + header.length > end:
-            raise CorruptMessage(f"the record batch at offset {header.base_offset} is cut {position + header.length - end} bytes short")
+            raise CorruptMessage(
+                f"the record batch at offset {header.base_offset} is cut {position + header.length - end} bytes short"
+            )
         yield position, header
         position += header.length
 
 
+def crc_of_parts(topic_id: bytes, partition: int, header: bytes, payload: Buffer) -> int:
+    """The crc of a batch whose header (72 bytes) and payload are not joined yet; `header` may have any crc in it."""
+    crc = google_crc32c.extend(_crc_seed(topic_id, partition), header[_CRC_FROM:])
+    return int(google_crc32c.extend(crc, pa.py_buffer(payload)))
+
+
 def batch_crc(topic_id: bytes, partition: int, batch: Buffer) -> int:
     """The crc of `batch` as meant for this topic id (16 bytes) and partition."""
-    seed = google_crc32c.value(topic_id + _PARTITION.pack(partition))
     # google_crc32c takes no memoryview; a pyarrow buffer is one it takes without a copy.
-    return int(google_crc32c.extend(seed, pa.py_buffer(batch).slice(_CRC_FROM)))
+    return int(google_crc32c.extend(_crc_seed(topic_id, partition), pa.py_buffer(batch).slice(_CRC_FROM)))
+
+
+def _crc_seed(topic_id: bytes, partition: int) -> int:
+    return int(google_crc32c.value(topic_id + _PARTITION.pack(partition)))
 
 
 def check_crc(topic_id: bytes, partition: int, batch: Buffer, header: BatchHeader) -> None:
@@ -176,6 +194,6 @@ def check_crc(topic_id: bytes, partition: int, batch: Buffer, header: BatchHeade
     found = batch_crc(topic_id, partition, batch)
     if found != header.crc:
         raise CorruptMessage(
-            f"the record batch at offset {header.base_offset} has crc {found:#010x}, its header says {header.crc:#010x}: "
+            f"the record batch at offset {header.base_offset} has crc {found:#010x}, its header {header.crc:#010x}: "
             f"damaged, or not meant for partition {partition} of topic id {topic_id.hex()}"
         )

@@ -1,0 +1,80 @@
+"""What a leader checks before a client's batch is written: once, here, so that every reader may rely on it.
+
+In order, cheapest first and nothing believed before its checksum: size, header, length, crc (which also proves the
+topic id and partition meant), attribute bits a client may send, producer fields, the Arrow message under bounds, all
+of its offsets and strings, and that the header's timestamps are those of the records. Brokers keep nothing of what is decoded.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from minilog.errors import CorruptMessage, MessageTooLarge
+from minilog.record_batch.header import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Attributes,
+    BatchHeader,
+    Buffer,
+    check_crc,
+    decode_header,
+)
+from minilog.record_batch.reader import read_payload
+from minilog.record_batch.schema import uncompressed_limit
+
+# Written by brokers and the quorum only, or (both codecs at once) by nobody.
+_NOT_FOR_CLIENTS = Attributes.CONTROL | Attributes.COMPACTED
+_BOTH_CODECS = Attributes.LZ4 | Attributes.ZSTD
+
+
+def validate_batch(topic_id: bytes, partition: int, batch: Buffer, *, max_message_bytes: int) -> BatchHeader:
+    """The header of `batch`, one whole data batch that a client sent for this topic id and partition.
+
+    Raises MessageTooLarge above `max_message_bytes`, and CorruptMessage, naming what is wrong, for everything else.
+    """
+    if len(batch) > max_message_bytes:
+        raise MessageTooLarge(
+            f"a record batch of {len(batch)} bytes was sent, max.message.bytes of the topic is {max_message_bytes}: "
+            "send smaller batches, or raise it"
+        )
+    header = decode_header(batch)
+    if header.length != len(batch):
+        raise CorruptMessage(f"a record batch says that it has {header.length} bytes, {len(batch)} came")
+    check_crc(topic_id, partition, batch, header)
+    _check_attributes(header)
+    _check_producer(header)
+    records = read_payload(batch, header, max_uncompressed_bytes=uncompressed_limit(max_message_bytes))
+    _check_timestamps(header, records.column("timestamp"))
+    _check_headers(records.column("headers"))
+    return header
+
+
+def _check_attributes(header: BatchHeader) -> None:
+    if header.attributes & _NOT_FOR_CLIENTS or header.attributes & _BOTH_CODECS == _BOTH_CODECS:
+        raise CorruptMessage(f"a client cannot send a record batch with attributes {header.attributes:#x}")
+
+
+def _check_producer(header: BatchHeader) -> None:
+    fields = (header.producer_id, header.producer_epoch, header.base_sequence)
+    none = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE)
+    if fields != none and min(fields) < 0:
+        raise CorruptMessage(f"a record batch has producer id, epoch and sequence {fields}: give all three or none")
+    if fields == none and header.attributes & Attributes.TRANSACTIONAL:
+        raise CorruptMessage("a record batch is transactional and has no producer id")
+
+
+def _check_timestamps(header: BatchHeader, timestamps: pa.Array) -> None:
+    if timestamps.null_count:
+        raise CorruptMessage(f"a record batch has {timestamps.null_count} records without a timestamp")
+    found = (timestamps[0].value, pc.max(timestamps).value)
+    said = (header.base_timestamp_us, header.max_timestamp_us)
+    if found != said:
+        raise CorruptMessage(f"a record batch has first and highest timestamp {found}, its header says {said}")
+
+
+def _check_headers(headers: pa.Array) -> None:
+    entries = headers.flatten()
+    if entries.null_count or entries.field("key").null_count:
+        raise CorruptMessage("a record batch has a record header without a key")
