@@ -1,0 +1,69 @@
+"""Small files that are either the old one or the new one, whatever happens, and that know when they were damaged.
+
+Written to `<path>.tmp`, synced, renamed, the directory synced. The content is followed by one line with its crc32c, so
+that JSON stays readable. Used for checkpoints, epochs, topic ids, producer snapshots, broker.json, votes, the clean-stop
+mark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import google_crc32c
+
+from minilog_broker.storage.errors import CorruptFile
+from minilog_broker.storage.files import FileSystem
+
+TEMPORARY_SUFFIX = ".tmp"
+MAX_BYTES = 64 << 20  # larger than any producer snapshot; bounds what a damaged size can make us read
+_TRAILER = b"\ncrc32c=%08x\n"
+_TRAILER_BYTES = len(_TRAILER % 0)
+
+
+def parent(path: str) -> str:
+    """The directory of `path`."""
+    return path.rpartition("/")[0] or "/"
+
+
+def write_durable_file(files: FileSystem, path: str, content: bytes) -> None:
+    """Replace `path` by `content`, durable on return. After an OSError the old file is still there, or the new one is."""
+    temporary = path + TEMPORARY_SUFFIX
+    try:
+        file = files.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.write([content, _TRAILER % google_crc32c.value(content)], 0)
+            file.fdatasync()
+        finally:
+            file.close()
+        files.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # a full disk keeps no half file; what failed is told by the first error
+            files.remove(temporary)
+        raise
+    files.fsync_dir(parent(path))
+
+
+def read_durable_file(files: FileSystem, path: str) -> bytes | None:
+    """The content of `path`, None where there is no such file. Raises CorruptFile when its checksum is wrong."""
+    try:
+        file = files.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        stored = file.pread(MAX_BYTES + _TRAILER_BYTES + 1, 0)
+    finally:
+        file.close()
+    content = stored[:-_TRAILER_BYTES]
+    if len(content) > MAX_BYTES or stored[len(content) :] != _TRAILER % google_crc32c.value(content):
+        raise CorruptFile(f"{path} is damaged: its checksum does not fit its {len(stored)} bytes")
+    return content
+
+
+def remove_durable_file(files: FileSystem, path: str) -> None:
+    """Remove `path`, durably; nothing where it is not there."""
+    try:
+        files.remove(path)
+    except FileNotFoundError:
+        return
+    files.fsync_dir(parent(path))

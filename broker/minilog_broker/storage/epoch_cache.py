@@ -1,0 +1,117 @@
+"""The leader epochs of a log: at which offset each began. A cache of what the batches say, kept in the file `leader-epoch`.
+
+Rule V3: both columns increase strictly. An epoch without records is replaced by the next one at the same offset.
+Changes replace an immutable pair of columns, so a reader on another thread sees the old or the new one. Pure: the log
+writes the file. Vocabulary and answers as in KIP-101 and KIP-279.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import TypeAlias
+
+NO_EPOCH = -1
+_ENTRY = struct.Struct("<iq")
+
+Entries: TypeAlias = tuple[tuple[int, int], ...]  # (epoch, start offset)
+
+
+class EpochCache:
+    """Entries (epoch, start offset). An epoch ends where the next one starts, the latest at the log's end."""
+
+    __slots__ = ("_columns",)
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self._columns: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+        for epoch, start_offset in entries:
+            self.assign(epoch, start_offset)
+
+    def __repr__(self) -> str:
+        return f"EpochCache({list(self.entries)})"
+
+    @property
+    def entries(self) -> Entries:
+        return tuple(zip(*self._columns, strict=True))
+
+    @property
+    def latest_epoch(self) -> int | None:
+        epochs = self._columns[0]
+        return epochs[-1] if epochs else None
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch in which the record at `offset` was written; None below the first entry."""
+        epochs, starts = self._columns
+        index = bisect_right(starts, offset) - 1
+        return epochs[index] if index >= 0 else None
+
+    def start_offset_of(self, epoch: int) -> int | None:
+        """Where exactly this epoch began; None if it is not in the cache."""
+        epochs, starts = self._columns
+        index = bisect_left(epochs, epoch)
+        return starts[index] if index < len(epochs) and epochs[index] == epoch else None
+
+    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """The largest epoch <= `epoch`, and where it ends. (-1, log start) when all are larger."""
+        epochs, starts = self._columns
+        index = bisect_right(epochs, epoch)
+        end_offset = starts[index] if index < len(starts) else log_end
+        return (epochs[index - 1] if index else NO_EPOCH), end_offset
+
+    def with_assigned(self, epoch: int, start_offset: int) -> EpochCache:
+        """A copy in which `epoch` starts at `start_offset`; equal to this one when that is no news."""
+        copy = EpochCache()
+        copy._columns = self._columns
+        copy.assign(epoch, start_offset)
+        return copy
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Record that `epoch` starts at `start_offset`, the log's end. Returns whether anything changed.
+
+        Entries at or above `start_offset` have no records and go. Raises ValueError for an epoch below the latest one.
+        """
+        epochs, starts = self._columns
+        if epochs and epochs[-1] == epoch and starts[-1] <= start_offset:
+            return False
+        kept = bisect_left(starts, start_offset)
+        if kept and epochs[kept - 1] == epoch:
+            self._columns = (epochs[:kept], starts[:kept])
+            return True
+        if kept and epochs[kept - 1] > epoch or epoch < 0:
+            raise ValueError(f"leader epoch {epoch} cannot start at offset {start_offset}: {self!r} has a later one")
+        self._columns = ((*epochs[:kept], epoch), (*starts[:kept], start_offset))
+        return True
+
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Forget the epochs that start at or above `end_offset`, the log's new end."""
+        epochs, starts = self._columns
+        kept = bisect_left(starts, end_offset)
+        self._columns = (epochs[:kept], starts[:kept])
+        return kept < len(epochs)
+
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """Forget the epochs that end at or below `start_offset`, the log's new start; the first one left starts there."""
+        epochs, starts = self._columns
+        index = bisect_right(starts, start_offset) - 1
+        if index < 0 or starts[index] == start_offset and index == 0:
+            return False
+        self._columns = (epochs[index:], (start_offset, *starts[index + 1 :]))
+        return True
+
+    def clear(self) -> None:
+        self._columns = ((), ())
+
+    def encode(self) -> bytes:
+        """The content of the file."""
+        return b"".join(_ENTRY.pack(epoch, start) for epoch, start in self.entries)
+
+    @classmethod
+    def decode(cls, content: bytes) -> EpochCache:
+        """The cache of a file's content. Raises ValueError where it cannot be one."""
+        if len(content) % _ENTRY.size:
+            raise ValueError(f"{len(content)} bytes are no list of leader epochs")
+        entries = list(_ENTRY.iter_unpack(content))
+        if any(a[0] >= b[0] or a[1] >= b[1] for a, b in zip(entries, entries[1:], strict=False)):
+            raise ValueError("leader epochs do not increase")
+        return cls(entries)

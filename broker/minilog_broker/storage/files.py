@@ -1,0 +1,177 @@
+"""The one file interface of storage: nothing in storage touches the disk but through it.
+
+So that a simulated disk can stand under the real storage. The rules a file system of ours keeps, and a simulated one
+may break at a crash only as far as they allow:
+
+- what was written is durable after `fdatasync` (data and size), not before; a failed one is never tried again;
+- a created, renamed or removed name is durable after `fsync_dir` of its directory, not before;
+- `rename` replaces its target at once: after a crash there is the old file or the new one;
+- errors are OSError with their errno. A write that raised may have written any part of its bytes.
+
+A file closes when it is closed or when nobody holds it any more: a file that a reader may still be reading is dropped,
+never closed under it (its descriptor could already be another file's).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from minilog.record_batch.header import Buffer
+
+_MAX_BUFFERS = 1024  # IOV_MAX of Linux: more in one call is refused
+
+
+class File(Protocol):
+    """An open file. Reads may come from another thread than the one that writes."""
+
+    def pread(self, size_bytes: int, position: int) -> bytes:
+        """Up to `size_bytes` at `position`; fewer only at the end of the file."""
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        """All of `buffers`, one after another, from `position` on."""
+
+    def fdatasync(self) -> None:
+        """What was written, and the size, are on the disk when this returns."""
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut (or extend with zeros) to `size_bytes`."""
+
+    def size(self) -> int:
+        """The size in bytes."""
+
+    def close(self) -> None:
+        """Let go of the file, and of its lock if it has one; a second time does nothing."""
+
+
+class FileSystem(Protocol):
+    """Directories and names. Paths are absolute strings with `/`."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; with `create`, an empty file where there is none. Else FileNotFoundError."""
+
+    def lock(self, path: str) -> File | None:
+        """The file at `path`, made where missing, locked for as long as it is open; None when another process has it."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Give `source` the name `target`, replacing what was there."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory whose parent exists; nothing where it is there already."""
+
+    def remove_dir(self, path: str) -> None:
+        """Remove an empty directory."""
+
+    def fsync_dir(self, path: str) -> None:
+        """The names in directory `path` are on the disk when this returns."""
+
+    def list(self, path: str) -> list[str]:
+        """The names in directory `path`, sorted."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory at `path`."""
+
+    def size(self, path: str) -> int:
+        """The size of the file at `path` in bytes."""
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_descriptor", "_path")
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self._path = path
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"OsFile({self._path!r})"
+
+    def pread(self, size_bytes: int, position: int) -> bytes:
+        return os.pread(self._descriptor, size_bytes, position)
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        pending: list[Buffer] = list(buffers)
+        while pending:
+            head = pending[:_MAX_BUFFERS]
+            written = os.pwritev(self._descriptor, head, position)
+            position += written
+            pending = _after(head, written) + pending[_MAX_BUFFERS:]
+
+    def fdatasync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self._descriptor, size_bytes)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _after(buffers: list[Buffer], written_bytes: int) -> list[Buffer]:
+    """What is left of `buffers` behind the first `written_bytes`."""
+    for index, buffer in enumerate(buffers):
+        length = len(buffer)
+        if written_bytes < length:
+            return [memoryview(buffer)[written_bytes:], *buffers[index + 1 :]]
+        written_bytes -= length
+    return []
+
+
+class OsFileSystem:
+    """The real disk."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(os.open(path, flags, 0o644), path)
+
+    def lock(self, path: str) -> File | None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return OsFile(descriptor, path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def make_dir(self, path: str) -> None:
+        if not os.path.isdir(path):
+            os.mkdir(path, 0o755)
+
+    def remove_dir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def fsync_dir(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
