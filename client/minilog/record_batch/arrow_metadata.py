@@ -6,7 +6,8 @@ An encapsulated message (Arrow columnar format, "Encapsulated message format") i
 
 and a compressed buffer starts with its uncompressed length (i64; -1: this buffer was left uncompressed). Arrow
 allocates what that prefix says, so the prefixes are summed here first, for the caller to bound. Nothing is allocated
-in proportion to anything the message claims, no position is followed without a bound, and all that can be wrong is a CorruptMessage.
+in proportion to anything the message claims, no position is followed without a bound, and all that can be wrong is a
+CorruptMessage.
 """
 
 from __future__ import annotations

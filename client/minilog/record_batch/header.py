@@ -144,6 +144,10 @@ def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptMessage(f"a record batch cannot have a length of {length} bytes")
     if attributes & ~_KNOWN_ATTRIBUTES:
         raise CorruptMessage(f"a record batch has attributes {attributes:#x}, of which not all bits are known")
+    if fields[14] != 0:
+        raise CorruptMessage(
+            f"a record batch has {fields[14]:#x} in its reserved field, which is 0 in all that are known"
+        )
     compacted = attributes & Attributes.COMPACTED
     in_bounds = base_offset >= 0 and base_offset + last_delta < _END_OF_OFFSETS
     if not in_bounds or count > last_delta + 1 or (count == 0 and not compacted):

@@ -2,7 +2,8 @@
 
 In order, cheapest first and nothing believed before its checksum: size, header, length, crc (which also proves the
 topic id and partition meant), attribute bits a client may send, producer fields, the Arrow message under bounds, all
-of its offsets and strings, and that the header's timestamps are those of the records. Brokers keep nothing of what is decoded.
+of its offsets and strings, and that the header's timestamps are those of the records. Brokers keep nothing of what is
+decoded.
 """
 
 from __future__ import annotations
