@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import structlog
 
+from minilog.errors import MinilogError
 from minilog.v1 import data_pb2
 from minilog_broker.replication import effects
 from minilog_broker.replication.effects import Effect
@@ -40,8 +41,8 @@ class Replicas:
     def __init__(self, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory) -> None:
         self.manager = manager
         self.offline: dict[PartitionKey, str] = {}
+        self.refused: dict[int, MinilogError] = {}
         self.answer_produce: Callable[[effects.AnswerProduce], None]
-        self.refuse_session: Callable[[effects.SessionRefused], None]
         self.open_link: Callable[[effects.OpenLeaderSession], None]
         self.close_link: Callable[[int], None]
         self.wake_link: Callable[[int], None]
@@ -65,6 +66,7 @@ class Replicas:
 
     def close_session(self, session_id: int) -> None:
         self._sessions.pop(session_id, None)
+        self.refused.pop(session_id, None)
         self.manager.close_session(session_id)
         self.run()
 
@@ -99,8 +101,10 @@ class Replicas:
                 self.close_link(leader_id)
             case effects.ProposeInSyncReplicas():
                 self.propose(effect)
-            case effects.SessionRefused():
-                self.refuse_session(effect)
+            case effects.SessionRefused(session_id=session_id, error=error):
+                self.refused[session_id] = error
+                if ready := self._sessions.get(session_id):
+                    ready.set()
             case effects.PartitionOffline(key=key, reason=reason):
                 self._go_offline(key, reason)
             case _:

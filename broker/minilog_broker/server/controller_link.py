@@ -1,0 +1,182 @@
+"""What this broker says to the active controller: registration, heartbeats, ISR proposals, producer ids.
+
+Heartbeats have a stream and a channel of their own. When it breaks, the controller is looked for again at once; an
+answer that this life was replaced ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import grpc
+import structlog
+
+from minilog.errors import BrokerNotAvailable, MinilogError, RetriableError, StaleBrokerEpoch, error_from_wire
+from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
+from minilog_broker.replication.effects import ProposalAnswer, ProposeInSyncReplicas
+from minilog_broker.replication.state import PartitionKey
+from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
+
+logger = structlog.get_logger()
+
+RETRY_PAUSE_S = 0.05
+CALL_TIMEOUT_S = 2.0
+
+
+class ControllerLink:
+    """See the module's text. `find_controller` gives the address of the controller as far as it is known."""
+
+    def __init__(
+        self,
+        client: common_pb2.ClientIdentity,
+        broker_id: int,
+        find_controller: Callable[[], tuple[str, int] | None],
+        heartbeat_interval_ms: int,
+    ) -> None:
+        self.broker_epoch = -1
+        self.fenced = True
+        self.should_stop = asyncio.Event()
+        self.wants_stop = False
+        self.metadata_offset: Callable[[], int]
+        self.offline_replicas: Callable[[], Iterable[PartitionKey]]
+        self.on_state: Callable[[bool], None] = lambda fenced: None
+        self._client = client
+        self._broker_id = broker_id
+        self._find_controller = find_controller
+        self._interval_s = heartbeat_interval_ms / 1000.0
+        self._beat_now = asyncio.Event()
+        self._channel: grpc.aio.Channel | None = None
+        self._channel_address: tuple[str, int] | None = None
+
+    async def call(self, method: str, request: Any) -> Any:
+        """One unary call of PeerService to the controller; BrokerNotAvailable where it cannot be reached."""
+        stub = peer_pb2_grpc.PeerServiceStub(await self._controller_channel())
+        try:
+            return await getattr(stub, method)(request, timeout=CALL_TIMEOUT_S)
+        except STREAM_ERRORS as error:
+            raise BrokerNotAvailable(f"the controller at {self._channel_address} did not answer {method}: {reason(error)}") from error
+
+    async def _controller_channel(self) -> grpc.aio.Channel:
+        address = self._find_controller()
+        if address is None:
+            raise BrokerNotAvailable("no controller is known yet")
+        if self._channel is None or address != self._channel_address:
+            if self._channel is not None:
+                await self._channel.close()
+            self._channel, self._channel_address = open_channel(*address), address
+        return self._channel
+
+    # -- registration
+
+    async def register(self, request: peer_pb2.RegisterRequest) -> peer_pb2.RegisterResponse:
+        """Register until it is accepted. A refusal that will not pass is raised."""
+        while True:
+            try:
+                answer: peer_pb2.RegisterResponse = await self.call("Register", request)
+                if error := error_from_wire(answer.error):
+                    raise error
+            except RetriableError as error:
+                logger.debug("not registered yet", error=str(error))
+                await asyncio.sleep(RETRY_PAUSE_S)
+                continue
+            self.broker_epoch = answer.broker_epoch
+            return answer
+
+    # -- heartbeats
+
+    def beat_now(self) -> None:
+        """Send the next heartbeat at once: something changed that the controller should know."""
+        self._beat_now.set()
+
+    async def keep_beating(self) -> None:
+        """Heartbeats until cancelled. Raises StaleBrokerEpoch when another life has taken this one's place."""
+        while True:
+            try:
+                await self._beat()
+            except STREAM_ERRORS as error:
+                logger.debug("the heartbeat stream broke", error=reason(error))
+            except RetriableError as error:
+                logger.debug("no heartbeat", error=str(error))
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _beat(self) -> None:
+        address = self._find_controller()
+        if address is None:
+            raise BrokerNotAvailable("no controller is known yet")
+        async with open_channel(*address) as channel:
+            call = peer_pb2_grpc.PeerServiceStub(channel).Heartbeat()  # type: ignore[call-arg, misc, call-overload]
+            while True:
+                self._beat_now.clear()
+                await call.write(self._heartbeat())
+                answer = await asyncio.wait_for(call.read(), timeout=max(5 * self._interval_s, 1.0))
+                if answer is grpc.aio.EOF:
+                    raise BrokerNotAvailable("the controller ended the heartbeat stream")
+                self._answered(answer)
+                await _wait(self._beat_now, self._interval_s)
+
+    def _heartbeat(self) -> peer_pb2.HeartbeatRequest:
+        offline = [common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in self.offline_replicas()]
+        return peer_pb2.HeartbeatRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self.broker_epoch,
+            metadata_offset=self.metadata_offset(),
+            wants_stop=self.wants_stop,
+            offline_replicas=offline,
+        )
+
+    def _answered(self, answer: peer_pb2.HeartbeatResponse) -> None:
+        error = error_from_wire(answer.error)
+        if isinstance(error, StaleBrokerEpoch):
+            raise error
+        if error is not None:
+            raise BrokerNotAvailable(str(error))
+        if answer.should_stop:
+            self.should_stop.set()
+        if answer.fenced != self.fenced:
+            self.fenced = answer.fenced
+            self.on_state(answer.fenced)
+
+    # -- ISR proposals and producer ids
+
+    async def propose(self, effect: ProposeInSyncReplicas) -> ProposalAnswer | None:
+        """The controller's answer; None where there was none (the core asks again)."""
+        members = [peer_pb2.InSyncReplica(broker_id=broker, broker_epoch=epoch) for broker, epoch in effect.members]
+        proposal = peer_pb2.InSyncReplicasProposal(
+            partition_id=common_pb2.PartitionId(topic_id=effect.key.topic_id, partition=effect.key.partition),
+            leader_epoch=effect.leader_epoch,
+            partition_epoch=effect.partition_epoch,
+            in_sync_replicas=members,
+        )
+        request = peer_pb2.ProposeInSyncReplicasRequest(
+            client=self._client, broker_id=self._broker_id, broker_epoch=self.broker_epoch, proposals=[proposal]
+        )
+        try:
+            answer: peer_pb2.ProposeInSyncReplicasResponse = await self.call("ProposeInSyncReplicas", request)
+        except MinilogError as error:
+            logger.debug("an ISR proposal was not answered", error=str(error))
+            return None
+        whole = error_from_wire(answer.error)
+        if whole is not None and whole.retriable or not answer.answers:
+            return None
+        return ProposalAnswer(whole or error_from_wire(answer.answers[0].error), None)
+
+    async def allocate_producer_ids(self) -> range:
+        """A fresh block of producer ids for this broker to hand out."""
+        request = peer_pb2.AllocateProducerIdsRequest(client=self._client, broker_id=self._broker_id, broker_epoch=self.broker_epoch)
+        answer: peer_pb2.AllocateProducerIdsResponse = await self.call("AllocateProducerIds", request)
+        if error := error_from_wire(answer.error):
+            raise error
+        return range(answer.first_producer_id, answer.first_producer_id + answer.count)
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return

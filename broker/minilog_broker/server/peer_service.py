@@ -1,0 +1,102 @@
+"""PeerService: what other brokers ask of this one.
+
+Replicate is served by the data replicas or, for the metadata log, by the quorum node; Register, Heartbeat,
+ProposeInSyncReplicas and AllocateProducerIds by the controller, where it is active here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from minilog.errors import InvalidArgument, MinilogError, wire_error
+from minilog.v1 import peer_pb2, peer_pb2_grpc
+from minilog_broker.server.controller_shell import ControllerShell
+from minilog_broker.server.quorum_shell import QuorumShell
+from minilog_broker.server.replicas import Replicas, now_ms
+from minilog_broker.server.streams import pump
+
+
+class PeerService(peer_pb2_grpc.PeerServiceServicer):
+    """See the module's text."""
+
+    def __init__(self, replicas: Replicas, quorum: QuorumShell, controller: ControllerShell) -> None:
+        self._replicas = replicas
+        self._quorum = quorum
+        self._controller = controller
+
+    async def Register(self, request: peer_pb2.RegisterRequest, context: object) -> peer_pb2.RegisterResponse:  # type: ignore[override]  # noqa: N802
+        return await self._controller.register(request)
+
+    async def Heartbeat(  # type: ignore[override]  # noqa: N802
+        self, request_iterator: AsyncIterator[peer_pb2.HeartbeatRequest], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        life: tuple[int, int] | None = None
+        try:
+            async for request in request_iterator:
+                life = (request.broker_id, request.broker_epoch)
+                await context.write(await self._controller.heartbeat(request))
+        finally:
+            if life is not None:
+                self._controller.heartbeat_stream_broke(*life)
+
+    async def Replicate(  # type: ignore[override]  # noqa: N802
+        self, request_iterator: AsyncIterator[peer_pb2.ReplicateRequest], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        first = await anext(request_iterator, None)
+        if first is None:
+            return
+        if first.cluster_metadata:
+            await self._quorum.serve(first, request_iterator, context)
+        elif first.broker_epoch < 0:
+            error = InvalidArgument(f"broker {first.broker_id} opened a session without a broker epoch: register first")
+            await context.write(peer_pb2.ReplicateResponse(error=wire_error(error)))
+        else:
+            await self._serve_follower(first, request_iterator, context)
+
+    async def _serve_follower(
+        self,
+        first: peer_pb2.ReplicateRequest,
+        rest: AsyncIterator[peer_pb2.ReplicateRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> None:
+        replicas, manager = self._replicas, self._replicas.manager
+        session_id, ready = replicas.open_session()
+        manager.open_follower_session(session_id, first.broker_id, first.broker_epoch, now_ms())
+
+        def receive(request: peer_pb2.ReplicateRequest) -> None:
+            manager.replicate_request(session_id, request, now_ms())
+            replicas.run()
+
+        try:
+            receive(first)
+            await pump(rest, receive, lambda: self._next_message(session_id), context.write, ready)
+        except _Refused as refused:
+            await context.write(peer_pb2.ReplicateResponse(error=wire_error(refused.error)))
+        finally:
+            replicas.close_session(session_id)
+
+    def _next_message(self, session_id: int) -> object | None:
+        if error := self._replicas.refused.get(session_id):
+            raise _Refused(error)
+        return self._replicas.next_message(session_id)
+
+    async def ProposeInSyncReplicas(  # type: ignore[override]  # noqa: N802
+        self, request: peer_pb2.ProposeInSyncReplicasRequest, context: object
+    ) -> peer_pb2.ProposeInSyncReplicasResponse:
+        return await self._controller.propose(request)
+
+    async def AllocateProducerIds(  # type: ignore[override]  # noqa: N802
+        self, request: peer_pb2.AllocateProducerIdsRequest, context: object
+    ) -> peer_pb2.AllocateProducerIdsResponse:
+        return await self._controller.allocate_producer_ids(request)
+
+
+class _Refused(Exception):  # noqa: N818
+    """Carries the refusal of a session out of its pump."""
+
+    def __init__(self, error: MinilogError) -> None:
+        super().__init__(str(error))
+        self.error = error
