@@ -246,7 +246,7 @@ def _array(field: pa.Field, entries: Sequence[object] | None) -> pa.Array:
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidRecord(f"a {field.name} of a record cannot become {field.type}: {error}") from error
     if isinstance(array, pa.ChunkedArray):  # Arrow's answer to more than an int32 offset can hold
-        raise _too_large(f"the column {field.name} has more than {MAX_BATCH_BYTES} bytes", MAX_BATCH_BYTES)
+        raise _too_large(f"the column {field.name} has more bytes than Arrow can address", MAX_BATCH_BYTES)
     return array
 
 
@@ -296,7 +296,7 @@ def _assemble(topic_id: bytes, partition: int, header: BatchHeader, payload: Buf
 
 
 def _check_size(size: int, uncompressed: int, max_bytes: int | None) -> None:
-    limit = MAX_BATCH_BYTES if max_bytes is None else max_bytes
+    limit = MAX_BATCH_BYTES if max_bytes is None else min(max_bytes, MAX_BATCH_BYTES)
     if size > limit:
         raise _too_large(f"a record batch has {size} bytes", limit)
     if uncompressed > uncompressed_limit(limit):

@@ -22,7 +22,7 @@ from minilog.record_batch.header import (
     decode_header,
     iterate_headers,
 )
-from minilog.record_batch.schema import MAX_UNCOMPRESSED_BYTES, PAYLOAD_SCHEMA, READ_SCHEMA, payload_schema
+from minilog.record_batch.schema import MAX_BATCH_BYTES, PAYLOAD_SCHEMA, READ_SCHEMA, payload_schema
 
 __all__ = ["PAYLOAD_SCHEMA", "READ_SCHEMA", "read_control", "read_payload", "read_records"]
 
@@ -34,7 +34,7 @@ _MAX_BUFFERS = 17
 
 
 def read_payload(
-    batch: Buffer, header: BatchHeader | None = None, *, max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES
+    batch: Buffer, header: BatchHeader | None = None, *, max_uncompressed_bytes: int = MAX_BATCH_BYTES
 ) -> pa.RecordBatch:
     """The records of one data batch, as PAYLOAD_SCHEMA; a column that the batch leaves out is all null.
 

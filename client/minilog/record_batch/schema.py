@@ -18,10 +18,9 @@ PAYLOAD_SCHEMA = pa.schema(
 )
 READ_SCHEMA = PAYLOAD_SCHEMA.append(pa.field("offset", pa.int64()))
 
-# An Arrow int32 offset cannot point further, and a length above it would have no room in memory views of 32 bits.
-MAX_BATCH_BYTES = 2**31 - 8
-# What one batch may become when its buffers are decompressed: no honest batch comes near, a bomb stops here.
-MAX_UNCOMPRESSED_BYTES = 2**30
+# What one batch may have, on the wire and when its buffers are decompressed, whatever max.message.bytes says: no honest
+# batch comes near, Arrow's int32 offsets hold it, and a bomb stops here in readers that know no max.message.bytes.
+MAX_BATCH_BYTES = 2**28
 # A leader lets a batch be this many times max.message.bytes when decompressed; the builder keeps to the same bound.
 MAX_EXPANSION = 16
 
@@ -35,7 +34,7 @@ def payload_schema(attributes: int) -> pa.Schema:
 
 def uncompressed_limit(max_message_bytes: int) -> int:
     """How many bytes a batch may have when decompressed, where `max_message_bytes` is what it may have on the wire."""
-    return min(MAX_EXPANSION * max_message_bytes, MAX_UNCOMPRESSED_BYTES)
+    return min(MAX_EXPANSION * max_message_bytes, MAX_BATCH_BYTES)
 
 
 def _schema_of(attributes: int) -> pa.Schema:

@@ -1,0 +1,154 @@
+"""The header: its bytes, its sums, and that no damage to it goes unseen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minilog.errors import CorruptMessage
+from minilog.record_batch.builder import build_control_batch
+from minilog.record_batch.header import (
+    HEADER_BYTES,
+    BatchHeader,
+    batch_crc,
+    check_crc,
+    crc_of_parts,
+    decode_header,
+    encode_header,
+    iterate_headers,
+)
+from tests.unit.record_batch.batches import PARTITION, TOPIC_ID, at_offset, full_batch, patched, sealed
+
+GOLDEN_HEADER = BatchHeader(
+    length=0x1000,
+    base_offset=0x0102030405060708,
+    partition_leader_epoch=0x11121314,
+    crc=0x21222324,
+    attributes=0x17,
+    record_count=0x31323334,
+    last_offset_delta=0x31323333,
+    base_timestamp_us=0x4142434445464748,
+    max_timestamp_us=0x5152535455565758,
+    producer_id=0x6162636465666768,
+    base_sequence=0x71727374,
+    producer_epoch=0x0A0B,
+)
+GOLDEN_HEADER_BYTES = bytes.fromhex(
+    "4d4c423100100000080706050403020114131211f0386146"
+    "242322211700000034333231333332314847464544434241"
+    "58575655545352516867666564636261747372710b0a0000"
+)
+GOLDEN_CONTROL_BATCH = bytes.fromhex(
+    "4d4c4231580000000000000000000000ffffffff96240124"
+    "bb39738020000000010000000000000000401e18240a0600"
+    "00401e18240a0600ffffffffffffffffffffffffffff0000"
+    "07000000636f6e74726f6c0000000000"
+)
+
+
+def test_a_header_has_the_bytes_it_always_had() -> None:
+    assert encode_header(GOLDEN_HEADER).hex() == GOLDEN_HEADER_BYTES.hex()
+    assert decode_header(GOLDEN_HEADER_BYTES) == GOLDEN_HEADER
+
+
+def test_a_control_batch_has_the_bytes_it_always_had() -> None:
+    batch = build_control_batch(TOPIC_ID, PARTITION, b"control", timestamp_us=1_700_000_000_000_000)
+    assert batch.hex() == GOLDEN_CONTROL_BATCH.hex()
+
+
+_i64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
+
+
+@given(
+    st.builds(
+        lambda words, longs, offset, count, sequence, epoch: BatchHeader(
+            words[0] * 8, offset, sequence, words[1], words[2], count, count - 1, *longs, sequence, epoch
+        ),
+        st.tuples(st.integers(9, 2**29 - 1), st.integers(0, 2**32 - 1), st.integers(0, 127)),
+        st.tuples(_i64, _i64, _i64),
+        st.integers(0, 2**62),
+        st.integers(1, 2**32 - 1),
+        st.integers(-(2**31), 2**31 - 1),
+        st.integers(-(2**15), 2**15 - 1),
+    )
+)
+def test_a_header_comes_back_as_it_was(header: BatchHeader) -> None:
+    encoded = encode_header(header)
+    assert len(encoded) == HEADER_BYTES
+    assert decode_header(encoded) == header
+    assert decode_header(memoryview(b"\xff" * 8 + encoded), 8) == header
+
+
+def test_the_place_a_leader_gives_leaves_the_crc_right() -> None:
+    batch = at_offset(full_batch(), 41)
+    header = decode_header(batch)
+    check_crc(TOPIC_ID, PARTITION, batch, header)
+    assert (header.base_offset, header.last_offset, header.next_offset) == (41, 50, 51)
+
+
+def test_the_crc_is_for_one_topic_id_and_one_partition() -> None:
+    batch = full_batch()
+    header = decode_header(batch)
+    with pytest.raises(CorruptMessage, match="not meant for partition 4"):
+        check_crc(TOPIC_ID, PARTITION + 1, batch, header)
+    with pytest.raises(CorruptMessage, match="crc"):
+        check_crc(bytes(16), PARTITION, batch, header)
+
+
+def test_the_crc_of_the_parts_is_the_crc_of_the_whole() -> None:
+    batch = full_batch()
+    parts = crc_of_parts(TOPIC_ID, PARTITION, batch[:HEADER_BYTES], memoryview(batch)[HEADER_BYTES:])
+    assert parts == batch_crc(TOPIC_ID, PARTITION, batch)
+
+
+@pytest.mark.parametrize("bit", range(24 * 8))
+def test_a_flipped_bit_in_what_the_leader_fills_is_seen_without_the_crc(bit: int) -> None:
+    with pytest.raises(CorruptMessage):
+        decode_header(flipped(encode_header(GOLDEN_HEADER), bit))
+
+
+@pytest.mark.parametrize("length", [0, 1, 24, HEADER_BYTES - 1])
+def test_a_cut_header_is_refused(length: int) -> None:
+    with pytest.raises(CorruptMessage, match="only"):
+        decode_header(GOLDEN_HEADER_BYTES[:length])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"length": 64}, "length of 64"),
+        ({"length": 4097}, "length of 4097"),
+        ({"attributes": 128}, "not all bits"),
+        ({"base_offset": -1}, "offset -1"),
+        ({"base_offset": 2**63 - 1}, "cannot have offset"),
+        ({"record_count": 0, "last_offset_delta": 0}, "0 records"),
+        ({"record_count": 9, "last_offset_delta": 7}, "9 records"),
+        ({"record_count": 5, "last_offset_delta": 7}, "not compacted"),
+    ],
+)
+def test_what_no_batch_can_have_is_refused(change: dict[str, int], message: str) -> None:
+    with pytest.raises(CorruptMessage, match=message):
+        decode_header(encode_header(replace(GOLDEN_HEADER, **change)))  # type: ignore[arg-type]
+
+
+def test_the_reserved_field_is_refused_unless_0() -> None:
+    with pytest.raises(CorruptMessage, match="reserved"):
+        decode_header(sealed(patched(full_batch(), 70, "H", 1)))
+
+
+def test_batches_back_to_back_are_walked_and_a_cut_one_is_seen() -> None:
+    first, second = at_offset(full_batch(3), 10), at_offset(full_batch(2), 13)
+    run = first + second
+    assert [(position, header.base_offset) for position, header in iterate_headers(run)] == [(0, 10), (len(first), 13)]
+    assert list(iterate_headers(b"")) == []
+    with pytest.raises(CorruptMessage, match="8 bytes short"):
+        list(iterate_headers(run[:-8]))
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    forged = bytearray(data)
+    forged[bit // 8] ^= 1 << bit % 8
+    return bytes(forged)

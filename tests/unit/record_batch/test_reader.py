@@ -1,0 +1,90 @@
+"""The reader: no copy, no batch taken for what it is not, and what it is told to skip."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from minilog.errors import CorruptMessage
+from minilog.record_batch.builder import build_batch, build_control_batch
+from minilog.record_batch.header import Attributes
+from minilog.record_batch.reader import read_control, read_payload, read_records
+from tests.unit.record_batch.batches import (
+    NOW_US,
+    PARTITION,
+    TOPIC_ID,
+    at_offset,
+    full_batch,
+    full_columns,
+    patched,
+    sealed,
+)
+
+
+def test_an_uncompressed_batch_is_read_without_a_copy() -> None:
+    batch = full_batch(1000)
+    whole = pa.py_buffer(batch)
+    records = read_payload(batch)
+    for column in records.columns:
+        for buffer in column.buffers():
+            assert buffer is None or buffer.size == 0 or 0 <= buffer.address - whole.address < whole.size
+
+
+def test_the_records_keep_their_bytes_alive() -> None:
+    [records] = read_records(bytearray(full_batch()), TOPIC_ID, PARTITION)
+    assert records.column("value")[9].as_py().endswith(b"value-9")
+
+
+@pytest.mark.parametrize("shift", range(8))
+def test_a_batch_is_read_wherever_it_lies_in_memory(shift: int) -> None:
+    [records] = read_records(memoryview(bytes(shift) + full_batch())[shift:], TOPIC_ID, PARTITION)
+    assert records.drop_columns("offset").to_pylist() == full_columns().to_pylist()
+
+
+def test_a_column_left_out_is_all_null() -> None:
+    batch = build_batch(TOPIC_ID, PARTITION, full_columns().select(["value"]), timestamp_us=NOW_US)
+    records = read_payload(batch)
+    assert (records.column("key").null_count, records.column("headers").null_count) == (10, 10)
+
+
+def test_control_batches_are_skipped_and_take_an_offset() -> None:
+    control = build_control_batch(TOPIC_ID, PARTITION, b"x", timestamp_us=NOW_US)
+    run = at_offset(control, 4) + at_offset(full_batch(2), 5) + at_offset(control, 7) + at_offset(full_batch(1), 8)
+    found = read_records(run, TOPIC_ID, PARTITION)
+    assert [records.column("offset").to_pylist() for records in found] == [[5, 6], [8]]
+
+
+def test_a_damaged_batch_is_never_skipped() -> None:
+    control_now = patched(full_batch(), 28, "I", int(Attributes.CONTROL))
+    shorter_now = patched(full_batch(), 32, "II", 2, 1)
+    for damaged in (control_now, shorter_now):
+        with pytest.raises(CorruptMessage, match="crc"):
+            read_records(damaged, TOPIC_ID, PARTITION, start_offset=5)
+
+
+def test_a_run_of_another_partition_is_refused_unless_the_crc_was_checked_before() -> None:
+    with pytest.raises(CorruptMessage, match="not meant for partition 9"):
+        read_records(full_batch(), TOPIC_ID, 9)
+    assert len(read_records(full_batch(), TOPIC_ID, 9, check_crc=False)) == 1
+
+
+def test_the_last_offset_there_can_be_is_read() -> None:
+    last = 2**63 - 2
+    [records] = read_records(at_offset(full_batch(1), last), TOPIC_ID, PARTITION)
+    assert records.column("offset").to_pylist() == [last]
+
+
+def test_a_control_batch_is_no_data_batch_nor_the_other_way_round() -> None:
+    control = build_control_batch(TOPIC_ID, PARTITION, b"x", timestamp_us=NOW_US)
+    with pytest.raises(CorruptMessage, match="not read as records"):
+        read_payload(control)
+    with pytest.raises(CorruptMessage, match="no control batch"):
+        read_control(full_batch())
+
+
+def test_a_control_record_that_is_cut_is_refused() -> None:
+    control = build_control_batch(TOPIC_ID, PARTITION, b"x", timestamp_us=NOW_US)
+    with pytest.raises(CorruptMessage, match="cut"):
+        read_control(sealed(patched(control, 72, "I", 5)))
+    with pytest.raises(CorruptMessage, match="cut"):
+        read_control(sealed(control[:72]))
