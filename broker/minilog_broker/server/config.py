@@ -15,24 +15,10 @@ import tomllib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
+from minilog.config import config_names
 from minilog.errors import InvalidConfig
 
 ENVIRONMENT_PREFIX = "MINILOG_"
-# Names of the environment that are meant for clients and the command line, not for a broker.
-_NOT_FOR_BROKERS = frozenset(
-    {
-        "bootstrap.servers",
-        "acks",
-        "linger.ms",
-        "batch.size",
-        "buffer.memory",
-        "request.timeout.ms",
-        "delivery.timeout.ms",
-        "isolation.level",
-        "compression.type",
-        "client.id",
-    }
-)
 _DAY_MS = 24 * 60 * 60 * 1000
 _MIB = 1024 * 1024
 _GRPC_LARGEST_MESSAGE_BYTES = 2**31 - 1
@@ -240,7 +226,8 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str
         if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
-        if name not in _NOT_FOR_BROKERS:
+        # Names that are a client's are not meant for a broker.
+        if name in _KINDS or name not in config_names():
             yield name, environment[variable], f"environment variable {variable}"
 
 

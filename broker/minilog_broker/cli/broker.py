@@ -1,0 +1,52 @@
+"""`minilog broker`: one broker process in the foreground."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Annotated
+
+import typer
+
+from minilog_broker.cli.common import Assignments, current_environment
+from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config, parse_address, parse_assignments
+
+
+def parse_voters(text: str) -> tuple[VoterAddress, ...]:
+    """`1@HOST:PORT,2@HOST:PORT` as addresses; ValueError names the part that is not one, or an id given twice."""
+    voters = []
+    for part in text.split(","):
+        number, separator, address = part.strip().partition("@")
+        if not separator or not number.isascii() or not number.isdigit() or int(number) < 1:
+            raise ValueError(f"{part!r} is not ID@HOST:PORT with an id of at least 1")
+        voters.append(VoterAddress(int(number), *parse_address(address)))
+    ids = [voter.id for voter in voters]
+    if len(set(ids)) != len(ids):
+        raise ValueError(f"a broker id is named twice: {text}")
+    return tuple(voters)
+
+
+def broker(
+    broker_id: Annotated[int, typer.Option("--id", min=1, max=1_000_000, help="This broker's number; never changes.")],
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients and brokers connect.")],
+    data_dir: Annotated[pathlib.Path, typer.Option(help="Where its logs live; belongs to this broker alone.")],
+    voters: Annotated[str, typer.Option(metavar="1@HOST:PORT,...", help="The voters of the metadata quorum.")],
+    rack: Annotated[str | None, typer.Option(metavar="NAME", help="Where it stands.")] = None,
+    config_file: Annotated[pathlib.Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings.")] = None,
+    assignments: Assignments = None,
+) -> None:
+    """Run one broker until SIGINT or SIGTERM."""
+    try:
+        host, port = parse_address(listen)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--listen") from None
+    try:
+        addresses = parse_voters(voters)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--voters") from None
+    config = load_config(config_file, current_environment(), parse_assignments(assignments or [], "--set"))
+    options = BrokerOptions(
+        broker_id=broker_id, host=host, port=port, data_dir=data_dir, voters=addresses, rack=rack, config=config
+    )
+    from minilog_broker.server.broker import run_broker
+
+    raise typer.Exit(run_broker(options))

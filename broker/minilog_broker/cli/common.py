@@ -1,0 +1,72 @@
+"""What every verb shares: where the brokers are, what machines get to read, the failure that is told in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from minilog import Admin
+
+DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
+# A person waits at the terminal: half a minute is long enough to say that nobody answers.
+ANSWER_WITHIN_MS = 15_000
+
+BootstrapServers = Annotated[
+    str,
+    typer.Option(
+        "-b",
+        "--bootstrap-server",
+        envvar="MINILOG_BOOTSTRAP_SERVERS",
+        metavar="HOST:PORT[,...]",
+        help="One or more brokers of the cluster.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="A setting; repeatable.")
+]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker's setting; repeatable.")
+]
+
+
+class CommandFailed(Exception):
+    """It did not work; the text is the one line that the user gets: what, and what to do."""
+
+
+@contextlib.contextmanager
+def admin_client(bootstrap_servers: str) -> Iterator[Admin]:
+    """An Admin for the span of one command."""
+    with Admin({"bootstrap.servers": bootstrap_servers, "request.timeout.ms": ANSWER_WITHIN_MS}) as admin:
+        yield admin
+
+
+def print_json(document: object) -> None:
+    """One JSON document on one line of stdout."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+
+
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> None:
+    """A table for people; as wide as it needs when nobody looks at it on a terminal."""
+    table = Table(*columns, title=title, title_justify="left", header_style="bold")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def current_environment() -> Mapping[str, str]:
+    """The environment that configuration is read from."""
+    return os.environ
+
+
+def join(numbers: Iterable[Any]) -> str:
+    """Numbers as people read them: 1, 2, 3."""
+    return ", ".join(map(str, numbers)) or "none"

@@ -1,0 +1,158 @@
+"""`minilog consume`: prints the records of a topic, from where and as far as it is told."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import re
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from minilog import Admin, Consumer, TopicPartition
+from minilog_broker.cli.common import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    AsJson,
+    BootstrapServers,
+    CommandFailed,
+    Settings,
+    admin_client,
+    print_json,
+)
+from minilog_broker.server.config import parse_assignments
+
+_POLL_S = 0.5
+_OFFSET = re.compile(r"start|end|-?\d+|@\d+", re.ASCII)
+
+
+class Isolation(enum.StrEnum):
+    """What of transactions is shown."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What one partition holds now: offsets from `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.")],
+    partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Default: all of them.")] = None,
+    offset: Annotated[
+        str, typer.Option("-o", "--offset", metavar="start|end|N|-N|@TIMESTAMP_MS", help="Where to begin.")
+    ] = "start",
+    count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Stop after so many records.")] = None,
+    exit_at_end: Annotated[bool, typer.Option("--exit-at-end", help="Stop at what is the end now.")] = False,
+    isolation: Annotated[Isolation, typer.Option(help="What of transactions is shown.")] = Isolation.READ_COMMITTED,
+    settings: Settings = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    as_json: AsJson = False,
+) -> None:
+    """Print records until told to stop; Ctrl-C is a clean end."""
+    if _OFFSET.fullmatch(offset) is None:
+        raise typer.BadParameter(
+            f"{offset!r} is not valid: expected start, end, N, -N or @TIMESTAMP_MS", param_hint="--offset"
+        )
+    config: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "isolation.level": isolation.value}
+    config |= parse_assignments(settings or [], "-c")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with admin_client(bootstrap_servers) as admin:
+            assignment = _assignment(admin, topic, partition, offset, exit_at_end)
+        with Consumer(config) as consumer:
+            consumer.assign(assignment)
+            _print_records(consumer, count, exit_at_end, as_json)
+    except KeyboardInterrupt:
+        return
+
+
+def _assignment(
+    admin: Admin, topic: str, partition: int | None, offset: str, exit_at_end: bool
+) -> list[TopicPartition]:
+    (described,) = admin.describe_topics([topic])
+    numbers = sorted(each.partition for each in described.partitions)
+    if partition is not None:
+        if partition not in numbers:
+            raise CommandFailed(f"{topic} has no partition {partition}: it has 0 to {numbers[-1]}")
+        numbers = [partition]
+    chosen = [TopicPartition(topic, number) for number in numbers]
+    starts = admin.list_offsets(dict.fromkeys(chosen, "earliest"))
+    ends = admin.list_offsets(dict.fromkeys(chosen, "latest"))
+    ranges = {each.partition: Range(starts[each].offset, ends[each].offset) for each in chosen}
+    if offset.startswith("@"):
+        asked = admin.list_offsets(dict.fromkeys(chosen, int(offset[1:])))
+        # Where no record is that young, the ones that will be come at the end.
+        begins = {each.partition: asked[each].offset or ranges[each.partition].end for each in chosen}
+    else:
+        begins = begin_offsets(topic, offset, ranges)
+    return [
+        TopicPartition(topic, number, begins[number], ranges[number].end if exit_at_end else None) for number in numbers
+    ]
+
+
+def begin_offsets(topic: str, offset: str, ranges: Mapping[int, Range]) -> dict[int, int]:
+    """Where each partition begins for start, end, N or -N. CommandFailed names the partition that does not hold N."""
+    begins = {}
+    for partition, held in ranges.items():
+        if offset == "start":
+            begins[partition] = held.start
+        elif offset == "end":
+            begins[partition] = held.end
+        elif offset.startswith("-"):
+            begins[partition] = max(held.start, held.end + int(offset))
+        elif held.start <= int(offset) <= held.end:
+            begins[partition] = int(offset)
+        else:
+            raise CommandFailed(
+                f"offset {offset} is outside {topic}-{partition}, whose log goes from {held.start} to {held.end}: "
+                f"choose one inside, or name another partition with -p"
+            )
+    return begins
+
+
+def _print_records(consumer: Consumer, count: int | None, exit_at_end: bool, as_json: bool) -> None:
+    left = count
+    while not (exit_at_end and consumer.finished()):
+        for record in consumer.poll(timeout=_POLL_S):
+            if as_json:
+                print_json(record_document(record))
+            else:
+                sys.stdout.buffer.write((record.value or b"") + b"\n")
+            if left is not None:
+                left -= 1
+                if left == 0:
+                    sys.stdout.flush()
+                    return
+        sys.stdout.flush()
+
+
+def record_document(record: Any) -> dict[str, Any]:
+    """A record in the form of CONTRACT.md: text where it is UTF-8, base64 under another name where it is not."""
+    headers = [{"key": name, **_text("value", value)} for name, value in record.headers or ()]
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        **_text("key", record.key),
+        **_text("value", record.value),
+        "headers": headers,
+    }
+
+
+def _text(name: str, content: bytes | None) -> dict[str, str | None]:
+    if content is None:
+        return {name: None}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(content).decode("ascii")}

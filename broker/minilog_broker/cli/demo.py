@@ -1,0 +1,19 @@
+"""`minilog demo`: the whole house at work on real data; the work itself is in minilog_broker.demo."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    report: Annotated[pathlib.Path | None, typer.Option(metavar="FILE", help="Write the result there as JSON.")] = None,
+    brokers: Annotated[int, typer.Option(min=2, max=9, help="How many.")] = 3,
+    records: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N flights.")] = None,
+) -> None:
+    """Replicate the flights of 2013, let Spark join them with the weather, kill a broker, and count."""
+    from minilog_broker.demo.run import run_demo
+
+    raise typer.Exit(run_demo(brokers=brokers, flights_limit=records, report_file=report))

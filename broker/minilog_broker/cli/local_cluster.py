@@ -1,0 +1,192 @@
+"""Real broker processes on this machine, each with a data directory of its own: what `up` and `demo` stand on.
+
+Broker 1 is the voter of the metadata quorum. Processes are started in process groups of their own, so that a Ctrl-C at
+the terminal reaches only the one who started them, and he stops them in order: the voter last, since a clean stop
+hands leadership over through it. They are signalled by their process id, never by name.
+"""
+
+from __future__ import annotations
+
+import errno
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from minilog import Admin
+from minilog.errors import MinilogError
+from minilog_broker.cli.common import CommandFailed
+
+HOST = "127.0.0.1"
+VOTER_ID = 1
+# A start replays the metadata log and recovers the topics' logs; an unclean one of large logs takes longest.
+START_WITHIN_S = 120.0
+# controlled.shutdown.timeout.ms is 10 s by default; then flushing and closing.
+STOP_WITHIN_S = 20.0
+_ASK_EVERY_S = 0.1
+_ANSWER_WITHIN_MS = 2_000
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def check_ports_are_free(ports: Iterable[int], remedy: str) -> None:
+    """CommandFailed naming the first port that somebody else holds."""
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                reason = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+                raise CommandFailed(f"port {port} on {HOST} {reason}: {remedy}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadBroker:
+    """A broker process that ended without being asked to."""
+
+    broker_id: int
+    exit_code: int
+    last_words: str
+
+    def __str__(self) -> str:
+        how = f"exit code {self.exit_code}" if self.exit_code >= 0 else signal.Signals(-self.exit_code).name
+        return f"broker {self.broker_id} died ({how})" + (f": {self.last_words}" if self.last_words else "")
+
+
+class LocalCluster:
+    """Brokers 1 to n below one directory. Not thread-safe: one thread starts, watches and stops."""
+
+    def __init__(self, directory: pathlib.Path, ports: Sequence[int], settings: Mapping[str, str]) -> None:
+        self.directory = directory
+        self._ports = dict(enumerate(ports, start=1))
+        self._settings = dict(settings)
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._log_starts: dict[int, int] = {}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._ports.values())
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return list(self._ports)
+
+    def log_file(self, broker_id: int) -> pathlib.Path:
+        """Where a broker's own messages go; beside its data directory, which is the broker's alone."""
+        return self.directory / f"broker-{broker_id}.log"
+
+    def start(self, broker_id: int) -> None:
+        """Start one broker; does not wait for it."""
+        data_directory = self.directory / f"broker-{broker_id}"
+        data_directory.mkdir(parents=True, exist_ok=True)
+        log_file = self.log_file(broker_id)
+        with log_file.open("ab") as log:
+            self._log_starts[broker_id] = log.tell()
+            self._processes[broker_id] = subprocess.Popen(
+                self._command(broker_id, data_directory),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+        (data_directory / "broker.pid").write_text(f"{self._processes[broker_id].pid}\n")
+
+    def start_all(self) -> None:
+        for broker_id in self._ports:
+            self.start(broker_id)
+
+    def wait_running(self, stop: threading.Event, timeout_s: float = START_WITHIN_S) -> bool:
+        """Until every started broker is registered and running: True; False where `stop` was set meanwhile."""
+        deadline = time.monotonic() + timeout_s
+        while not stop.wait(_ASK_EVERY_S):
+            for dead in self.take_dead():
+                raise CommandFailed(f"{dead} (its log is {self.log_file(dead.broker_id)})")
+            if self.running_ids() >= set(self._processes):
+                return True
+            if time.monotonic() > deadline:
+                missing = sorted(set(self._processes) - self.running_ids())
+                raise CommandFailed(
+                    f"brokers {missing} are not running after {timeout_s:.0f} s: see {self.log_file(missing[0])}"
+                )
+        return False
+
+    def running_ids(self) -> set[int]:
+        """The brokers that the cluster itself calls running; none while nobody answers."""
+        try:
+            settings = {"bootstrap.servers": self.bootstrap_servers, "request.timeout.ms": _ANSWER_WITHIN_MS}
+            with Admin(settings) as admin:
+                return {each.id for each in admin.describe_cluster().brokers if each.state == "running"}
+        except MinilogError:
+            return set()
+
+    def take_dead(self) -> list[DeadBroker]:
+        """The brokers that have died since the last call; each is told once."""
+        ended = [broker_id for broker_id, process in self._processes.items() if process.poll() is not None]
+        codes = {broker_id: self._processes.pop(broker_id).returncode for broker_id in ended}
+        return [DeadBroker(broker_id, code, self._last_words(broker_id)) for broker_id, code in codes.items()]
+
+    def kill(self, broker_id: int) -> None:
+        """SIGKILL: nothing is flushed, nothing is said."""
+        process = self._processes.pop(broker_id)
+        process.kill()
+        process.wait()
+
+    def stop(self, timeout_s: float = STOP_WITHIN_S) -> list[int]:
+        """SIGTERM to all, the voter last, and wait; those that had to be killed after `timeout_s`."""
+        killed: list[int] = []
+        voters = [each for each in self._processes if each == VOTER_ID]
+        for group in ([each for each in self._processes if each != VOTER_ID], voters):
+            killed += self._stop_group(group, timeout_s)
+        return killed
+
+    def end(self) -> None:
+        """Whatever is still alive ends now; for ways out on which nobody waits."""
+        for broker_id in list(self._processes):
+            self.kill(broker_id)
+
+    def _stop_group(self, broker_ids: list[int], timeout_s: float) -> list[int]:
+        killed = []
+        for broker_id in broker_ids:
+            self._processes[broker_id].terminate()
+        deadline = time.monotonic() + timeout_s
+        for broker_id in broker_ids:
+            process = self._processes.pop(broker_id)
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                killed.append(broker_id)
+            (self.directory / f"broker-{broker_id}" / "broker.pid").unlink(missing_ok=True)
+        return killed
+
+    def _command(self, broker_id: int, data_directory: pathlib.Path) -> list[str]:
+        command = [sys.executable, "-m", "minilog_broker.cli.main", "broker", "--id", str(broker_id)]
+        command += ["--listen", f"{HOST}:{self._ports[broker_id]}", "--data-dir", str(data_directory)]
+        command += ["--voters", f"{VOTER_ID}@{HOST}:{self._ports[VOTER_ID]}"]
+        for name, value in self._settings.items():
+            command += ["--set", f"{name}={value}"]
+        return command
+
+    def _last_words(self, broker_id: int) -> str:
+        with self.log_file(broker_id).open("rb") as log:
+            log.seek(self._log_starts[broker_id])
+            lines = log.read().decode(errors="replace").split("\n")
+        words = [line.strip().removeprefix("minilog: ") for line in lines if line.strip()]
+        return words[-1] if words else ""

@@ -1,0 +1,161 @@
+"""`minilog topic`: create, list, describe, delete and alter topics."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from minilog import NewTopic, TopicAlteration
+from minilog.types import TopicDescription
+from minilog_broker.cli.common import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    AsJson,
+    BootstrapServers,
+    Settings,
+    admin_client,
+    join,
+    print_json,
+    print_table,
+)
+from minilog_broker.server.config import parse_assignments
+
+app = typer.Typer(no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
+
+
+@app.callback()
+def topic() -> None:
+    """Create, list, describe, delete and alter topics."""
+
+
+@app.command(epilog="Example: minilog topic create flights -p 3 -r 3 -c min.insync.replicas=2")
+def create(
+    name: Name,
+    partitions: Annotated[
+        int | None, typer.Option("-p", "--partitions", min=1, help="Default: num.partitions of the brokers.")
+    ] = None,
+    replication: Annotated[
+        int | None, typer.Option("-r", "--replication", min=1, help="Default: default.replication.factor.")
+    ] = None,
+    settings: Settings = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    as_json: AsJson = False,
+) -> None:
+    """Create a topic."""
+    new = NewTopic(
+        name,
+        num_partitions=partitions,
+        replication_factor=replication,
+        configs=parse_assignments(settings or [], "-c"),
+    )
+    with admin_client(bootstrap_servers) as admin:
+        admin.create_topics([new])
+    _done(as_json, name, "created")
+
+
+@app.command("list", epilog="Example: minilog topic list")
+def list_(bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False) -> None:
+    """List the topics by name."""
+    with admin_client(bootstrap_servers) as admin:
+        names = sorted(admin.list_topics())
+    if as_json:
+        print_json(names)
+        return
+    for name in names:
+        print(name)
+
+
+@app.command(epilog="Example: minilog topic describe flights --json")
+def describe(
+    name: Name, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False
+) -> None:
+    """Show a topic's settings and its partitions: leaders, replicas, offsets."""
+    with admin_client(bootstrap_servers) as admin:
+        (found,) = admin.describe_topics([name])
+    document = topic_document(found)
+    if as_json:
+        print_json(document)
+        return
+    settings = ", ".join(f"{key}={value}" for key, value in sorted(document["configs"].items())) or "all defaults"
+    rows = (
+        (
+            each["partition"],
+            _shown(each["leader"]),
+            each["leader_epoch"],
+            join(each["replicas"]),
+            join(each["isr"]),
+            _shown(each["log_start_offset"]),
+            _shown(each["high_watermark"]),
+            _shown(each["log_end_offset"]),
+        )
+        for each in document["partitions"]
+    )
+    columns = ("partition", "leader", "leader epoch", "replicas", "in sync", "start", "high watermark", "end")
+    print_table(columns, rows, title=f"{name} (id {document['id']}; {settings})")
+
+
+@app.command(epilog="Example: minilog topic delete flights")
+def delete(
+    name: Name, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False
+) -> None:
+    """Delete a topic and all its records."""
+    with admin_client(bootstrap_servers) as admin:
+        admin.delete_topics([name])
+    _done(as_json, name, "deleted")
+
+
+@app.command(epilog="Example: minilog topic alter flights -p 6 -c flush.policy=os")
+def alter(
+    name: Name,
+    partitions: Annotated[
+        int | None, typer.Option("-p", "--partitions", min=1, help="The new total; only grows.")
+    ] = None,
+    settings: Settings = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    as_json: AsJson = False,
+) -> None:
+    """Give a topic more partitions, or other settings."""
+    configs = parse_assignments(settings or [], "-c")
+    if partitions is None and not configs:
+        raise typer.BadParameter("nothing to alter: say -p PARTITIONS or -c KEY=VALUE")
+    with admin_client(bootstrap_servers) as admin:
+        admin.alter_topics([TopicAlteration(name, num_partitions=partitions, set_configs=configs)])
+    _done(as_json, name, "altered")
+
+
+def topic_document(found: TopicDescription) -> dict[str, Any]:
+    """A described topic in the form of CONTRACT.md."""
+    partitions = [
+        {
+            "partition": each.partition,
+            "leader": each.leader,
+            "leader_epoch": each.leader_epoch,
+            "partition_epoch": each.partition_epoch,
+            "replicas": list(each.replicas),
+            "isr": list(each.isr),
+            "log_start_offset": each.log_start_offset,
+            "last_stable_offset": each.last_stable_offset,
+            "high_watermark": each.high_watermark,
+            "log_end_offset": each.log_end_offset,
+        }
+        for each in found.partitions
+    ]
+    return {
+        "name": found.name,
+        "id": found.id,
+        "internal": found.internal,
+        "configs": dict(found.configs),
+        "partitions": partitions,
+    }
+
+
+def _shown(number: int | None) -> int | str:
+    return "-" if number is None else number
+
+
+def _done(as_json: bool, name: str, what: str) -> None:
+    if as_json:
+        print_json({"name": name, what: True})
+    else:
+        print(f"topic {name} {what}")
