@@ -10,7 +10,7 @@ import typer
 
 from minilog.errors import InvalidConfig, InvalidRequiredAcks, MinilogError
 from minilog_broker.cli import broker, cluster, consume, demo, produce, topic, up
-from minilog_broker.cli.common import CommandFailed
+from minilog_broker.failure import CommandFailed
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
 _INTERRUPTED_BY_TYPER = 130

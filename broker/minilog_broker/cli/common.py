@@ -38,10 +38,6 @@ Assignments = Annotated[
 ]
 
 
-class CommandFailed(Exception):
-    """It did not work; the text is the one line that the user gets: what, and what to do."""
-
-
 @contextlib.contextmanager
 def admin_client(bootstrap_servers: str) -> Iterator[Admin]:
     """An Admin for the span of one command."""

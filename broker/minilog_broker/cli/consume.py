@@ -18,11 +18,11 @@ from minilog_broker.cli.common import (
     DEFAULT_BOOTSTRAP_SERVERS,
     AsJson,
     BootstrapServers,
-    CommandFailed,
     Settings,
     admin_client,
     print_json,
 )
+from minilog_broker.failure import CommandFailed
 from minilog_broker.server.config import parse_assignments
 
 _POLL_S = 0.5
@@ -91,7 +91,10 @@ def _assignment(
     if offset.startswith("@"):
         asked = admin.list_offsets(dict.fromkeys(chosen, int(offset[1:])))
         # Where no record is that young, the ones that will be come at the end.
-        begins = {each.partition: asked[each].offset or ranges[each.partition].end for each in chosen}
+        found = {each.partition: asked[each].offset for each in chosen}
+        begins = {
+            number: ranges[number].end if begin is None or begin < 0 else begin for number, begin in found.items()
+        }
     else:
         begins = begin_offsets(topic, offset, ranges)
     return [

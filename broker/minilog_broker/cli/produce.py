@@ -21,10 +21,10 @@ from minilog_broker.cli.common import (
     DEFAULT_BOOTSTRAP_SERVERS,
     AsJson,
     BootstrapServers,
-    CommandFailed,
     Settings,
     print_json,
 )
+from minilog_broker.failure import CommandFailed
 from minilog_broker.server.config import parse_assignments
 
 ACKS = ("0", "1", "all")

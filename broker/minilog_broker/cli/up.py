@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from minilog_broker.cli.common import Assignments, CommandFailed, current_environment
-from minilog_broker.cli.local_cluster import LocalCluster, check_ports_are_free
+from minilog_broker.cli.common import Assignments, current_environment
+from minilog_broker.failure import CommandFailed
+from minilog_broker.local_cluster import LocalCluster, check_ports_are_free
 from minilog_broker.server.config import load_config, parse_assignments
 
 _LOOK_EVERY_S = 0.2

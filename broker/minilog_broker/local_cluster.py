@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from minilog import Admin
 from minilog.errors import MinilogError
-from minilog_broker.cli.common import CommandFailed
+from minilog_broker.failure import CommandFailed
 
 HOST = "127.0.0.1"
 VOTER_ID = 1

@@ -1,0 +1,64 @@
+# `make demo` and `make test` need nothing but a fresh clone, Python >= 3.11 and Java 17 or 21.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+STAMP := .venv/.complete
+PYTEST := $(BIN)/python -m pytest -q
+
+# Java is looked for before .venv is set up, also where make is told to do things at once.
+.NOTPARALLEL:
+.PHONY: help setup java demo test test-unit test-integration test-spark check stubs format clean
+
+help:
+	@echo "make demo     start three brokers, run the Spark job on real data, show the result"
+	@echo "make test     run the whole test suite"
+	@echo "make check    format, lint, types, architecture, wire contract"
+	@echo "make stubs    generate client/minilog/v1 from proto/"
+	@echo "make clean    remove .venv and what was built"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed, and $(PYTHON) is older: set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "setting up .venv (once; a few minutes)"
+	@$(PYTHON) -m venv .venv || \
+		{ echo "python -m venv failed: install it (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+java:
+	@tools/check_java.sh
+
+demo: java setup
+	@$(BIN)/minilog demo $(DEMO_OPTIONS)
+
+test: java setup test-unit test-integration test-spark
+
+test-unit: setup
+	$(PYTEST) -n 2 tests/unit
+
+test-integration: setup
+	$(PYTEST) tests/integration
+
+test-spark: java setup
+	$(PYTEST) tests/spark
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/buf lint
+	$(BIN)/python tools/generate_stubs.py --check
+
+stubs: setup
+	$(BIN)/python tools/generate_stubs.py
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse artifacts
+	find client broker spark_connector jobs tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
