@@ -1,0 +1,111 @@
+"""A log as its core knows it: from the commands given and the events that came back, never from the disk's own thread.
+
+    log_start <= high_watermark <= durable_end <= appended_end <= end
+
+`end` counts what was given to the disk and is not answered yet; `appended_end` is readable; `durable_end` survives a
+loss of power, and only it counts for progress and the high watermark. The disk carries commands out in order, so the
+answers come in order too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minilog.record_batch.header import BatchHeader
+
+if TYPE_CHECKING:
+    from minilog_broker.storage.log import Log
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedAppend:
+    """An append on its way to the disk. `credit`: (leader id, session number) it is given back to, None for a leader's own."""
+
+    headers: tuple[BatchHeader, ...]
+    size_bytes: int
+    credit: tuple[int, int] | None
+
+    @property
+    def end_offset(self) -> int:
+        return self.headers[-1].next_offset
+
+
+class ReplicaLog:
+    """See the module's text. One per replica, shared by whatever role the replica has."""
+
+    __slots__ = ("appended_end", "durable_end", "end", "high_watermark", "last_epoch", "log", "queue", "truncating")
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.queue: deque[QueuedAppend] = deque()
+        self.truncating = False
+        self.high_watermark = 0
+        self._adopt_ends()
+
+    def _adopt_ends(self) -> None:
+        """What the disk says, at a time when it has nothing to do for this log."""
+        self.end = self.appended_end = self.log.log_end_offset
+        self.durable_end = min(self.log.durable_end_offset, self.end)
+        self.last_epoch: int | None = self.log.epoch_before(self.end)
+        self._set_high_watermark(min(max(self.log.high_watermark, self.log_start), self.durable_end))
+
+    @property
+    def log_start(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def settled(self) -> bool:
+        """The disk has answered all it was asked for this log."""
+        return not self.queue and not self.truncating
+
+    def queue_append(self, append: QueuedAppend) -> None:
+        """An append was given to the disk."""
+        self.queue.append(append)
+        self.end = append.end_offset
+        self.last_epoch = append.headers[-1].partition_leader_epoch
+
+    def appended(self, end_offset: int) -> list[QueuedAppend]:
+        """The disk has all up to `end_offset`; returns the appends this answers."""
+        done: list[QueuedAppend] = []
+        while self.queue and self.queue[0].end_offset <= end_offset:
+            done.append(self.queue.popleft())
+        self.appended_end = max(self.appended_end, done[-1].end_offset if done else 0)
+        return done
+
+    def flushed(self, durable_end: int) -> bool:
+        """All up to `durable_end` is synced; whether that is news."""
+        before = self.durable_end
+        self.durable_end = max(before, min(durable_end, self.appended_end))
+        return self.durable_end > before
+
+    def append_failed(self) -> list[QueuedAppend]:
+        """The oldest append failed, and so do all behind it. Returns them."""
+        failed = list(self.queue)
+        self.queue.clear()
+        self.end = self.appended_end
+        self.last_epoch = self.log.epoch_before(self.end)
+        return failed
+
+    def begin_truncation(self, end_offset: int) -> None:
+        """A truncation is given to the disk: nothing at or above `end_offset` counts from now on."""
+        self.truncating = True
+        self._set_high_watermark(min(self.high_watermark, end_offset))
+
+    def truncated(self) -> None:
+        """The disk has truncated: start again from its ends."""
+        self.truncating = False
+        self._adopt_ends()
+
+    def raise_high_watermark(self, offset: int) -> bool:
+        """Adopt a high watermark, clamped to what is durable here; never back. Whether it moved."""
+        offset = min(offset, self.durable_end)
+        if offset <= self.high_watermark:
+            return False
+        self._set_high_watermark(offset)
+        return True
+
+    def _set_high_watermark(self, offset: int) -> None:
+        self.high_watermark = offset
+        self.log.set_high_watermark(offset)

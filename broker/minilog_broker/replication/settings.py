@@ -1,0 +1,36 @@
+"""What the replication cores are told of the broker's configuration, and the bounds that are their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSettings:
+    """Names in the first block are CONTRACT.md's; the second block is not configurable and says why it has its value."""
+
+    replica_lag_time_max_ms: float = 10_000.0
+    replica_lag_max_records: int | None = None
+    replica_fetch_max_bytes: int = 16 << 20  # a session's credit
+    session_keepalive_ms: float = 100.0
+
+    message_bytes: int = 1 << 20  # larger ones gain nothing on a stream (PERFORMANCE.md), smaller ones cost per message
+    news_interval_ms: float = 5.0  # a parked session is woken for news without records at most this often
+    consumer_silence_ms: float = 30_000.0  # a consumer is somebody's program: its pauses are not ours to judge at 0.5 s
+    retry_pause_ms: float = 50.0  # after an answer that asks to retry: an election is a few of these
+    corrupt_pause_ms: float = 200.0  # a corrupt batch is not asked for again in a spin
+    no_space_pause_ms: float = 1_000.0  # a full disk is tried again this often
+    reopen_min_ms: float = 20.0  # a broken session is opened anew after this, doubled each time ...
+    reopen_max_ms: float = 500.0  # ... up to this (gRPC's own back-off is bounded to the same)
+    proposal_retry_ms: float = 100.0  # the same proposal again, where no answer came
+    refused_joiner_pause_ms: float = 1_000.0  # a joiner the controller refused is not proposed again before
+
+    @property
+    def silence_ms(self) -> float:
+        """A stream between brokers that is silent for so long is dropped."""
+        return 5 * self.session_keepalive_ms
+
+    @property
+    def late_tick_ms(self) -> float:
+        """A tick later than this says that this process stood still: nobody is late for one full period."""
+        return min(self.silence_ms, self.replica_lag_time_max_ms) / 4
