@@ -1,0 +1,129 @@
+"""What the topics must hold, computed from the files by plain pyarrow, and the comparison with what they do hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# Stands between key and value where the two are compared as one; in neither of them.
+_BETWEEN = "\x1f"
+
+Delays = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """One topic against what was written to it; counts of records."""
+
+    expected: int
+    found: int
+    lost: int
+    duplicated: int
+    unexpected: int
+
+    @property
+    def is_exact(self) -> bool:
+        return self.lost == self.duplicated == self.unexpected == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The job's result against pyarrow's; counts of keys."""
+
+    expected: int
+    found: int
+    missing: int
+    different: int
+    unexpected: int
+
+    @property
+    def is_exact(self) -> bool:
+        return self.missing == self.different == self.unexpected == 0
+
+
+def take_census(expected: pa.Table, found: pa.Table) -> Census:
+    """Compare record by record, keys included; both tables have the columns key and value, in any order of rows.
+
+    Every expected record is unlike the others, so more than one of a kind in the topic is a duplicate.
+    """
+    wanted, held = _as_one(expected), _as_one(found)
+    kinds = pc.count_distinct(held).as_py() if len(held) else 0
+    known = pc.sum(pc.is_in(pc.unique(held), value_set=wanted)).as_py() or 0
+    return Census(
+        expected=len(wanted),
+        found=len(held),
+        lost=len(wanted) - known,
+        duplicated=len(held) - kinds,
+        unexpected=kinds - known,
+    )
+
+
+def _as_one(records: pa.Table) -> pa.ChunkedArray:
+    columns = [pc.cast(records[name], pa.large_binary()) for name in ("key", "value")]
+    return pc.binary_join_element_wise(*columns, pa.scalar(_BETWEEN.encode(), pa.large_binary()))
+
+
+def expected_delays(flights: pa.Table, weather: pa.Table) -> dict[str, dict[str, Any]]:
+    """The job's whole result by key, as jobs/delays.py defines it."""
+    hours = pc.floor_temporal(flights["time"], unit="hour")
+    flown = flights.select(["carrier", "origin", "dep_delay", "time"]).append_column("hour", hours)
+    joined = flown.join(weather.select(["origin", "hour", "precip"]), ["origin", "hour"], join_type="inner")
+    in_rain = pc.fill_null(pc.greater(joined["precip"], 0), False)
+    nothing = pa.scalar(None, pa.int64())
+    joined = (
+        joined.append_column("day", pc.floor_temporal(joined["time"], unit="day"))
+        .append_column("rain_flights", pc.cast(in_rain, pa.int64()))
+        .append_column("rain_delay_sum", pc.if_else(in_rain, joined["dep_delay"], nothing))
+    )
+    totals = joined.group_by(["carrier", "day"]).aggregate(
+        [
+            ([], "count_all"),
+            ("dep_delay", "count"),
+            ("dep_delay", "sum"),
+            ("dep_delay", "mean"),
+            ("rain_flights", "sum"),
+            ("rain_delay_sum", "sum"),
+        ]
+    )
+    starts = pc.strftime(totals["day"], format="%Y-%m-%dT%H:%M:%SZ")
+    rows = totals.drop_columns(["day"]).append_column("window_start", starts).to_pylist()
+    return {f"{row['carrier']}|{row['window_start']}": _result(row) for row in rows}
+
+
+def _result(row: Mapping[str, Any]) -> dict[str, Any]:
+    result = {
+        "carrier": row["carrier"],
+        "window_start": row["window_start"],
+        "flights": row["count_all"],
+        "departures": row["dep_delay_count"],
+        "delay_sum": row["dep_delay_sum"],
+        "delay_avg": row["dep_delay_mean"],
+        "rain_flights": row["rain_flights_sum"],
+        "rain_delay_sum": row["rain_delay_sum_sum"],
+    }
+    # Spark's to_json leaves out what is null.
+    return {name: value for name, value in result.items() if value is not None}
+
+
+def last_values(found: pa.Table) -> dict[str, dict[str, Any]]:
+    """The last value of each key, decoded; `found` has key, value, partition and offset."""
+    ordered = found.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    keys, values = ordered["key"].to_pylist(), ordered["value"].to_pylist()
+    return {key.decode(): json.loads(value) for key, value in zip(keys, values, strict=True)}
+
+
+def compare_delays(expected: Delays, found: Delays) -> Agreement:
+    """Compare by key: every total must be the same number."""
+    both = expected.keys() & found.keys()
+    return Agreement(
+        expected=len(expected),
+        found=len(found),
+        missing=len(expected.keys() - found.keys()),
+        different=sum(expected[key] != found[key] for key in both),
+        unexpected=len(found.keys() - expected.keys()),
+    )

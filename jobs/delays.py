@@ -1,0 +1,148 @@
+"""Delays per carrier and day, in every weather: a Spark Structured Streaming job over two minilog topics.
+
+Reads flights and weather (JSON events), joins each flight with the weather of its airport and hour, aggregates per
+carrier and window, and appends each closed window to a third topic. Plain DataFrames and `format("minilog")`; nothing
+here knows how the log works. Run it as it is, or with spark-submit:
+
+    python jobs/delays.py --bootstrap-servers 127.0.0.1:9092 --checkpoint /tmp/delays-checkpoint
+
+Append mode writes a window once, when the watermark of both inputs has passed its end: the newest windows stay open
+until later events arrive on both topics. SIGTERM and SIGINT stop the query; started again on its checkpoint it goes on
+where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import signal
+import threading
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+FLIGHT_SCHEMA = "event bigint, time timestamp, carrier string, origin string, dep_delay bigint"
+WEATHER_SCHEMA = "event bigint, hour timestamp, origin string, precip double"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """Where the job reads and writes, and its windows; intervals as Spark spells them."""
+
+    bootstrap_servers: str
+    checkpoint: str
+    flights_topic: str = "flights"
+    weather_topic: str = "weather"
+    delays_topic: str = "delays"
+    window: str = "1 day"
+    watermark: str = "14 days"
+    trigger: str = "1 second"
+
+
+def delays_of(flights: DataFrame, weather: DataFrame, options: Options) -> DataFrame:
+    """`key` and `value` per carrier and window, from two frames whose `value` is a JSON event.
+
+    `rain_*` count only the flights in whose hour it rained at their airport. A flight without a departure delay never
+    left: it counts as a flight, not as a departure.
+    """
+    flown = (
+        flights.select(f.from_json(f.col("value").cast("string"), FLIGHT_SCHEMA).alias("flight"))
+        .select("flight.time", "flight.carrier", f.col("flight.origin").alias("airport"), "flight.dep_delay")
+        .withWatermark("time", options.watermark)
+    )
+    measured = (
+        weather.select(f.from_json(f.col("value").cast("string"), WEATHER_SCHEMA).alias("weather"))
+        .select("weather.hour", "weather.origin", "weather.precip")
+        .withWatermark("hour", options.watermark)
+    )
+    same_airport_and_hour = f.expr("origin = airport AND time >= hour AND time < hour + interval 1 hour")
+    in_rain = f.col("precip") > 0
+    windows = (
+        flown.join(measured, same_airport_and_hour, "inner")
+        .groupBy("carrier", f.window("time", options.window))
+        .agg(
+            f.count(f.lit(1)).alias("flights"),
+            f.count("dep_delay").alias("departures"),
+            f.sum("dep_delay").alias("delay_sum"),
+            f.avg("dep_delay").alias("delay_avg"),
+            f.count_if(in_rain).alias("rain_flights"),
+            f.sum(f.when(in_rain, f.col("dep_delay"))).alias("rain_delay_sum"),
+        )
+    )
+    start = f.date_format(f.col("window.start"), "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    totals = ("flights", "departures", "delay_sum", "delay_avg", "rain_flights", "rain_delay_sum")
+    return windows.select(
+        f.concat_ws("|", "carrier", start).alias("key"),
+        f.to_json(f.struct("carrier", start.alias("window_start"), *totals)).alias("value"),
+    )
+
+
+def read_topic(spark: SparkSession, options: Options, topic: str) -> DataFrame:
+    """A topic from its first record on; a restart goes on from the checkpoint."""
+    return (
+        spark.readStream.format("minilog")
+        .option("bootstrap.servers", options.bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+
+
+def build_query(spark: SparkSession, options: Options) -> StreamingQuery:
+    """Start the query; the caller waits for it and stops it."""
+    delays = delays_of(
+        read_topic(spark, options, options.flights_topic), read_topic(spark, options, options.weather_topic), options
+    )
+    return (
+        delays.writeStream.format("minilog")
+        .queryName("delays")
+        .outputMode("append")
+        .option("bootstrap.servers", options.bootstrap_servers)
+        .option("topic", options.delays_topic)
+        .option("checkpointLocation", options.checkpoint)
+        .trigger(processingTime=options.trigger)
+        .start()
+    )
+
+
+def create_session() -> SparkSession:
+    """A session for a small cluster; spark-submit's own settings (master, memory) win."""
+    builder = SparkSession.builder.appName("minilog-delays")
+    settings = {
+        # Two partitions of state are plenty for some thousands of rows, and each costs a file per batch.
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def parse_arguments(arguments: list[str] | None = None) -> Options:
+    """The options from the command line; argparse ends the program where one is missing."""
+    parser = argparse.ArgumentParser(description="Flight delays per carrier and window, in every weather.")
+    for field in dataclasses.fields(Options):
+        required = field.default is dataclasses.MISSING
+        default = None if required else field.default
+        parser.add_argument(f"--{field.name.replace('_', '-')}", required=required, default=default)
+    return Options(**vars(parser.parse_args(arguments)))
+
+
+def main() -> None:
+    """Run until SIGTERM or SIGINT, or until the query fails."""
+    options = parse_arguments()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    spark = create_session()
+    query = build_query(spark, options)
+    while not stop.is_set() and not query.awaitTermination(1):
+        pass
+    query.stop()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
