@@ -1,8 +1,8 @@
 """Small files that are either the old one or the new one, whatever happens, and that know when they were damaged.
 
 Written to `<path>.tmp`, synced, renamed, the directory synced. The content is followed by one line with its crc32c, so
-that JSON stays readable. Used for checkpoints, epochs, topic ids, producer snapshots, broker.json, votes, the clean-stop
-mark.
+that JSON stays readable. Used for checkpoints, epochs, topic ids, producer snapshots, broker.json, votes and the
+clean-stop mark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def parent(path: str) -> str:
 
 
 def write_durable_file(files: FileSystem, path: str, content: bytes) -> None:
-    """Replace `path` by `content`, durable on return. After an OSError the old file is still there, or the new one is."""
+    """Replace `path` by `content`, durable on return. After an OSError the old file is there, or the new."""
     temporary = path + TEMPORARY_SUFFIX
     try:
         file = files.open(temporary, create=True)

@@ -1,4 +1,4 @@
-"""The leader epochs of a log: at which offset each began. A cache of what the batches say, kept in the file `leader-epoch`.
+"""The leader epochs of a log: at which offset each began. Kept in the file `leader-epoch`.
 
 Rule V3: both columns increase strictly. An epoch without records is replaced by the next one at the same offset.
 Changes replace an immutable pair of columns, so a reader on another thread sees the old or the new one. Pure: the log
@@ -7,6 +7,7 @@ writes the file. Vocabulary and answers as in KIP-101 and KIP-279.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
@@ -59,12 +60,15 @@ class EpochCache:
         end_offset = starts[index] if index < len(starts) else log_end
         return (epochs[index - 1] if index else NO_EPOCH), end_offset
 
-    def with_assigned(self, epoch: int, start_offset: int) -> EpochCache:
-        """A copy in which `epoch` starts at `start_offset`; equal to this one when that is no news."""
+    def copy(self) -> EpochCache:
+        """Another cache with the same entries."""
         copy = EpochCache()
         copy._columns = self._columns
-        copy.assign(epoch, start_offset)
         return copy
+
+    def replace(self, other: EpochCache) -> None:
+        """Take the entries of `other`: what the log does once they are on the disk."""
+        self._columns = other._columns
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Record that `epoch` starts at `start_offset`, the log's end. Returns whether anything changed.
@@ -78,7 +82,7 @@ class EpochCache:
         if kept and epochs[kept - 1] == epoch:
             self._columns = (epochs[:kept], starts[:kept])
             return True
-        if kept and epochs[kept - 1] > epoch or epoch < 0:
+        if epoch < 0 or (kept and epochs[kept - 1] > epoch):
             raise ValueError(f"leader epoch {epoch} cannot start at offset {start_offset}: {self!r} has a later one")
         self._columns = ((*epochs[:kept], epoch), (*starts[:kept], start_offset))
         return True
@@ -91,10 +95,10 @@ class EpochCache:
         return kept < len(epochs)
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Forget the epochs that end at or below `start_offset`, the log's new start; the first one left starts there."""
+        """Forget the epochs that end at or below `start_offset`, the new start; the first one left starts there."""
         epochs, starts = self._columns
         index = bisect_right(starts, start_offset) - 1
-        if index < 0 or starts[index] == start_offset and index == 0:
+        if index < 0 or (index == 0 and starts[0] == start_offset):
             return False
         self._columns = (epochs[index:], (start_offset, *starts[index + 1 :]))
         return True
@@ -112,6 +116,6 @@ class EpochCache:
         if len(content) % _ENTRY.size:
             raise ValueError(f"{len(content)} bytes are no list of leader epochs")
         entries = list(_ENTRY.iter_unpack(content))
-        if any(a[0] >= b[0] or a[1] >= b[1] for a, b in zip(entries, entries[1:], strict=False)):
+        if any(a[0] >= b[0] or a[1] >= b[1] for a, b in itertools.pairwise(entries)):
             raise ValueError("leader epochs do not increase")
         return cls(entries)

@@ -53,7 +53,7 @@ class FileSystem(Protocol):
         """Open for reading and writing; with `create`, an empty file where there is none. Else FileNotFoundError."""
 
     def lock(self, path: str) -> File | None:
-        """The file at `path`, made where missing, locked for as long as it is open; None when another process has it."""
+        """The file at `path`, made where missing, locked while it is open; None when another process has it."""
 
     def rename(self, source: str, target: str) -> None:
         """Give `source` the name `target`, replacing what was there."""

@@ -1,4 +1,4 @@
-"""What a partition knows of its idempotent producers: the last five batches of each. Pure; never refuses what is in the log.
+"""What a partition knows of its idempotent producers: the last five batches of each. Pure.
 
 `check` judges a batch that a producer sends to the leader, `apply` takes in a batch that is in the log:
 
@@ -146,7 +146,7 @@ class ProducerState:
         return _SNAPSHOT.pack(_MAGIC, google_crc32c.value(body), len(self._producers)) + body
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the state that `snapshot` was made of. Raises CorruptFile, and changes nothing, where it is damaged."""
+        """Become the state that `snapshot` was made of. Raises CorruptFile, and changes nothing, if it is damaged."""
         body = snapshot[_SNAPSHOT.size :]
         if len(snapshot) < _SNAPSHOT.size:
             raise CorruptFile(f"a producer snapshot cannot have {len(snapshot)} bytes")

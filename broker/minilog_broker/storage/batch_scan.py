@@ -1,0 +1,167 @@
+"""Walking over the batches of a segment file: fast by their headers, or with every checksum as recovery does.
+
+Recovery's question is where the valid batches end, and whether what follows is a torn tail (nothing valid behind) or
+damage (a valid batch behind an invalid one).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from minilog.errors import CorruptMessage
+from minilog.record_batch.header import HEADER_BYTES, MAGIC, BatchHeader, Buffer, check_crc, decode_header
+from minilog_broker.storage.files import File
+from minilog_broker.storage.index import SegmentEnd, SparseIndex
+from minilog_broker.storage.placed import LogKey
+
+HEADER_CHUNK_BYTES = 64 << 10  # many small batches in one read, little wasted where batches are large
+SCAN_CHUNK_BYTES = 4 << 20
+_MAGIC_BYTES = MAGIC.to_bytes(4, "little")
+_WALK = struct.Struct("<IIq20xI")  # magic, length, base_offset, ..., last_offset_delta
+_ALIGNMENT_BYTES = 8  # a batch's length is a multiple of it, so is its position
+
+
+def walk(buffer: Buffer, position: int) -> tuple[int, int, int]:
+    """(length, base offset, next offset) of the batch at `position`. Raises CorruptMessage where none can be."""
+    if len(buffer) - position < HEADER_BYTES:
+        raise CorruptMessage(f"no record batch begins in the last {len(buffer) - position} bytes of a run")
+    magic, length, base_offset, last_offset_delta = _WALK.unpack_from(buffer, position)
+    if magic != MAGIC or length < HEADER_BYTES:
+        raise CorruptMessage(f"no record batch begins at position {position} of a run")
+    return length, base_offset, base_offset + last_offset_delta + 1
+
+
+class _Window:
+    """Reads a file in chunks; `view` may be called for any place, forward is cheap."""
+
+    def __init__(self, file: File, size_bytes: int, chunk_bytes: int) -> None:
+        self._file = file
+        self.size_bytes = size_bytes
+        self._chunk_bytes = chunk_bytes
+        self._start = 0
+        self._chunk = memoryview(b"")
+
+    def view(self, position: int, length: int) -> memoryview:
+        """Up to `length` bytes at `position`, fewer at the end of the file."""
+        length = min(length, self.size_bytes - position)
+        if position < self._start or position + length > self._start + len(self._chunk):
+            wanted = min(max(length, self._chunk_bytes), self.size_bytes - position)
+            self._chunk = memoryview(self._file.pread(wanted, position))
+            self._start = position
+        start = position - self._start
+        return self._chunk[start : start + length]
+
+
+def iterate_segment(file: File, position: int, size_bytes: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) from `position` on. Raises CorruptMessage at a bad header; payloads are not read."""
+    window = _Window(file, size_bytes, HEADER_CHUNK_BYTES)
+    while position < size_bytes:
+        header = decode_header(window.view(position, HEADER_BYTES))
+        yield position, header
+        position += header.length
+
+
+class EndTracker:
+    """Follows the batches of a segment in order: its end, and the entries of its index."""
+
+    __slots__ = ("_indexed_position", "_interval_bytes", "end", "index")
+
+    def __init__(self, end: SegmentEnd, index: SparseIndex, interval_bytes: int) -> None:
+        self.end = end
+        self.index = index
+        self._interval_bytes = interval_bytes
+        self._indexed_position = index.positions[-1] if len(index) else -interval_bytes
+
+    def extend(self, headers: tuple[BatchHeader, ...]) -> SegmentEnd:
+        """Take in `headers`, in order; the index at once, `end` is left to the caller to publish."""
+        end_offset, position, newest = self.end.end_offset, self.end.size_bytes, self.end.max_timestamp_us
+        for header in headers:
+            if position - self._indexed_position >= self._interval_bytes:
+                self.index.add(end_offset, position, newest)
+                self._indexed_position = position
+            position += header.length
+            end_offset = header.next_offset
+            if header.max_timestamp_us > newest:
+                newest = header.max_timestamp_us
+        return SegmentEnd(end_offset, position, newest)
+
+
+@dataclass(slots=True)
+class Scan:
+    """What a segment file holds. `problem` is None when all of it is valid batches."""
+
+    end: SegmentEnd
+    index: SparseIndex
+    file_bytes: int
+    problem: str | None = None
+    valid_batch_behind: bool = False
+    epoch_starts: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def surplus_bytes(self) -> int:
+        return self.file_bytes - self.end.size_bytes
+
+
+def scan_segment(file: File, base_offset: int, key: LogKey, interval_bytes: int) -> Scan:
+    """Read the whole file, check every batch, and build its index."""
+    window = _Window(file, file.size(), SCAN_CHUNK_BYTES)
+    tracker = EndTracker(SegmentEnd(base_offset, 0), SparseIndex(), interval_bytes)
+    scan = Scan(tracker.end, tracker.index, window.size_bytes)
+    while tracker.end.size_bytes < window.size_bytes:
+        try:
+            header = _valid_batch(window, tracker.end.size_bytes, key)
+            _check_place(header, tracker.end.end_offset, scan.epoch_starts)
+        except CorruptMessage as error:
+            scan.problem = str(error)
+            scan.valid_batch_behind = _any_valid_batch(window, tracker.end, key)
+            break
+        if not scan.epoch_starts or header.partition_leader_epoch > scan.epoch_starts[-1][0]:
+            scan.epoch_starts.append((header.partition_leader_epoch, header.base_offset))
+        tracker.end = tracker.extend((header,))
+    scan.end = tracker.end
+    return scan
+
+
+def _valid_batch(window: _Window, position: int, key: LogKey) -> BatchHeader:
+    header = decode_header(window.view(position, HEADER_BYTES))
+    if position + header.length > window.size_bytes:
+        raise CorruptMessage(
+            f"the record batch at offset {header.base_offset} is {header.length} bytes long, "
+            f"the file ends after {window.size_bytes - position}"
+        )
+    check_crc(key.topic_id, key.partition, window.view(position, header.length), header)
+    return header
+
+
+def _check_place(header: BatchHeader, offset: int, epoch_starts: list[tuple[int, int]]) -> None:
+    if header.base_offset != offset:
+        raise CorruptMessage(f"a record batch at offset {header.base_offset} stands where offset {offset} follows")
+    if epoch_starts and header.partition_leader_epoch < epoch_starts[-1][0]:
+        raise CorruptMessage(
+            f"the record batch at offset {offset} is of leader epoch {header.partition_leader_epoch}, "
+            f"behind one of epoch {epoch_starts[-1][0]}"
+        )
+
+
+def _any_valid_batch(window: _Window, end: SegmentEnd, key: LogKey) -> bool:
+    """Whether a valid batch of this log, at or above the end, begins behind the first invalid one."""
+    for position in _magic_positions(window, end.size_bytes + _ALIGNMENT_BYTES):
+        try:
+            if _valid_batch(window, position, key).base_offset >= end.end_offset:
+                return True
+        except CorruptMessage:
+            continue  # the four bytes of the magic stand in a payload, or begin a batch that is invalid too
+    return False
+
+
+def _magic_positions(window: _Window, position: int) -> Iterator[int]:
+    while position + HEADER_BYTES <= window.size_bytes:
+        chunk = bytes(window.view(position, SCAN_CHUNK_BYTES))
+        found = chunk.find(_MAGIC_BYTES)
+        while found >= 0:
+            if (position + found) % _ALIGNMENT_BYTES == 0:
+                yield position + found
+            found = chunk.find(_MAGIC_BYTES, found + 1)
+        position += max(len(chunk) - len(_MAGIC_BYTES) + 1, 1)

@@ -1,0 +1,173 @@
+"""The sparse indexes of one segment: caches, never the truth; rebuilt from the batches when missing, stale or wrong.
+
+In memory three parallel columns, one entry about every `index_interval_bytes` and always one for the first batch:
+the offset of a batch, its position, and the largest timestamp of all batches of the segment before it.
+On disk two files, written when the segment is sealed or its log closed, and not synced (a checksum is enough for a cache):
+
+    <base offset>.index       stamp | offsets | positions
+    <base offset>.timeindex   stamp | largest timestamp before the entry | offsets
+
+The stamp says for which size and end of the segment the file was made; another size of the segment makes it stale.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+
+import google_crc32c
+
+from minilog_broker.storage.files import FileSystem
+
+NO_TIMESTAMP = -(1 << 63)
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+
+_STAMP = struct.Struct("<4sIqqqqI")  # magic, entries, base offset, size, end offset, max timestamp, crc of the columns
+_STAMP_CRC = struct.Struct("<I")
+_HEAD_BYTES = _STAMP.size + _STAMP_CRC.size
+_MAGIC = b"MLI1"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEnd:
+    """How far a segment goes. One object, so that another thread never sees half of a change."""
+
+    end_offset: int
+    size_bytes: int
+    max_timestamp_us: int = NO_TIMESTAMP
+
+
+class SparseIndex:
+    """Appended to by one thread while others look things up: the offset, which they search by, is added last."""
+
+    __slots__ = ("max_timestamps_before", "offsets", "positions")
+
+    def __init__(self) -> None:
+        self.offsets = array("q")
+        self.positions = array("q")
+        self.max_timestamps_before = array("q")
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def add(self, offset: int, position: int, max_timestamp_before_us: int) -> None:
+        self.max_timestamps_before.append(max_timestamp_before_us)
+        self.positions.append(position)
+        self.offsets.append(offset)
+
+    def entry_at_or_before(self, offset: int) -> int:
+        """The number of the last entry at or below `offset`."""
+        return bisect_right(self.offsets, offset) - 1
+
+    def first_entry_from(self, offset: int) -> int:
+        """The number of the first entry at or above `offset`; may be one past the last."""
+        return bisect_left(self.offsets, offset)
+
+    def last_entry_within(self, position: int) -> int:
+        """The number of the last entry at or below `position`."""
+        return bisect_right(self.positions, position, 0, len(self.offsets)) - 1
+
+    def entry_for_timestamp(self, timestamp_us: int) -> int:
+        """The last entry before which all timestamps are smaller than `timestamp_us`."""
+        return max(0, bisect_left(self.max_timestamps_before, timestamp_us, 0, len(self.offsets)) - 1)
+
+    def cut(self, position: int) -> SparseIndex:
+        """A copy with the entries below `position`."""
+        kept = bisect_left(self.positions, position)
+        copy = SparseIndex()
+        copy.offsets = self.offsets[:kept]
+        copy.positions = self.positions[:kept]
+        copy.max_timestamps_before = self.max_timestamps_before[:kept]
+        return copy
+
+
+def index_path(directory: str, base_offset: int, suffix: str) -> str:
+    """The path of an index file."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+def write_index_files(files: FileSystem, directory: str, base_offset: int, end: SegmentEnd, index: SparseIndex) -> None:
+    """Write both files for a segment that ends at `end`."""
+    for suffix, columns in (
+        (INDEX_SUFFIX, (index.offsets, index.positions)),
+        (TIME_INDEX_SUFFIX, (index.max_timestamps_before, index.offsets)),
+    ):
+        body = b"".join(column.tobytes() for column in columns)
+        crc = google_crc32c.value(body)
+        stamp = _STAMP.pack(_MAGIC, len(index), base_offset, end.size_bytes, end.end_offset, end.max_timestamp_us, crc)
+        file = files.open(index_path(directory, base_offset, suffix), create=True)
+        try:
+            file.truncate(0)
+            file.write([stamp, _STAMP_CRC.pack(google_crc32c.value(stamp)), body], 0)
+        finally:
+            file.close()
+
+
+def read_stamp(files: FileSystem, directory: str, base_offset: int) -> SegmentEnd | None:
+    """What the offset index says of the segment's end; None when missing or wrong. Reads a few bytes, not the entries."""
+    head = _read(files, index_path(directory, base_offset, INDEX_SUFFIX), _HEAD_BYTES)
+    found = _parse_head(head, base_offset)
+    return None if found is None else found[0]
+
+
+def read_index_files(files: FileSystem, directory: str, base_offset: int, end: SegmentEnd) -> SparseIndex | None:
+    """The index of a segment that ends at `end`; None when a file is missing, stale or wrong."""
+    offset_columns = _read_columns(files, index_path(directory, base_offset, INDEX_SUFFIX), base_offset, end)
+    time_columns = _read_columns(files, index_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset, end)
+    if offset_columns is None or time_columns is None or offset_columns[0] != time_columns[1]:
+        return None
+    index = SparseIndex()
+    index.offsets, index.positions = offset_columns
+    index.max_timestamps_before = time_columns[0]
+    return index
+
+
+def remove_index_files(files: FileSystem, directory: str, base_offset: int) -> None:
+    """Remove both files; the caller syncs the directory."""
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        with contextlib.suppress(FileNotFoundError):
+            files.remove(index_path(directory, base_offset, suffix))
+
+
+def _read_columns(
+    files: FileSystem, path: str, base_offset: int, end: SegmentEnd
+) -> tuple[array[int], array[int]] | None:
+    # No segment has more entries than batches, and no batch is smaller than its header: the size is bounded.
+    stored = _read(files, path, _HEAD_BYTES + end.size_bytes)
+    found = _parse_head(stored, base_offset)
+    if found is None or found[0] != end:
+        return None
+    _, count, crc = found
+    body = stored[_HEAD_BYTES:]
+    if len(body) != 2 * 8 * count or google_crc32c.value(body) != crc:
+        return None
+    first, second = array("q"), array("q")
+    first.frombytes(body[: 8 * count])
+    second.frombytes(body[8 * count :])
+    return first, second
+
+
+def _parse_head(stored: bytes, base_offset: int) -> tuple[SegmentEnd, int, int] | None:
+    if len(stored) < _HEAD_BYTES:
+        return None
+    if _STAMP_CRC.unpack_from(stored, _STAMP.size)[0] != google_crc32c.value(stored[: _STAMP.size]):
+        return None
+    magic, count, base, size_bytes, end_offset, max_timestamp_us, crc = _STAMP.unpack_from(stored)
+    if magic != _MAGIC or base != base_offset:
+        return None
+    return SegmentEnd(end_offset, size_bytes, max_timestamp_us), count, crc
+
+
+def _read(files: FileSystem, path: str, size_bytes: int) -> bytes:
+    try:
+        file = files.open(path)
+    except FileNotFoundError:
+        return b""
+    try:
+        return file.pread(size_bytes, 0)
+    finally:
+        file.close()

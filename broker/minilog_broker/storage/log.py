@@ -1,0 +1,425 @@
+"""The log of one partition: segments, indexes, epochs, producer snapshots and a checkpoint in one directory.
+
+Written (append, flush, truncate, ...) on one disk thread, read on the event loop at the same time. So what readers use is
+replaced, never changed: the tuple of segments, a segment's end, the columns of the epoch cache; `log_end_offset` is
+published after everything that it promises.
+
+    append      written; readable by followers                      log_end_offset
+    flush       fdatasync returned                                  durable_end_offset (flush.policy=os: with the append)
+
+After an error the log is either as it was before (a full disk: the write was taken back) or *failed*: it then refuses
+every change with an OSError, so that nothing ever follows torn bytes and a failed fdatasync is never tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from bisect import bisect_right
+from collections.abc import Iterator
+from operator import attrgetter
+
+from minilog.errors import OffsetOutOfRange
+from minilog.record_batch.header import BatchHeader
+from minilog_broker.storage import checkpoint as checkpoint_file
+from minilog_broker.storage import producer_snapshots
+from minilog_broker.storage.checkpoint import Checkpoint
+from minilog_broker.storage.durable_file import remove_durable_file, write_durable_file
+from minilog_broker.storage.epoch_cache import EpochCache
+from minilog_broker.storage.files import FileSystem
+from minilog_broker.storage.placed import LogKey, Run
+from minilog_broker.storage.producer_state import ProducerState
+from minilog_broker.storage.recovery import DAMAGE_MARK, EPOCH_FILE, Recovered, Recovery, RecoveryReport
+from minilog_broker.storage.segment import Segment
+from minilog_broker.storage.settings import LogSettings
+from minilog_broker.storage.topic_id_file import prepare_directory
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+_BASE_OFFSET = attrgetter("base_offset")
+
+
+class Log:
+    """Made by `Log.open`. Offsets: log_start_offset <= high_watermark <= durable_end_offset <= log_end_offset."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        key: LogKey,
+        topic_name: str,
+        settings: LogSettings,
+        recovered: Recovered,
+    ) -> None:
+        self._files = files
+        self.directory = directory
+        self.key = key
+        self.topic_name = topic_name
+        self.settings = settings
+        self.epochs: EpochCache = recovered.epochs
+        self.recovery: RecoveryReport = recovered.report
+        self.failed: OSError | None = None
+        self._segments: tuple[Segment, ...] = recovered.segments
+        self._recorded = recovered.checkpoint
+        self._damage_marked = recovered.report.damaged
+        self._dirty = False
+        self.log_start_offset = recovered.log_start_offset
+        self.high_watermark = recovered.high_watermark
+        self.log_end_offset = self.durable_end_offset = self._synced_end_offset = self._segments[-1].end.end_offset
+
+    @classmethod
+    def open(
+        cls,
+        files: FileSystem,
+        directory: str,
+        key: LogKey,
+        topic_name: str,
+        settings: LogSettings,
+        *,
+        unclean: bool,
+        create: bool,
+    ) -> Log:
+        """Open the log in `directory`, with `create` make it where it is not there. `log.recovery` tells what was found.
+
+        Raises OSError, and DataDirectoryError where the directory is another partition's.
+        """
+        prepare_directory(files, directory, key, topic_name, create=create)
+        recovered = Recovery(files, directory, key, settings, unclean=unclean).run()
+        log = cls(files, directory, key, topic_name, settings, recovered)
+        if recovered.checkpoint is None:
+            log.write_checkpoint()
+        return log
+
+    def __repr__(self) -> str:
+        return f"Log({self.directory!r}, {self.log_start_offset} to {self.log_end_offset})"
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all segments."""
+        return sum(segment.end.size_bytes for segment in self._segments)
+
+    # reading, from any thread
+
+    def read(self, offset: int, max_bytes: int, end_offset: int | None = None) -> bytes:
+        """Whole batches of one segment, at most `max_bytes` unless the first is larger; the first contains `offset`, all
+        end at or below `end_offset`. Empty where there is none. Raises OffsetOutOfRange, OSError, CorruptMessage."""
+        end = self.log_end_offset
+        segments = self._segments
+        if not self.log_start_offset <= offset <= end:
+            raise OffsetOutOfRange(f"{self!r} holds no offset {offset}")
+        limit = end if end_offset is None else min(end_offset, end)
+        if offset >= limit:
+            return b""
+        return _segment_with(segments, offset).read(offset, max_bytes, limit)
+
+    def epoch_before(self, offset: int) -> int | None:
+        """The leader epoch of the record at offset - 1; None where the log is empty or starts at `offset`."""
+        if not self.log_start_offset < offset <= self.log_end_offset:
+            return None
+        return self.epochs.epoch_for_offset(offset - 1)
+
+    def headers(self, from_offset: int) -> Iterator[BatchHeader]:
+        """The headers of all batches that end above `from_offset`, up to the end as of now."""
+        end = self.log_end_offset
+        for segment in self._segments:
+            if segment.end.end_offset <= from_offset:
+                continue
+            for _, header in segment.headers(from_offset):
+                if header.next_offset > end:
+                    return
+                yield header
+
+    def offset_for_timestamp(self, timestamp_us: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first batch with a record at or after `timestamp_us`: of its first record where that
+        is one, else its first offset and largest timestamp (records are not looked into). None where there is none."""
+        start, end = self.log_start_offset, self.log_end_offset
+        for segment in self._segments:
+            header = segment.header_for_timestamp(timestamp_us, start)
+            if header is not None and header.next_offset <= end:
+                first = header.base_timestamp_us
+                return max(header.base_offset, start), first if first >= timestamp_us else header.max_timestamp_us
+        return None
+
+    def load_producer_snapshot(self) -> tuple[int, bytes] | None:
+        """(offset, snapshot): the newest whole one at or below the log's end."""
+        return producer_snapshots.load_snapshot(self._files, self.directory, self.log_end_offset)
+
+    def set_high_watermark(self, offset: int) -> None:
+        """In memory only; clamped to what is here and durable."""
+        self.high_watermark = max(self.log_start_offset, min(offset, self.durable_end_offset))
+
+    # writing, on the disk thread
+
+    def append(self, batches: Run) -> None:
+        """Write a run at the log's end: durable only when `flush` has returned.
+
+        Raises ValueError for a run that does not fit on, OSError when the disk fails (see the module).
+        """
+        self._check_usable()
+        headers = batches.headers
+        if headers[0].base_offset != self.log_end_offset:
+            raise ValueError(f"{self!r}: a run at offset {headers[0].base_offset} does not fit on")
+        run_bytes = sum([header.length for header in headers])
+        if run_bytes != sum(map(len, batches.buffers)):
+            raise ValueError(f"{self!r}: the buffers of a run are not the {run_bytes} bytes that its headers say")
+        self._clear_damage_mark()
+        self._assign_epochs(headers)
+        if self._roll_is_due(run_bytes, headers[0].max_timestamp_us):
+            self._roll()
+        active = self._segments[-1]
+        self._dirty = True
+        try:
+            active.append(batches)
+        except OSError as error:
+            self._take_back(active, error)
+            raise
+        self.log_end_offset = active.end.end_offset
+        if not self.settings.flush_on_append:
+            self.durable_end_offset = active.end.end_offset
+
+    def flush(self) -> None:
+        """What the flush policy asks: under flush_on_append an fdatasync of all that was appended, else nothing."""
+        if self.settings.flush_on_append:
+            self.sync()
+
+    def sync(self) -> None:
+        """fdatasync, whatever the policy. An error is final: the log is failed from then on."""
+        self._check_usable()
+        end = self.log_end_offset
+        if self._dirty:
+            with self._failing():
+                self._segments[-1].file.fdatasync()
+            self._dirty = False
+        self._synced_end_offset = end
+        self.durable_end_offset = end
+
+    def assign_epoch(self, epoch: int, start_offset: int) -> None:
+        """Record, durably, that a leader's epoch starts at `start_offset`. Raises ValueError for an old epoch."""
+        self._check_usable()
+        epochs = self.epochs.copy()
+        if epochs.assign(epoch, start_offset):
+            self._store_epochs(epochs)
+
+    def truncate_to(self, end_offset: int) -> int:
+        """Cut the log, durably, to `end_offset`, or to the beginning of the batch around it. Returns the new end."""
+        self._check_usable()
+        if end_offset >= self.log_end_offset:
+            return self.log_end_offset
+        if end_offset < self.log_start_offset:
+            self.truncate_fully_and_start_at(end_offset)
+            return end_offset
+        with self._failing(passing=frozenset()):
+            count = max(1, bisect_right(self._segments, end_offset - 1, key=_BASE_OFFSET))
+            kept, dropped = self._segments[:count], self._segments[count:]
+            position, end = kept[-1].position_of(end_offset)
+            self._lower_ends(max(end, self.log_start_offset))
+            self._remove_segments(dropped)
+            self._segments = (*kept[:-1], kept[-1].cut(position, end))
+            self._dirty = False
+            epochs = self.epochs.copy()
+            if epochs.truncate_from_end(self.log_end_offset):
+                self._store_epochs(epochs)
+            producer_snapshots.remove_snapshots(self._files, self.directory, above_offset=self.log_end_offset)
+        return self.log_end_offset
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything, durably; the log is empty and starts at `offset`."""
+        self._check_usable()
+        with self._failing(passing=frozenset()):
+            self._record(Checkpoint(offset, offset, offset, self.settings.flush_on_append))
+            producer_snapshots.remove_snapshots(self._files, self.directory, above_offset=-1)
+            self._remove_segments(self._segments)
+            segment = Segment(self._files, self.directory, offset, interval_bytes=self.settings.index_interval_bytes)
+            segment.create()
+            self._files.fsync_dir(self.directory)
+            self._store_epochs(EpochCache())
+            self._segments = (segment,)
+            self._dirty = False
+            self.log_start_offset = self.high_watermark = offset
+            self.durable_end_offset = self._synced_end_offset = self.log_end_offset = offset
+
+    def advance_log_start(self, offset: int) -> int:
+        """Move the log's start up to `offset` (at most to the high watermark), durably, and remove the segments below.
+
+        Returns how many segments were removed."""
+        self._check_usable()
+        offset = min(offset, self.high_watermark)
+        if offset <= self.log_start_offset:
+            return 0
+        with self._failing():
+            self.log_start_offset = offset
+            self.write_checkpoint()
+            epochs = self.epochs.copy()
+            if epochs.truncate_from_start(offset):
+                self._store_epochs(epochs)
+            segments = self._segments
+            count = sum(segment.end.end_offset <= offset for segment in segments[:-1])
+            self._segments = segments[count:]
+            self._remove_segments(segments[:count])
+        return count
+
+    def apply_retention(self, now_us: int) -> int:
+        """Remove the oldest segments that are too old or too much, below the high watermark. Returns how many.
+
+        `now_us` is wall clock; whether it can be trusted is for the caller to judge."""
+        self._check_usable()
+        oldest_us = now_us - self.settings.retention_ms * 1000
+        expires = self.settings.retention_ms >= 0
+        active = self._segments[-1]
+        if active.end.size_bytes and (
+            (expires and active.end.max_timestamp_us < oldest_us) or self._roll_is_due(0, now_us)
+        ):
+            self._roll()
+        surplus = self.size_bytes - self.settings.retention_bytes if self.settings.retention_bytes >= 0 else 0
+        start = self.log_start_offset
+        for segment in self._segments[:-1]:
+            surplus -= segment.end.size_bytes
+            too_old = expires and segment.end.max_timestamp_us < oldest_us
+            too_much = self.settings.retention_bytes >= 0 and surplus >= 0
+            if segment.end.end_offset > self.high_watermark or not (too_old or too_much):
+                break
+            start = segment.end.end_offset
+        return self.advance_log_start(start)
+
+    def write_producer_snapshot(self, offset: int, snapshot: bytes) -> None:
+        """Store the producer state as of `offset`, durably."""
+        self._check_usable()
+        if offset > self.log_end_offset:
+            raise ValueError(f"{self!r}: a producer snapshot at offset {offset} is above the end")
+        producer_snapshots.write_snapshot(self._files, self.directory, offset, snapshot)
+
+    def write_checkpoint(self) -> None:
+        """Record log start, high watermark and durable end for the next life; nothing where they are recorded."""
+        self._check_usable()
+        checkpoint = Checkpoint(
+            self.log_start_offset,
+            max(self.log_start_offset, self.high_watermark),
+            max(self.log_start_offset, self._synced_end_offset),
+            self.settings.flush_on_append,
+        )
+        if checkpoint != self._recorded:
+            with self._failing():
+                self._record(checkpoint)
+
+    def close(self, clean: bool) -> None:
+        """Let go of the files. Clean: all is synced, checkpointed, and the index kept for a quick start."""
+        try:
+            if clean:
+                self.sync()
+                self.write_checkpoint()
+                with contextlib.suppress(OSError):
+                    self._segments[-1].write_index_files()
+        finally:
+            if self.failed is None:
+                self.failed = OSError(errno.EBADF, f"{self!r} is closed")
+            for segment in self._segments:
+                segment.close()
+
+    # inside
+
+    def _check_usable(self) -> None:
+        if self.failed is not None:
+            raise OSError(self.failed.errno, f"{self!r} takes no more writes, it failed: {self.failed}")
+
+    @contextlib.contextmanager
+    def _failing(self, passing: frozenset[int] = NO_SPACE) -> Iterator[None]:
+        """An OSError inside makes the log failed, unless it is one of `passing` (nothing was half done)."""
+        try:
+            yield
+        except OSError as error:
+            if self.failed is None and error.errno not in passing:
+                self.failed = error
+            raise
+
+    def _take_back(self, active: Segment, error: OSError) -> None:
+        """A write failed half way: cut it off where the disk was full, else the log is failed."""
+        if error.errno not in NO_SPACE:
+            self.failed = error
+            return
+        with self._failing(passing=frozenset()):
+            active.file.truncate(active.end.size_bytes)
+
+    def _roll_is_due(self, run_bytes: int, timestamp_us: int) -> bool:
+        active = self._segments[-1]
+        if not active.end.size_bytes:
+            return False
+        if active.end.size_bytes + run_bytes > self.settings.segment_bytes:
+            return True
+        first_us = active.first_timestamp_us
+        return first_us is not None and timestamp_us - first_us > self.settings.segment_ms * 1000
+
+    def _roll(self) -> None:
+        """Begin a new segment. The old one is synced first, under either policy: recovery reads only the last."""
+        self.sync()
+        active = self._segments[-1]
+        segment = Segment(
+            self._files, self.directory, self.log_end_offset, interval_bytes=self.settings.index_interval_bytes
+        )
+        with self._failing():
+            segment.create()
+        with self._failing(passing=frozenset()):
+            self._files.fsync_dir(self.directory)
+        self._segments = (*self._segments, segment)
+        with contextlib.suppress(OSError):  # the index is a cache
+            active.write_index_files()
+        self.write_checkpoint()
+
+    def _assign_epochs(self, headers: tuple[BatchHeader, ...]) -> None:
+        """Epochs that begin in a run are in the epoch file before the run is in the log."""
+        latest = self.epochs.latest_epoch
+        if latest is not None and all([header.partition_leader_epoch == latest for header in headers]):
+            return
+        epochs = self.epochs.copy()
+        changed = [epochs.assign(header.partition_leader_epoch, header.base_offset) for header in headers]
+        if any(changed):
+            self._store_epochs(epochs)
+
+    def _store_epochs(self, epochs: EpochCache) -> None:
+        with self._failing():
+            write_durable_file(self._files, f"{self.directory}/{EPOCH_FILE}", epochs.encode())
+        self.epochs.replace(epochs)
+
+    def _clear_damage_mark(self) -> None:
+        if self._damage_marked:
+            with self._failing():
+                remove_durable_file(self._files, f"{self.directory}/{DAMAGE_MARK}")
+            self._damage_marked = False
+
+    def _lower_ends(self, end: int) -> None:
+        """Promise no more than `end`: to readers, and durably to recovery, before records go."""
+        self.high_watermark = min(self.high_watermark, end)
+        self._synced_end_offset = min(self._synced_end_offset, end)
+        self.durable_end_offset = min(self.durable_end_offset, end)
+        self.log_end_offset = end
+        if self._recorded is None or self._recorded.promised_end_offset > end:
+            self.write_checkpoint()
+
+    def _record(self, checkpoint: Checkpoint) -> None:
+        checkpoint_file.write_checkpoint(self._files, self.directory, checkpoint)
+        self._recorded = checkpoint
+
+    def _remove_segments(self, segments: tuple[Segment, ...]) -> None:
+        """From the top down: what is left after a crash is without a gap."""
+        for segment in reversed(segments):
+            segment.remove()
+        if segments:
+            self._files.fsync_dir(self.directory)
+
+
+def _segment_with(segments: tuple[Segment, ...], offset: int) -> Segment:
+    active = segments[-1]
+    if active.base_offset <= offset:
+        return active
+    return segments[bisect_right(segments, offset, key=_BASE_OFFSET) - 1]
+
+
+def recover_producer_state(log: Log) -> ProducerState:
+    """The producers of a log: its newest snapshot, and the headers behind it."""
+    state = ProducerState()
+    offset = log.log_start_offset
+    stored = log.load_producer_snapshot()
+    if stored is not None:
+        offset = stored[0]
+        state.restore(stored[1])
+    for header in log.headers(offset):
+        state.apply(header)
+    return state

@@ -1,0 +1,54 @@
+"""Producer state on disk: `<offset>.snapshot` holds the state up to `offset`; the two newest are kept.
+
+A snapshot above the log's end speaks of records that are gone: it is removed, durably, before others take their offsets.
+"""
+
+from __future__ import annotations
+
+import re
+
+from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
+from minilog_broker.storage.errors import CorruptFile
+from minilog_broker.storage.files import FileSystem
+
+KEPT_SNAPSHOTS = 2  # one may be damaged
+_NAME = re.compile(r"(\d{20})\.snapshot")
+
+
+def snapshot_offsets(files: FileSystem, directory: str) -> list[int]:
+    """The offsets of all snapshots, ascending."""
+    return [int(match[1]) for name in files.list(directory) if (match := _NAME.fullmatch(name))]
+
+
+def write_snapshot(files: FileSystem, directory: str, offset: int, snapshot: bytes) -> None:
+    """Store a snapshot, durably, and drop the oldest."""
+    write_durable_file(files, _path(directory, offset), snapshot)
+    for old in snapshot_offsets(files, directory)[:-KEPT_SNAPSHOTS]:
+        files.remove(_path(directory, old))
+
+
+def load_snapshot(files: FileSystem, directory: str, log_end_offset: int) -> tuple[int, bytes] | None:
+    """The newest snapshot at or below the log's end that is whole."""
+    for offset in reversed(snapshot_offsets(files, directory)):
+        if offset > log_end_offset:
+            continue
+        try:
+            snapshot = read_durable_file(files, _path(directory, offset))
+        except CorruptFile:
+            continue  # an older one, or the log itself, gives the same state
+        if snapshot is not None:
+            return offset, snapshot
+    return None
+
+
+def remove_snapshots(files: FileSystem, directory: str, *, above_offset: int) -> None:
+    """Remove, durably, what speaks of records at or above `above_offset`."""
+    above = [offset for offset in snapshot_offsets(files, directory) if offset > above_offset]
+    for offset in above:
+        files.remove(_path(directory, offset))
+    if above:
+        files.fsync_dir(directory)
+
+
+def _path(directory: str, offset: int) -> str:
+    return f"{directory}/{offset:020d}.snapshot"

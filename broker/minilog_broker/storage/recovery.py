@@ -1,0 +1,291 @@
+"""Recovery: from the files of a log to a log that may be served, and what it says about what was lost.
+
+    what is found                                              what it is
+    the last segment ends in bytes that are no batch           a torn tail: cut (an unclean start only)
+    a valid batch behind an invalid one                        damage
+    a segment but the last that is not whole; one missing      damage: it was synced before the next was made
+    an end below the recorded high watermark or durable end    damage: it was promised
+    a tail to cut and no checkpoint to compare it with         damage: nobody can tell
+    index, time index or epoch file missing, stale or wrong    nothing: rebuilt from the batches
+    `*.tmp`, snapshots above the end                           removed
+
+After an unclean stop the last segment is read with every checksum: all others were synced when it was made, and are
+read only where their index does not vouch for their size and end. What was found is synced before it counts as durable.
+
+The mark `damaged` is durable before anything is cut, so that a crash does not make the replica look sound; the first
+write of a life, which comes after it was told to the controller, takes it away. Bytes that a damaged log loses are kept
+beside it (`*.log.damaged`) for an operator.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from minilog_broker.storage import checkpoint as checkpoint_file
+from minilog_broker.storage.batch_scan import SCAN_CHUNK_BYTES, Scan, scan_segment
+from minilog_broker.storage.checkpoint import Checkpoint
+from minilog_broker.storage.durable_file import TEMPORARY_SUFFIX, read_durable_file, write_durable_file
+from minilog_broker.storage.epoch_cache import EpochCache
+from minilog_broker.storage.errors import CorruptFile
+from minilog_broker.storage.files import FileSystem
+from minilog_broker.storage.index import SegmentEnd, SparseIndex, read_stamp, remove_index_files
+from minilog_broker.storage.placed import LogKey
+from minilog_broker.storage.producer_snapshots import remove_snapshots
+from minilog_broker.storage.segment import Segment, segment_path
+from minilog_broker.storage.settings import LogSettings
+
+EPOCH_FILE = "leader-epoch"
+DAMAGE_MARK = "damaged"
+_DAMAGED_SUFFIX = ".damaged"
+_SEGMENT_NAME = re.compile(r"(\d{20})\.log")
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening a log found. A damaged replica says so when it registers; `reason` is for people."""
+
+    damaged: bool
+    reason: str
+    cut_bytes: int
+    scanned_bytes: int
+    former_flush_on_append: bool | None  # the flush policy of the last life that wrote a checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A log as it may be served: everything in it is on the disk."""
+
+    segments: tuple[Segment, ...]
+    epochs: EpochCache
+    log_start_offset: int
+    high_watermark: int
+    checkpoint: Checkpoint | None
+    report: RecoveryReport
+
+
+@dataclass(slots=True)
+class _Found:
+    """A segment file. `scan` is None where its index vouches for it."""
+
+    base_offset: int
+    end: SegmentEnd
+    index: SparseIndex | None = None
+    scan: Scan | None = None
+
+
+class Recovery:
+    """One recovery of one log: `run` looks first, decides, and only then changes files."""
+
+    def __init__(self, files: FileSystem, directory: str, key: LogKey, settings: LogSettings, *, unclean: bool) -> None:
+        self._files = files
+        self._directory = directory
+        self._key = key
+        self._interval_bytes = settings.index_interval_bytes
+        self._unclean = unclean
+        self._damage: list[str] = []
+        self._notes: list[str] = []
+        self._found: list[_Found] = []
+        self._unreachable: list[int] = []  # base offsets of segments behind damage
+        self._checkpoint: Checkpoint | None = None
+
+    def run(self) -> Recovered:
+        self._remove_temporaries()
+        mark = self._read_mark()
+        self._checkpoint = self._read_checkpoint()
+        self._look_at_segments()
+        log_start, end_offset = self._bounds()
+        if mark is None and self._damage:
+            write_durable_file(self._files, self._path(DAMAGE_MARK), "; ".join(self._damage).encode())
+        scanned = sum(found.scan.file_bytes for found in self._found if found.scan)
+        cut = self._cut()
+        self._sync()
+        segments = self._segments(log_start)
+        epochs = self._recover_epochs(segments, log_start, max(end_offset, log_start))
+        remove_snapshots(self._files, self._directory, above_offset=segments[-1].end.end_offset)
+        reasons = ([mark] if mark is not None else []) + self._damage
+        report = RecoveryReport(
+            damaged=bool(reasons),
+            reason="; ".join(dict.fromkeys(reasons + self._notes)),
+            cut_bytes=cut,
+            scanned_bytes=scanned,
+            former_flush_on_append=self._checkpoint.flush_on_append if self._checkpoint else None,
+        )
+        recorded = self._checkpoint.high_watermark if self._checkpoint else log_start
+        high_watermark = max(log_start, min(recorded, segments[-1].end.end_offset))
+        return Recovered(segments, epochs, log_start, high_watermark, self._checkpoint, report)
+
+    # looking
+
+    def _read_mark(self) -> str | None:
+        try:
+            mark = read_durable_file(self._files, self._path(DAMAGE_MARK))
+        except CorruptFile:
+            return "found damaged before"
+        return None if mark is None else mark.decode(errors="replace")
+
+    def _read_checkpoint(self) -> Checkpoint | None:
+        try:
+            return checkpoint_file.read_checkpoint(self._files, self._directory)
+        except CorruptFile as error:
+            self._notes.append(str(error))
+            return None
+
+    def _look_at_segments(self) -> None:
+        names = self._files.list(self._directory)
+        bases = sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
+        for number, base_offset in enumerate(bases):
+            if self._found and base_offset != self._found[-1].end.end_offset:
+                end_offset = self._found[-1].end.end_offset
+                self._damage.append(f"offset {end_offset} follows, but the next segment begins at {base_offset}")
+                self._unreachable = bases[number:]
+                return
+            next_base = bases[number + 1] if number + 1 < len(bases) else None
+            found = self._look_at_segment(base_offset, next_base)
+            self._found.append(found)
+            problem = found.scan.problem if found.scan else None
+            if problem is None:
+                continue
+            self._notes.append(f"{segment_path(self._directory, base_offset)}: {problem}")
+            if next_base is not None:
+                self._damage.append(f"segment {base_offset} is not whole: {problem}")
+                self._unreachable = bases[number + 1 :]
+                return
+            if found.scan and found.scan.valid_batch_behind:
+                self._damage.append(f"a valid batch stands behind an invalid one: {problem}")
+
+    def _look_at_segment(self, base_offset: int, next_base: int | None) -> _Found:
+        path = segment_path(self._directory, base_offset)
+        if next_base is not None or not self._unclean:
+            stamp = read_stamp(self._files, self._directory, base_offset)
+            if stamp is not None and stamp.size_bytes == self._files.size(path):
+                return _Found(base_offset, stamp)
+        scan = scan_segment(self._files.open(path), base_offset, self._key, self._interval_bytes)
+        return _Found(base_offset, scan.end, scan.index, scan)
+
+    def _bounds(self) -> tuple[int, int]:
+        """(log start, end of what was found), compared with what had been promised."""
+        first = self._found[0].base_offset if self._found else None
+        end_offset = self._found[-1].end.end_offset if self._found else 0
+        checkpoint = self._checkpoint
+        if checkpoint is None:
+            if any(found.scan and found.scan.surplus_bytes for found in self._found):
+                self._damage.append("the end of the log is torn, and there is no checkpoint to tell what was promised")
+            return first or 0, end_offset
+        log_start = checkpoint.log_start_offset
+        if first is not None and first > log_start:
+            self._damage.append(f"the log starts at {log_start}, its first segment at {first}")
+            log_start = first
+        promised = max(checkpoint.high_watermark, checkpoint.durable_end_offset)
+        if max(end_offset, log_start) < promised:
+            self._damage.append(
+                f"the log ends at {end_offset}; its high watermark was {checkpoint.high_watermark}, "
+                f"its durable end {checkpoint.durable_end_offset}"
+            )
+        return log_start, end_offset
+
+    # changing
+
+    def _remove_temporaries(self) -> None:
+        for name in self._files.list(self._directory):
+            if name.endswith(TEMPORARY_SUFFIX):
+                self._files.remove(self._path(name))
+
+    def _cut(self) -> int:
+        """Cut what is behind the last valid batch. Returns how many bytes."""
+        cut = 0
+        for base_offset in reversed(self._unreachable):
+            path = segment_path(self._directory, base_offset)
+            cut += self._files.size(path)
+            remove_index_files(self._files, self._directory, base_offset)
+            self._files.rename(path, path + _DAMAGED_SUFFIX)
+        last = self._found[-1].scan if self._found else None
+        if last is not None and last.surplus_bytes:
+            cut += last.surplus_bytes
+            path = segment_path(self._directory, self._found[-1].base_offset)
+            if self._damage and not self._files.exists(path + _DAMAGED_SUFFIX):
+                self._keep_beside(path, last.end.size_bytes)
+            else:
+                file = self._files.open(path)
+                file.truncate(last.end.size_bytes)
+                file.fdatasync()
+        return cut
+
+    def _keep_beside(self, path: str, valid_bytes: int) -> None:
+        """Replace a segment file by its valid part, the whole file kept beside it."""
+        source = self._files.open(path)
+        copy = self._files.open(path + TEMPORARY_SUFFIX, create=True)
+        for position in range(0, valid_bytes, SCAN_CHUNK_BYTES):
+            chunk = source.pread(min(SCAN_CHUNK_BYTES, valid_bytes - position), position)
+            copy.write([chunk], position)
+        copy.fdatasync()
+        self._files.rename(path, path + _DAMAGED_SUFFIX)
+        self._files.rename(path + TEMPORARY_SUFFIX, path)
+
+    def _sync(self) -> None:
+        """What was found counts as durable from here on."""
+        for number, found in enumerate(self._found):
+            if found.scan is not None or (self._unclean and number == len(self._found) - 1):
+                self._files.open(segment_path(self._directory, found.base_offset)).fdatasync()
+        self._files.fsync_dir(self._directory)
+
+    def _segments(self, log_start: int) -> tuple[Segment, ...]:
+        """The segments that hold something at or above `log_start`, at least one."""
+        kept = [found for found in self._found if found.end.end_offset > log_start]
+        if not kept and self._found and self._found[-1].end.end_offset == log_start:
+            kept = self._found[-1:]
+        for found in self._found:
+            if found not in kept:
+                Segment(self._files, self._directory, found.base_offset, interval_bytes=self._interval_bytes).remove()
+        segments = [
+            Segment(
+                self._files,
+                self._directory,
+                found.base_offset,
+                interval_bytes=self._interval_bytes,
+                end=found.end,
+                index=found.index,
+            )
+            for found in kept
+        ]
+        if not segments:
+            segments = [Segment(self._files, self._directory, log_start, interval_bytes=self._interval_bytes)]
+            segments[0].create()
+        self._files.fsync_dir(self._directory)
+        return tuple(segments)
+
+    def _recover_epochs(self, segments: tuple[Segment, ...], log_start: int, end_offset: int) -> EpochCache:
+        stored = self._stored_epochs()
+        epochs = stored.copy() if stored is not None else None
+        if epochs is None or not all(_agrees(epochs, found.scan, log_start) for found in self._found if found.scan):
+            epochs = EpochCache()
+            for segment in segments:
+                for _, header in segment.headers(log_start):
+                    epochs.assign(header.partition_leader_epoch, header.base_offset)
+        epochs.truncate_from_end(end_offset)
+        epochs.truncate_from_start(log_start)
+        if stored is None or stored.entries != epochs.entries:
+            write_durable_file(self._files, self._path(EPOCH_FILE), epochs.encode())
+        return epochs
+
+    def _stored_epochs(self) -> EpochCache | None:
+        try:
+            content = read_durable_file(self._files, self._path(EPOCH_FILE))
+            return None if content is None else EpochCache.decode(content)
+        except (CorruptFile, ValueError):
+            return None
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+
+def _agrees(epochs: EpochCache, scan: Scan, log_start: int) -> bool:
+    """Whether the cache says of the scanned offsets what their batches say."""
+    if not scan.epoch_starts:
+        return True
+    low, end_offset = max(scan.epoch_starts[0][1], log_start), scan.end.end_offset
+    said = EpochCache(scan.epoch_starts)
+    if low < end_offset and said.epoch_for_offset(low) != epochs.epoch_for_offset(low):
+        return False
+    inside = [entry for entry in epochs.entries if low < entry[1] < end_offset]
+    return inside == [entry for entry in said.entries if entry[1] > low]

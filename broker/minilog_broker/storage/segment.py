@@ -1,0 +1,216 @@
+"""One segment: the file `<base offset>.log` of batches back to back, and its sparse index.
+
+Written by one thread, read by others: `end` is one object, replaced after the bytes are there. A segment that is cut is
+replaced by a new object, one that is removed is dropped: what a reader holds is never changed below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from minilog.errors import CorruptMessage
+from minilog.record_batch.header import BatchHeader
+from minilog_broker.storage.batch_scan import EndTracker, iterate_segment, walk
+from minilog_broker.storage.files import File, FileSystem
+from minilog_broker.storage.index import (
+    NO_TIMESTAMP,
+    SegmentEnd,
+    SparseIndex,
+    read_index_files,
+    remove_index_files,
+    write_index_files,
+)
+from minilog_broker.storage.placed import Run
+
+LOG_SUFFIX = ".log"
+
+
+def segment_path(directory: str, base_offset: int) -> str:
+    """The path of a segment's file."""
+    return f"{directory}/{base_offset:020d}{LOG_SUFFIX}"
+
+
+class Segment:
+    """A segment that ends at `end`. File and index are opened when first needed: most segments are never read."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        base_offset: int,
+        *,
+        interval_bytes: int,
+        end: SegmentEnd | None = None,
+        index: SparseIndex | None = None,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._interval_bytes = interval_bytes
+        self._file: File | None = None
+        self._first_timestamp_us: int | None = None
+        self.base_offset = base_offset
+        self.end = end or SegmentEnd(base_offset, 0)
+        self._index = SparseIndex() if end is None else index
+        self._tracker: EndTracker | None = None
+
+    @property
+    def path(self) -> str:
+        return segment_path(self._directory, self.base_offset)
+
+    @property
+    def file(self) -> File:
+        file = self._file
+        if file is None:
+            file = self._file = self._files.open(self.path)
+        return file
+
+    @property
+    def index(self) -> SparseIndex:
+        index = self._index
+        if index is None:
+            index = read_index_files(self._files, self._directory, self.base_offset, self.end) or self._rebuilt_index()
+            self._index = index
+        return index
+
+    @property
+    def first_timestamp_us(self) -> int | None:
+        """The largest timestamp of the first batch; None while there is none."""
+        if self._first_timestamp_us is None and self.end.size_bytes:
+            _, header = next(self.headers(0))
+            self._first_timestamp_us = header.max_timestamp_us
+        return self._first_timestamp_us
+
+    def create(self) -> None:
+        """Make the file, empty; the caller syncs the directory."""
+        self._file = self._files.open(self.path, create=True)
+        self._file.truncate(0)
+
+    def append(self, run: Run) -> None:
+        """Write a run at the end. After an OSError any part of it may be in the file, and `end` is what it was."""
+        tracker = self._tracker
+        if tracker is None:
+            tracker = self._tracker = EndTracker(self.end, self.index, self._interval_bytes)
+        self.file.write(run.buffers, self.end.size_bytes)
+        # The index may run ahead of `end`: a reader looks only below the end that it saw.
+        self.end = tracker.end = tracker.extend(run.headers)
+
+    def read(self, offset: int, max_bytes: int, limit_offset: int) -> bytes:
+        """Whole batches, the first contains `offset`, all end at or below `limit_offset`; at least one if any does."""
+        try:
+            return self._read(offset, max_bytes, limit_offset)
+        except CorruptMessage:
+            # Wrong index, or damaged file? An index made anew from the headers tells; a second failure is damage.
+            self._index, self._tracker = self._rebuilt_index(), None
+            return self._read(offset, max_bytes, limit_offset)
+
+    def _read(self, offset: int, max_bytes: int, limit_offset: int) -> bytes:
+        end, index = self.end, self.index
+        entry = index.entry_at_or_before(offset)
+        start = index.positions[entry]
+        if limit_offset >= end.end_offset:
+            stop, stop_is_exact = end.size_bytes, True
+        else:
+            behind = index.first_entry_from(limit_offset)
+            inside = behind < len(index)
+            stop = index.positions[behind] if inside else end.size_bytes
+            stop_is_exact = inside and index.offsets[behind] == limit_offset
+        if stop - start > max_bytes:
+            last = index.last_entry_within(start + max_bytes)
+            # Cut at an entry, which is where a batch begins; else within the one interval, or behind one large batch.
+            stop_is_exact = last > entry
+            stop = index.positions[last] if stop_is_exact else _position_after(index, entry, stop)
+        run = self.file.pread(stop - start, start)
+        first, last_byte = _cut(run, offset, max_bytes, limit_offset, stop_is_exact=stop_is_exact)
+        return run if last_byte - first == len(run) else run[first:last_byte]
+
+    def position_of(self, offset: int) -> tuple[int, int]:
+        """(position, base offset) of the batch that contains `offset`; of the end where none does."""
+        for position, header in self.headers(offset):
+            return position, header.base_offset
+        return self.end.size_bytes, self.end.end_offset
+
+    def headers(self, from_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each batch that ends above `from_offset`."""
+        end = self.end
+        if not end.size_bytes:
+            return
+        start = self.index.positions[max(0, self.index.entry_at_or_before(from_offset))]
+        for position, header in iterate_segment(self.file, start, end.size_bytes):
+            if header.next_offset > from_offset:
+                yield position, header
+
+    def header_for_timestamp(self, timestamp_us: int, from_offset: int) -> BatchHeader | None:
+        """The first batch above `from_offset` with a timestamp at or above `timestamp_us`."""
+        if self.end.max_timestamp_us < timestamp_us or not self.end.size_bytes:
+            return None
+        entry = self.index.entry_for_timestamp(timestamp_us)
+        for _, header in self.headers(max(self.index.offsets[entry], from_offset)):
+            if header.max_timestamp_us >= timestamp_us:
+                return header
+        return None
+
+    def cut(self, position: int, end_offset: int) -> Segment:
+        """Cut the file, durably, to `position`, where the batch at `end_offset` begins. Returns what replaces this."""
+        file, index = self.file, self.index.cut(position)  # an index not yet loaded is, before its files go
+        remove_index_files(self._files, self._directory, self.base_offset)
+        self._files.fsync_dir(self._directory)
+        file.truncate(position)
+        file.fdatasync()
+        newest = NO_TIMESTAMP
+        if len(index):
+            newest = index.max_timestamps_before[-1]
+            for _, header in iterate_segment(file, index.positions[-1], position):
+                newest = max(newest, header.max_timestamp_us)
+        segment = Segment(
+            self._files,
+            self._directory,
+            self.base_offset,
+            interval_bytes=self._interval_bytes,
+            end=SegmentEnd(end_offset, position, newest),
+            index=index,
+        )
+        segment._file = file
+        return segment
+
+    def write_index_files(self) -> None:
+        """Keep the index for the next life; a cache, so not synced."""
+        write_index_files(self._files, self._directory, self.base_offset, self.end, self.index)
+
+    def remove(self) -> None:
+        """Remove the files; the caller syncs the directory. A reader may still hold the open file."""
+        remove_index_files(self._files, self._directory, self.base_offset)
+        self._files.remove(self.path)
+
+    def close(self) -> None:
+        """Close the file; only when nobody reads any more."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _rebuilt_index(self) -> SparseIndex:
+        tracker = EndTracker(SegmentEnd(self.base_offset, 0), SparseIndex(), self._interval_bytes)
+        for _, header in iterate_segment(self.file, 0, self.end.size_bytes):
+            tracker.end = tracker.extend((header,))
+        return tracker.index
+
+
+def _position_after(index: SparseIndex, entry: int, stop: int) -> int:
+    return min(stop, index.positions[entry + 1]) if entry + 1 < len(index) else stop
+
+
+def _cut(run: bytes, offset: int, max_bytes: int, limit_offset: int, *, stop_is_exact: bool) -> tuple[int, int]:
+    """Where in `run` the batch with `offset` begins, and where the last whole batch within both bounds ends."""
+    first = 0
+    length, _, next_offset = walk(run, 0)
+    while next_offset <= offset:
+        first += length
+        length, _, next_offset = walk(run, first)
+    if stop_is_exact and len(run) - first <= max_bytes:
+        return first, len(run)
+    last = first
+    while next_offset <= limit_offset and (last == first or last + length - first <= max_bytes):
+        last += length
+        if last >= len(run):
+            break
+        length, _, next_offset = walk(run, last)
+    return first, last

@@ -1,0 +1,60 @@
+"""The file `topic-id` of a log's directory: whose data this is. Durable before the first byte of data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from minilog_broker.storage.durable_file import parent, read_durable_file, write_durable_file
+from minilog_broker.storage.errors import CorruptFile, DataDirectoryError
+from minilog_broker.storage.files import FileSystem
+from minilog_broker.storage.placed import LogKey
+
+FILE_NAME = "topic-id"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIdFile:
+    """The content; `topic_id` in hexadecimal."""
+
+    topic_id: str
+    topic_name: str
+    partition: int
+
+
+def read_topic_id(files: FileSystem, directory: str) -> TopicIdFile | None:
+    """What the log in `directory` is of; None where the file is missing. Raises CorruptFile."""
+    path = f"{directory}/{FILE_NAME}"
+    content = read_durable_file(files, path)
+    if content is None:
+        return None
+    try:
+        found = msgspec.json.decode(content, type=TopicIdFile)
+        bytes.fromhex(found.topic_id)
+    except ValueError as error:  # msgspec's errors are ValueErrors too
+        raise CorruptFile(f"{path} names no topic id: {error}") from error
+    return found
+
+
+def prepare_directory(files: FileSystem, directory: str, key: LogKey, topic_name: str, *, create: bool) -> None:
+    """See that `directory` is there and is this partition's. With `create`, make what is missing, durably.
+
+    Raises DataDirectoryError where it belongs to another partition, or is missing and not to be created.
+    """
+    if create:
+        files.make_dir(directory)
+        files.fsync_dir(parent(directory))
+    elif not files.exists(directory):
+        raise DataDirectoryError(f"{directory} is missing, and is not to be created")
+    wanted = TopicIdFile(key.topic_id.hex(), topic_name, key.partition)
+    found = read_topic_id(files, directory)
+    if found is None:
+        if not create and any(name.endswith(".log") for name in files.list(directory)):
+            raise DataDirectoryError(f"{directory} holds data but no file {FILE_NAME}: whose it is cannot be told")
+        write_durable_file(files, f"{directory}/{FILE_NAME}", msgspec.json.encode(wanted))
+    elif (found.topic_id, found.partition) != (wanted.topic_id, wanted.partition):
+        raise DataDirectoryError(
+            f"{directory} is of partition {found.partition} of topic id {found.topic_id}, "
+            f"not of partition {wanted.partition} of topic id {wanted.topic_id}"
+        )
