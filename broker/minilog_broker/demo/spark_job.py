@@ -1,0 +1,102 @@
+"""The Spark job as a process of its own: started, stopped half way, and started again from its checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+from minilog_broker.failure import CommandFailed
+
+# Spark finishes the micro-batch at hand, then ends its JVM.
+_STOP_WITHIN_S = 45.0
+_LOOK_EVERY_S = 0.2
+
+
+def check_spark_can_run() -> None:
+    """CommandFailed where PySpark or Java is missing, before anything is started."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise CommandFailed("PySpark is not installed: pip install 'pyspark-minilog[demo]'")
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which(str(pathlib.Path(home) / "bin" / "java") if home else "java") is None:
+        raise CommandFailed(
+            "Java 17 or 21 is needed to run Spark, and there is none: install it "
+            "(Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+        )
+
+
+def job_file() -> pathlib.Path:
+    """jobs/delays.py of the source tree; in an installed package, the copy beside this file."""
+    in_source_tree = pathlib.Path(__file__).resolve().parents[3] / "jobs" / "delays.py"
+    return in_source_tree if in_source_tree.is_file() else pathlib.Path(__file__).with_name("delays_job.py")
+
+
+class SparkJob:
+    """At most one process at a time, always on the same checkpoint."""
+
+    def __init__(self, directory: pathlib.Path, bootstrap_servers: str) -> None:
+        self.log_file = directory / "spark.log"
+        self._checkpoint = directory / "checkpoint"
+        self._bootstrap_servers = bootstrap_servers
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, str(job_file()), "--bootstrap-servers", self._bootstrap_servers]
+        command += ["--checkpoint", str(self._checkpoint)]
+        environment = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **os.environ}
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._directory,
+                env=environment,
+                process_group=0,
+            )
+
+    @property
+    def finished_batches(self) -> int:
+        """Micro-batches that the checkpoint calls done."""
+        commits = self._checkpoint / "commits"
+        return sum(each.name.isdigit() for each in commits.iterdir()) if commits.is_dir() else 0
+
+    def wait_for_batches(self, count: int, stop: threading.Event) -> None:
+        """Until so many micro-batches are done, or `stop` is set."""
+        while self.finished_batches < count and not stop.wait(_LOOK_EVERY_S):
+            self.check_alive()
+
+    def check_alive(self) -> None:
+        """CommandFailed where the job has ended by itself."""
+        if self._process is not None and self._process.poll() is not None:
+            raise CommandFailed(f"the Spark job ended by itself ({self._process.returncode}): see {self.log_file}")
+
+    def stop(self) -> None:
+        """Ask it to stop, and wait. CommandFailed where it does not."""
+        process = self._process
+        if process is None:
+            return
+        process.terminate()
+        try:
+            code = process.wait(_STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            raise CommandFailed(f"the Spark job did not stop in {_STOP_WITHIN_S:.0f} s: see {self.log_file}") from None
+        self._process = None
+        if code != 0:
+            raise CommandFailed(f"the Spark job ended with exit code {code}: see {self.log_file}")
+
+    def end(self) -> None:
+        """Whatever is left of it ends now, its Java process too: the group is the job's own."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

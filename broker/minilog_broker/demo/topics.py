@@ -1,0 +1,115 @@
+"""The demonstration's topics: created, watched, and read to their ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from minilog import Admin, Consumer, NewTopic, TopicPartition
+from minilog.errors import RetriableError
+from minilog.types import PartitionDescription
+from minilog_broker.failure import CommandFailed
+
+FLIGHTS, WEATHER, DELAYS = "flights", "weather", "delays"
+TOPICS = (FLIGHTS, WEATHER, DELAYS)
+PARTITIONS = 3
+_RECORDS = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64())])
+_ASK_EVERY_S = 0.25
+# An election takes a second, catching up some; a minute means that it will not come.
+_CHANGE_WITHIN_S = 60.0
+# Reading 60 MB from loopback takes seconds.
+_READ_WITHIN_S = 60.0
+
+
+def create_topics(bootstrap_servers: str, brokers: int) -> None:
+    """Three partitions each, on three brokers (where there are three), of which two must have every record."""
+    factor = min(3, brokers)
+    configs = {"min.insync.replicas": str(min(2, factor))}
+    with _admin(bootstrap_servers) as admin:
+        admin.create_topics(
+            [NewTopic(name, num_partitions=PARTITIONS, replication_factor=factor, configs=configs) for name in TOPICS]
+        )
+
+
+def find_victim(bootstrap_servers: str) -> int:
+    """A broker that leads a partition of the flights and is not the controller."""
+    with _admin(bootstrap_servers) as admin:
+        controller = admin.describe_cluster().controller
+        (flights,) = admin.describe_topics([FLIGHTS])
+    leaders = sorted({each.leader for each in flights.partitions if each.leader not in (None, controller)})
+    if not leaders:
+        raise CommandFailed("no broker but the controller leads a partition of the flights: this should not be")
+    return int(leaders[-1] or 0)
+
+
+def wait_led_by_others(bootstrap_servers: str, broker_id: int, stop: threading.Event) -> float:
+    """Until every partition has a leader that is not `broker_id`; the seconds it took."""
+    return _wait(
+        bootstrap_servers,
+        lambda partitions: all(each.leader not in (None, broker_id) for each in partitions),
+        f"some partition is still led by broker {broker_id}, or by nobody",
+        stop,
+    )
+
+
+def wait_in_sync(bootstrap_servers: str, broker_id: int, stop: threading.Event) -> float:
+    """Until `broker_id` is in the ISR of every partition it replicates; the seconds it took."""
+    return _wait(
+        bootstrap_servers,
+        lambda partitions: all(broker_id in each.isr for each in partitions if broker_id in each.replicas),
+        f"broker {broker_id} is not back in every ISR",
+        stop,
+    )
+
+
+def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
+    """Per partition, the offset behind the last record that readers may see."""
+    asked = {TopicPartition(topic, number): "latest" for number in range(PARTITIONS)}
+    with _admin(bootstrap_servers) as admin:
+        found = admin.list_offsets(asked)
+    return {each.partition: found[each].offset for each in asked}
+
+
+def read_topic(bootstrap_servers: str, topic: str) -> pa.Table:
+    """Every record up to the present end: key, value, partition, offset."""
+    ends = end_offsets(bootstrap_servers, topic)
+    deadline = time.monotonic() + _READ_WITHIN_S
+    batches: list[pa.RecordBatch] = []
+    columns = ["key", "value", "partition", "offset"]
+    with Consumer({"bootstrap.servers": bootstrap_servers}) as consumer:
+        consumer.assign([TopicPartition(topic, number, 0, end) for number, end in ends.items()])
+        while not consumer.finished():
+            if time.monotonic() > deadline:
+                raise CommandFailed(f"{topic} could not be read to its end in {_READ_WITHIN_S:.0f} s")
+            batches += [batch.select(columns) for batch in consumer.poll_arrow(timeout=1.0)]
+    if not batches:
+        return _RECORDS.empty_table()
+    return pa.Table.from_batches(batches)
+
+
+def _admin(bootstrap_servers: str) -> Admin:
+    return Admin({"bootstrap.servers": bootstrap_servers})
+
+
+def _wait(
+    bootstrap_servers: str,
+    is_so: Callable[[list[PartitionDescription]], bool],
+    otherwise: str,
+    stop: threading.Event,
+) -> float:
+    began = time.monotonic()
+    with _admin(bootstrap_servers) as admin:
+        while not stop.wait(_ASK_EVERY_S):
+            try:
+                partitions = [each for topic in admin.describe_topics(list(TOPICS)) for each in topic.partitions]
+            except RetriableError:
+                partitions = []
+            waited_s = time.monotonic() - began
+            if partitions and is_so(partitions):
+                return waited_s
+            if waited_s > _CHANGE_WITHIN_S:
+                raise CommandFailed(f"{otherwise} after {waited_s:.0f} s")
+    return time.monotonic() - began
