@@ -77,9 +77,7 @@ def show(report: Report, console: Console) -> None:
     if report.passed:
         console.print("[bold green]Nothing lost, nothing twice, and Spark and pyarrow agree to the last digit.[/]")
     else:
-        console.print(
-            "[bold red]The topics do not hold what was written: this is a bug in minilog, please report it.[/]"
-        )
+        console.print("[bold red]The topics do not hold what was written: this is a bug, please report it.[/]")
 
 
 def _topics_table(report: Report) -> Table:

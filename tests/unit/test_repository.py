@@ -1,0 +1,116 @@
+"""Rules of the repository itself: what may be committed, how long a file may be, and one table of errors."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from minilog import errors
+from minilog.v1 import common_pb2
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GENERATED = "client/minilog/v1/"
+LONGEST_FILE_LINES = 400
+LONGEST_FUNCTION_LINES = 70
+# In pieces, so that this file does not name what it forbids.
+FORBIDDEN_TEXT = re.compile(
+    "|".join(
+        (
+            "py" + r"pi\.(org|python)",
+            "python" + "hosted",
+            "arti" + "factory",
+            "--(extra-)?" + "index-url",
+            "find" + "-links",
+            "trusted" + "-host",
+            r"(?<![\w.])/(work|root|home)" + "/",
+        )
+    )
+)
+UNSAFE_MODULES = {"pickle", "cloudpickle", "marshal", "shelve", "dill"}
+
+
+def committed_files() -> list[pathlib.Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+
+
+def sources() -> list[pathlib.Path]:
+    return [each for each in committed_files() if each.suffix == ".py" and GENERATED not in str(each)]
+
+
+def named(path: pathlib.Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_no_registry_and_no_path_of_a_machine_is_committed() -> None:
+    found = []
+    for file in committed_files():
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), start=1):
+            if match := FORBIDDEN_TEXT.search(line):
+                found.append(f"{named(file)}:{number}: {match.group()}")
+    assert not found
+
+
+def test_constraints_are_versions_and_nothing_else() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    wrong = [line for line in lines if not line.startswith("#") and not re.fullmatch(r"[\w.-]+==[\w.]+", line)]
+    assert not wrong
+
+
+def test_files_stay_short() -> None:
+    lengths = {named(file): len(file.read_text().splitlines()) for file in sources()}
+    assert not {name: lines for name, lines in lengths.items() if lines > LONGEST_FILE_LINES}
+
+
+def test_functions_stay_short() -> None:
+    too_long = []
+    for file in sources():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > LONGEST_FUNCTION_LINES:
+                    too_long.append(f"{named(file)}:{node.lineno}: {node.name} has {lines} lines")
+    assert not too_long
+
+
+def test_nothing_unpickles() -> None:
+    found = []
+    for file in sources():
+        if named(file).startswith("tests/"):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            found += [f"{named(file)}: {name}" for name in names if name.split(".")[0] in UNSAFE_MODULES]
+    assert not found
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        named(file)
+        for file in sources()
+        if file.read_text().strip() and not ast.get_docstring(ast.parse(file.read_text()))
+    ]
+    assert not silent
+
+
+@pytest.mark.parametrize("code", [value for value in common_pb2.ErrorCode.values() if value != 0])
+def test_every_code_of_the_wire_has_its_exception(code: common_pb2.ErrorCode.ValueType) -> None:
+    found = errors.error_class(code)
+    assert "ERROR_CODE_" + found.code == common_pb2.ErrorCode.Name(code)
+
+
+def test_every_exception_has_a_code_of_the_wire() -> None:
+    known = set(common_pb2.ErrorCode.keys())
+    pending, seen = [errors.MinilogError], set()
+    while pending:
+        kind = pending.pop()
+        pending += kind.__subclasses__()
+        seen.add("ERROR_CODE_" + kind.code)
+    assert seen <= known
