@@ -87,14 +87,12 @@ def _assignment(
     chosen = [TopicPartition(topic, number) for number in numbers]
     starts = admin.list_offsets(dict.fromkeys(chosen, "earliest"))
     ends = admin.list_offsets(dict.fromkeys(chosen, "latest"))
-    ranges = {each.partition: Range(starts[each].offset, ends[each].offset) for each in chosen}
+    ranges = {each.partition: Range(starts[each] or 0, ends[each] or 0) for each in chosen}
     if offset.startswith("@"):
         asked = admin.list_offsets(dict.fromkeys(chosen, int(offset[1:])))
         # Where no record is that young, the ones that will be come at the end.
-        found = {each.partition: asked[each].offset for each in chosen}
-        begins = {
-            number: ranges[number].end if begin is None or begin < 0 else begin for number, begin in found.items()
-        }
+        found = {each.partition: asked[each] for each in chosen}
+        begins = {number: ranges[number].end if begin is None else begin for number, begin in found.items()}
     else:
         begins = begin_offsets(topic, offset, ranges)
     return [

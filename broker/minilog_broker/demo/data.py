@@ -48,10 +48,10 @@ def load_flights(limit: int | None = None) -> pa.Table:
 
 
 def load_weather(until: datetime.datetime | None = None) -> pa.Table:
-    """All hourly measurements, or those before `until`, by hour; `event` numbers them, `hour` is UTC."""
+    """All hourly measurements, or those up to `until`, by hour; `event` numbers them, `hour` is UTC."""
     table = _read_csv(_file("weather.csv")).drop_columns(["hour"]).rename_columns({"time_hour": "hour"})
     if until is not None:
-        table = table.filter(pc.less(table["hour"], pa.scalar(until, table.schema.field("hour").type)))
+        table = table.filter(pc.less_equal(table["hour"], pa.scalar(until, table.schema.field("hour").type)))
     return _numbered(table, [("hour", "ascending"), ("origin", "ascending")], None)
 
 

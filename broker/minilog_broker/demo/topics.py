@@ -70,7 +70,7 @@ def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
     asked = {TopicPartition(topic, number): "latest" for number in range(PARTITIONS)}
     with _admin(bootstrap_servers) as admin:
         found = admin.list_offsets(asked)
-    return {each.partition: found[each].offset for each in asked}
+    return {each.partition: found[each] or 0 for each in asked}
 
 
 def read_topic(bootstrap_servers: str, topic: str) -> pa.Table:
