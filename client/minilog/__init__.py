@@ -1,0 +1,57 @@
+"""minilog for Python programs: Producer, Consumer and Admin (blocking here, for asyncio in `minilog.aio`).
+
+Importing this package is light: nothing that needs gRPC or Arrow is loaded before a name is used. Every error is a
+MinilogError with a stable `code`; see minilog.errors.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minilog import aio as aio
+    from minilog.errors import BufferExhausted as BufferExhausted
+    from minilog.errors import MinilogError as MinilogError
+    from minilog.errors import RetriableError as RetriableError
+    from minilog.errors import UnknownOutcome as UnknownOutcome
+    from minilog.sync.admin import Admin as Admin
+    from minilog.sync.consumer import Consumer as Consumer
+    from minilog.sync.producer import Producer as Producer
+    from minilog.types import BatchMetadata as BatchMetadata
+    from minilog.types import NewTopic as NewTopic
+    from minilog.types import Record as Record
+    from minilog.types import RecordMetadata as RecordMetadata
+    from minilog.types import TopicAlteration as TopicAlteration
+    from minilog.types import TopicPartition as TopicPartition
+
+_HOME = {
+    "Admin": "minilog.sync.admin",
+    "Consumer": "minilog.sync.consumer",
+    "Producer": "minilog.sync.producer",
+    "BatchMetadata": "minilog.types",
+    "NewTopic": "minilog.types",
+    "Record": "minilog.types",
+    "RecordMetadata": "minilog.types",
+    "TopicAlteration": "minilog.types",
+    "TopicPartition": "minilog.types",
+}
+_MODULES = ("aio", "errors", "types")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"minilog.{name}")
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name.startswith("_"):
+        raise AttributeError(f"module 'minilog' has no attribute {name!r}")
+    errors = importlib.import_module("minilog.errors")
+    found = getattr(errors, name, None)
+    if isinstance(found, type) and issubclass(found, errors.MinilogError):
+        return found
+    raise AttributeError(f"module 'minilog' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*_HOME, *_MODULES, "MinilogError", "RetriableError", "UnknownOutcome"])

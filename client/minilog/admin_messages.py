@@ -1,0 +1,106 @@
+"""What Admin asks and what it makes of the answers. Pure."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+
+from minilog.errors import InvalidArgument, MinilogError, error_from_wire
+from minilog.types import (
+    BrokerDescription,
+    ClusterDescription,
+    NewTopic,
+    PartitionDescription,
+    TopicAlteration,
+    TopicDescription,
+    TopicPartition,
+)
+from minilog.v1 import admin_pb2, metadata_pb2
+
+_STATES = {
+    metadata_pb2.BROKER_STATE_STARTING: "starting",
+    metadata_pb2.BROKER_STATE_RUNNING: "running",
+    metadata_pb2.BROKER_STATE_FENCED: "fenced",
+    metadata_pb2.BROKER_STATE_STOPPING: "stopping",
+}
+
+
+def _texts(configs: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
+
+
+def new_topic(topic: NewTopic) -> admin_pb2.NewTopic:
+    """The message; raises InvalidArgument where something else than a NewTopic is given."""
+    if not isinstance(topic, NewTopic):
+        raise InvalidArgument(f"create_topics was given {topic!r}: give NewTopic(name, ...)")
+    return admin_pb2.NewTopic(
+        name=topic.name,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        configs=_texts(topic.configs),
+    )
+
+
+def topic_alteration(alteration: TopicAlteration) -> admin_pb2.TopicAlteration:
+    """The message."""
+    return admin_pb2.TopicAlteration(
+        name=alteration.name,
+        num_partitions=alteration.num_partitions,
+        set_configs=_texts(alteration.set_configs),
+        unset_configs=list(alteration.unset_configs),
+    )
+
+
+def split_results(
+    results: Iterable[admin_pb2.TopicResult],
+) -> tuple[dict[str, bytes], dict[str, MinilogError]]:
+    """(topic ids of what succeeded, errors of what did not), by name."""
+    done: dict[str, bytes] = {}
+    failed: dict[str, MinilogError] = {}
+    for result in results:
+        error = error_from_wire(result.error)
+        if error is None:
+            done[result.name] = result.topic_id
+        else:
+            failed[result.name] = error
+    return done, failed
+
+
+def describe_broker(broker: metadata_pb2.BrokerMetadata) -> BrokerDescription:
+    rack = broker.rack if broker.HasField("rack") else None
+    return BrokerDescription(broker.broker_id, broker.host, broker.port, rack, _STATES.get(broker.state, "starting"))
+
+
+def describe_cluster(answer: metadata_pb2.GetMetadataResponse) -> ClusterDescription:
+    controller = answer.controller_id if answer.controller_id >= 0 else None
+    brokers = sorted((describe_broker(broker) for broker in answer.brokers), key=lambda broker: broker.id)
+    return ClusterDescription(answer.cluster_id, controller, answer.controller_epoch, brokers)
+
+
+def describe_topic(
+    topic: metadata_pb2.TopicMetadata, ends: Mapping[TopicPartition, metadata_pb2.ListOffsetsResult]
+) -> TopicDescription:
+    partitions = [
+        _describe_partition(partition, ends.get(TopicPartition(topic.name, partition.partition)))
+        for partition in sorted(topic.partitions, key=lambda partition: partition.partition)
+    ]
+    topic_id = str(uuid.UUID(bytes=topic.topic_id)) if len(topic.topic_id) == 16 else topic.topic_id.hex()
+    return TopicDescription(topic.name, topic_id, topic.internal, dict(topic.configs), partitions)
+
+
+def _describe_partition(
+    partition: metadata_pb2.PartitionMetadata, ends: metadata_pb2.ListOffsetsResult | None
+) -> PartitionDescription:
+    return PartitionDescription(
+        partition=partition.partition,
+        leader=partition.leader_id if partition.leader_id >= 0 else None,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        replicas=list(partition.replicas),
+        isr=list(partition.in_sync_replicas),
+        eligible_leaders=list(partition.eligible_leaders),
+        log_start_offset=ends.log_start_offset if ends is not None else None,
+        last_stable_offset=ends.last_stable_offset if ends is not None else None,
+        high_watermark=ends.high_watermark if ends is not None else None,
+        log_end_offset=ends.log_end_offset if ends is not None else None,
+    )

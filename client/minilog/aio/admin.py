@@ -1,0 +1,185 @@
+"""The admin client for asyncio. Changes go to the active controller, and follow it when it moves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from minilog.admin_messages import describe_cluster, describe_topic, new_topic, split_results, topic_alteration
+from minilog.aio.cluster import Cluster
+from minilog.config import parse_config
+from minilog.errors import (
+    BrokerNotAvailable,
+    MinilogError,
+    NotController,
+    TimedOut,
+    UnknownOutcome,
+    UnknownTopicOrPartition,
+)
+from minilog.offsets_query import offset_of
+from minilog.types import (
+    ClusterDescription,
+    NewTopic,
+    OffsetSpec,
+    TopicAlteration,
+    TopicDescription,
+    TopicPartition,
+)
+from minilog.v1 import admin_pb2, admin_pb2_grpc
+
+_Response = TypeVar(
+    "_Response", admin_pb2.CreateTopicsResponse, admin_pb2.DeleteTopicsResponse, admin_pb2.AlterTopicsResponse
+)
+_PAUSE_S = 0.05
+_DESCRIBE_OFFSETS_S = 3.0  # a description without a partition's offsets is better than none
+
+
+class Admin:
+    """Creates, changes and describes; see minilog.Admin for the meaning of everything. Use it on one event loop."""
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._config = parse_config(config)
+        self._cluster = Cluster(self._config)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._cluster.close()
+
+    async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> dict[str, str]:
+        wanted = [new_topic(topic) for topic in topics]
+        request = admin_pb2.CreateTopicsRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._config.request_timeout_ms,
+            topics=wanted,
+            validate_only=validate_only,
+        )
+        return await self._change("create topics", lambda stub, s: stub.CreateTopics(request, timeout=s))
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        request = admin_pb2.DeleteTopicsRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._config.request_timeout_ms,
+            topics=[admin_pb2.TopicDeletion(name=name) for name in names],
+        )
+        await self._change("delete topics", lambda stub, s: stub.DeleteTopics(request, timeout=s))
+
+    async def alter_topics(self, alterations: Iterable[TopicAlteration]) -> None:
+        request = admin_pb2.AlterTopicsRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._config.request_timeout_ms,
+            topics=[topic_alteration(alteration) for alteration in alterations],
+        )
+        await self._change("alter topics", lambda stub, s: stub.AlterTopics(request, timeout=s))
+
+    async def alter_topic(
+        self,
+        name: str,
+        *,
+        num_partitions: int | None = None,
+        set_configs: Mapping[str, str] | None = None,
+        unset_configs: Iterable[str] = (),
+    ) -> None:
+        await self.alter_topics([TopicAlteration(name, num_partitions, dict(set_configs or {}), list(unset_configs))])
+
+    async def list_topics(self) -> list[str]:
+        answer = await self._cluster.refresh(None)
+        return sorted(topic.name for topic in answer.topics if not topic.error.code)
+
+    async def describe_cluster(self) -> ClusterDescription:
+        return describe_cluster(await self._cluster.refresh([]))
+
+    async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        wanted = None if names is None else list(names)
+        answer = await self._cluster.refresh(wanted)
+        found = {topic.name: topic for topic in answer.topics if not topic.error.code}
+        order = sorted(found) if wanted is None else wanted
+        for name in order:
+            if name not in found:
+                raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        partitions: dict[TopicPartition, OffsetSpec] = {
+            TopicPartition(topic.name, partition.partition): "latest"
+            for topic in found.values()
+            for partition in topic.partitions
+        }
+        deadline_s = min(self._cluster.deadline(), time.monotonic() + _DESCRIBE_OFFSETS_S)
+        query = await self._cluster.query_offsets(partitions, deadline_s) if partitions else None
+        ends = query.results if query is not None else {}
+        return [describe_topic(found[name], ends) for name in order]
+
+    async def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
+        if not wanted:
+            return {}
+        query = await self._cluster.query_offsets(wanted, self._cluster.deadline())
+        for partition, error in query.failures.items():
+            raise type(error)(f"no offset for partition {partition.partition} of topic {partition.topic!r}: {error}")
+        for partition in query.missing():
+            last = query.last_errors.get(partition)
+            what = (
+                f"no offset for partition {partition.partition} of topic {partition.topic!r} within request.timeout.ms"
+            )
+            raise TimedOut(f"{what}: {last}" if last is not None else f"{what}: it has no leader that answers")
+        level = self._config.isolation_level
+        return {partition: offset_of(query.results[partition], spec, level) for partition, spec in wanted.items()}
+
+    async def _change(self, what: str, make: Callable[[Any, float], Awaitable[_Response]]) -> dict[str, str]:
+        """Ask the controller until one answers for all topics. Raises the first topic's error."""
+        deadline_s = self._cluster.deadline()
+        maybe_done = False
+        while True:
+            response = await self._ask_controller(make, deadline_s)
+            if response is None:
+                maybe_done = True
+            else:
+                done, failed = split_results(response.results)
+                moved = any(isinstance(error, NotController) for error in failed.values())
+                if not moved and not failed:
+                    return {name: str(uuid.UUID(bytes=i)) if len(i) == 16 else i.hex() for name, i in done.items()}
+                if not moved:
+                    raise _first(failed, maybe_done=maybe_done)
+            if time.monotonic() >= deadline_s:
+                message = f"no controller answered within request.timeout.ms={self._config.request_timeout_ms}: {what}"
+                raise UnknownOutcome(f"{message}; it may be done all the same") if maybe_done else TimedOut(message)
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _ask_controller(
+        self, make: Callable[[Any, float], Awaitable[_Response]], deadline_s: float
+    ) -> _Response | None:
+        """The controller's answer; None where the call was lost under way. Raises where no controller is known."""
+        while True:
+            await self._cluster.refresh([], deadline_s)
+            address = self._cluster.address(self._cluster.cache.controller_id)
+            if address is not None and await self._reachable(address, deadline_s):
+                break
+            if time.monotonic() >= deadline_s:
+                raise BrokerNotAvailable("there is no active controller now; ask again")
+            await asyncio.sleep(_PAUSE_S)
+        timeout_s = max(0.001, deadline_s - time.monotonic())
+        return await self._cluster.call(
+            address, lambda channel: make(admin_pb2_grpc.AdminServiceStub(channel), timeout_s)
+        )
+
+    async def _reachable(self, address: tuple[str, int], deadline_s: float) -> bool:
+        try:
+            async with asyncio.timeout(max(0.001, min(1.0, deadline_s - time.monotonic()))):
+                await self._cluster.channel(address).channel_ready()
+        except TimeoutError:
+            return False
+        return True
+
+
+def _first(failed: Mapping[str, MinilogError], *, maybe_done: bool) -> MinilogError:
+    name, error = next(iter(failed.items()))
+    others = f" ({len(failed) - 1} more topics failed)" if len(failed) > 1 else ""
+    hint = "; an earlier attempt of this call was lost under way and may have done it" if maybe_done else ""
+    return type(error)(f"topic {name!r}: {error}{others}{hint}")

@@ -1,0 +1,189 @@
+"""The brokers as one client sees them: channels, metadata, unary calls. Lives on one event loop.
+
+Metadata comes from any broker that answers, those known first, then the bootstrap servers; each is given a short time,
+so that one that hangs delays nobody long. Everything is bounded by the caller's deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import grpc
+
+from minilog.config import Address, ClientConfig
+from minilog.errors import BrokerNotAvailable, MinilogError, TimedOut, UnknownTopicOrPartition, error_from_wire
+from minilog.metadata_cache import MetadataCache, Topic, metadata_request
+from minilog.offsets_query import OffsetsQuery
+from minilog.types import OffsetSpec, TopicPartition
+from minilog.v1 import metadata_pb2, metadata_pb2_grpc
+
+_Answer = TypeVar("_Answer")
+_ATTEMPT_S = 1.0  # one broker's time for one question; then another is asked
+_PAUSE_S = 0.05  # between rounds over all brokers
+_TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the broker that is asked
+
+_OPTIONS: list[tuple[str, int | str]] = [
+    ("grpc.max_send_message_length", -1),  # bounded by batch.size, buffer.memory and the session's credit
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # a channel opened anew is a connection opened anew
+    ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),
+]
+
+
+def open_channel(address: Address) -> grpc.aio.Channel:
+    """A channel to one broker, connecting when it is first used."""
+    host, port = address
+    return grpc.aio.insecure_channel(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", options=_OPTIONS)
+
+
+def now_ms() -> float:
+    """The monotonic clock, milliseconds."""
+    return time.monotonic() * 1000.0
+
+
+class Cluster:
+    """See the module's text."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.identity = config.identity()
+        self.cache = MetadataCache()
+        self._channels: dict[Address, grpc.aio.Channel] = {}
+        self._turn = itertools.count()
+        self._last_error: MinilogError | None = None
+
+    async def close(self) -> None:
+        """Close all channels; calls under way are cancelled."""
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            with contextlib.suppress(Exception):
+                await channel.close(None)
+
+    def channel(self, address: Address) -> grpc.aio.Channel:
+        """The channel for unary calls to `address`."""
+        if address not in self._channels:
+            self._channels[address] = open_channel(address)
+        return self._channels[address]
+
+    def address(self, broker_id: int) -> Address | None:
+        """Where a broker listens, None where it is not known."""
+        broker = self.cache.brokers.get(broker_id)
+        return (broker.host, broker.port) if broker is not None else None
+
+    def candidates(self) -> list[Address]:
+        """Whom to ask, another one first each time."""
+        known = [(broker.host, broker.port) for broker in self.cache.brokers.values()]
+        every = list(dict.fromkeys([*known, *self.config.bootstrap_servers]))
+        start = next(self._turn) % len(every)
+        return every[start:] + every[:start]
+
+    async def call(self, address: Address, make: Callable[[grpc.aio.Channel], Awaitable[_Answer]]) -> _Answer | None:
+        """One unary call; None where it did not get through (the reason is kept for the message at the end)."""
+        try:
+            return await make(self.channel(address))
+        except grpc.aio.AioRpcError as error:
+            self._last_error = BrokerNotAvailable(
+                f"the broker at {address[0]}:{address[1]} did not answer: {error.code().name}, {error.details()}"
+            )
+            return None
+
+    async def ask_any(
+        self, make: Callable[[grpc.aio.Channel, float], Awaitable[_Answer]], deadline_s: float
+    ) -> _Answer:
+        """The first answer from any broker. Raises TimedOut or BrokerNotAvailable at the deadline (monotonic)."""
+        while True:
+            for address in self.candidates():
+                remaining = deadline_s - time.monotonic()
+                if remaining <= 0:
+                    raise self.timed_out("no broker answered in time")
+                timeout = min(_ATTEMPT_S, remaining)
+                answer = await self.call(address, lambda channel, timeout=timeout: make(channel, timeout))  # type: ignore[misc]
+                if answer is not None:
+                    return answer
+            await asyncio.sleep(_PAUSE_S)
+
+    def timed_out(self, what: str) -> MinilogError:
+        """The error for a deadline that passed, with the last reason known."""
+        servers = ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
+        if self._last_error is None:
+            return TimedOut(f"{what}; bootstrap.servers={servers}")
+        return type(self._last_error)(f"{what}; bootstrap.servers={servers}; last: {self._last_error}")
+
+    async def refresh(
+        self, names: Iterable[str] | None, deadline_s: float | None = None
+    ) -> metadata_pb2.GetMetadataResponse:
+        """Fetch metadata of some topics (None: all) and take it into the cache; answers that go back are skipped.
+
+        Raises BrokerNotAvailable or TimedOut at the deadline, by default after request.timeout.ms.
+        """
+        deadline_s = deadline_s if deadline_s is not None else self.deadline()
+        request = metadata_request(self.identity, names)
+        while True:
+            answer = await self.ask_any(
+                lambda channel, timeout: metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(
+                    request, timeout=timeout
+                ),
+                deadline_s,
+            )
+            error = error_from_wire(answer.error)
+            if error is None and self.cache.apply(answer):
+                self._last_error = None
+                return answer
+            if error is not None and not error.retriable:
+                raise error
+            self._last_error = error or self._last_error
+            await asyncio.sleep(_PAUSE_S)
+
+    def deadline(self) -> float:
+        """request.timeout.ms from now, on the monotonic clock, seconds."""
+        return time.monotonic() + self.config.request_timeout_ms / 1000.0
+
+    async def topic(self, name: str, deadline_s: float) -> Topic:
+        """A topic by name, asked for where it is not known. Raises UnknownTopicOrPartition, BrokerNotAvailable."""
+        give_up_s = min(deadline_s, time.monotonic() + _TOPIC_GRACE_S)
+        while name not in self.cache.topics:
+            await self.refresh([name], deadline_s)
+            if name not in self.cache.topics:
+                if time.monotonic() >= give_up_s:
+                    raise UnknownTopicOrPartition(f"there is no topic {name!r}: create it first (minilog topic create)")
+                await asyncio.sleep(_PAUSE_S)
+        return self.cache.topics[name]
+
+    async def query_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec], deadline_s: float) -> OffsetsQuery:
+        """Ask all leaders until each partition has answered or failed, or the deadline has passed."""
+        query = OffsetsQuery(self.cache, wanted)
+        if not all(p.topic in self.cache.topics for p in wanted):
+            await self.refresh(query.topics(), deadline_s)
+        unknown_until_s = time.monotonic() + _TOPIC_GRACE_S
+        while True:
+            await asyncio.gather(*(self._ask_offsets(query, *asked) for asked in query.requests(self.identity).items()))
+            missing = query.missing()
+            if not missing or time.monotonic() >= deadline_s:
+                return query
+            if time.monotonic() >= unknown_until_s:
+                for partition in missing:
+                    if isinstance(query.last_errors.get(partition), UnknownTopicOrPartition):
+                        query.failures[partition] = query.last_errors[partition]
+            await asyncio.sleep(_PAUSE_S)
+            with contextlib.suppress(BrokerNotAvailable, TimedOut):
+                await self.refresh(query.topics(), deadline_s)
+
+    async def _ask_offsets(self, query: OffsetsQuery, broker_id: int, request: metadata_pb2.ListOffsetsRequest) -> None:
+        address = self.address(broker_id)
+        if address is None:
+            return
+        answer: Any = await self.call(
+            address,
+            lambda channel: metadata_pb2_grpc.MetadataServiceStub(channel).ListOffsets(request, timeout=_ATTEMPT_S),
+        )
+        if answer is not None:
+            query.answered(answer)

@@ -1,0 +1,268 @@
+"""The consumer for asyncio, and the driver that carries out what the consumer's core decides."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from minilog.aio.cluster import Cluster, now_ms
+from minilog.aio.stream import DuplexStream
+from minilog.config import ClientConfig, parse_config
+from minilog.consumer.core import (
+    CloseSession,
+    ConsumerCore,
+    Effect,
+    OpenSession,
+    RefreshMetadata,
+    ResolveOffset,
+    SendFetch,
+)
+from minilog.consumer.decode import as_polled, decode, records
+from minilog.consumer.partition import Run
+from minilog.errors import Closed, CorruptMessage, MinilogError, OffsetNotAvailable
+from minilog.offsets_query import offset_of
+from minilog.types import Record, TopicPartition
+from minilog.v1 import data_pb2, data_pb2_grpc
+
+POLL_BYTES = 1024 * 1024  # what one poll() makes records of, about
+POLL_ARROW_BYTES = 16 * 1024 * 1024  # what one poll_arrow() hands out, about
+_LONGEST_WAIT_S = 1.0
+_REFRESH_PAUSE_S = 0.05
+_log = logging.getLogger(__name__)
+
+
+class ConsumerDriver:
+    """Streams, metadata and offset look-ups around the core. Lives on one event loop."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.cluster = Cluster(config)
+        self.core = ConsumerCore(config, self.cluster.cache)
+        self._streams: dict[int, DuplexStream] = {}
+        self._wake = asyncio.Event()
+        self._arrived = asyncio.Event()
+        self._wants_metadata = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._started = self._closed = False
+
+    def start(self) -> None:
+        """Begin; on the loop that the driver will live on. Raises Closed."""
+        if self._closed:
+            raise Closed("the consumer is closed")
+        if not self._started:
+            self._started = True
+            self._spawn(self._run_forever())
+            self._spawn(self._refresh_forever())
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def change(self, change: Callable[[], None]) -> None:
+        """Let the user's word take effect."""
+        self.start()
+        change()
+        self._wake.set()
+
+    async def take(self, timeout_s: float, max_bytes: int) -> list[Run]:
+        """Runs as they come, none after `timeout_s`. Raises the error of a partition that cannot go on."""
+        self.start()
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            self._arrived.clear()
+            taken = self.core.take(max_bytes)
+            remaining_s = deadline_s - time.monotonic()
+            if taken:
+                self._wake.set()  # credit has come back
+            if taken or remaining_s <= 0 or (self.core.finished() and self.core.assignment()):
+                return taken
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(remaining_s, _LONGEST_WAIT_S)):
+                    await self._arrived.wait()
+
+    async def report(self, good: list[Run], corrupt: list[tuple[Run, CorruptMessage]]) -> None:
+        """What decoding found."""
+        for run in good:
+            self.core.run_is_good(run)
+        for run, error in corrupt:
+            _log.debug("a run is asked for again: %s", error)
+            self.core.run_is_corrupt(run, error, now_ms())
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Close the streams. Idempotent."""
+        self._closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        streams, self._streams = list(self._streams.values()), {}
+        await asyncio.gather(*(stream.close() for stream in streams))
+        await self.cluster.close()
+
+    async def _run_forever(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                for effect in self.core.poll(now_ms()):
+                    self._carry_out(effect)
+                self._arrived.set()  # a partition may have failed; a look costs little
+            except Exception:  # a bug: say so, and go on with what can go on
+                _log.exception("the consumer met an error it has no name for")
+            wait_s = (self.core.next_wake_ms(now_ms()) - now_ms()) / 1000.0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(max(wait_s, 0.001), _LONGEST_WAIT_S)):
+                    await self._wake.wait()
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case SendFetch(broker_id, request):
+                if broker_id in self._streams:
+                    self._streams[broker_id].send(request)
+            case OpenSession(broker_id):
+                self._open(broker_id)
+            case CloseSession(broker_id):
+                if (stream := self._streams.pop(broker_id, None)) is not None:
+                    self._spawn(stream.close())
+            case ResolveOffset():
+                self._spawn(self._resolve(effect))
+            case RefreshMetadata():
+                self._wants_metadata.set()
+
+    def _open(self, broker_id: int) -> None:
+        address = self.cluster.address(broker_id)
+        if address is None:
+            self._lost(broker_id, None)
+            return
+
+        def opened() -> None:
+            self.core.session_opened(broker_id)
+            self._wake.set()
+
+        def received(response: data_pb2.FetchResponse) -> None:
+            if response.runs:
+                if self.core.received(broker_id, response, now_ms()):
+                    self._arrived.set()
+                self._wake.set()
+
+        stream = DuplexStream(
+            address,
+            lambda channel: data_pb2_grpc.DataServiceStub(channel).Fetch(),
+            lambda: self.core.life_sign(broker_id),
+            keepalive_ms=self.config.session_keepalive_ms,
+            opened=opened,
+            received=received,
+            lost=lambda: self._lost(broker_id, stream),
+        )
+        self._streams[broker_id] = stream
+
+    def _lost(self, broker_id: int, stream: DuplexStream | None) -> None:
+        if self._streams.get(broker_id) is stream:
+            self._streams.pop(broker_id, None)
+            self.core.session_lost(broker_id, now_ms())
+            self._wake.set()
+
+    async def _resolve(self, wanted: ResolveOffset) -> None:
+        partition = wanted.partition
+        try:
+            query = await self.cluster.query_offsets({partition: wanted.where}, self.cluster.deadline())
+            result = query.results.get(partition)
+            if result is None:
+                raise (
+                    query.failures.get(partition)
+                    or query.last_errors.get(partition)
+                    or OffsetNotAvailable(
+                        f"{wanted.where} of partition {partition.partition} of topic {partition.topic!r} is not known yet"
+                    )
+                )
+            offset = offset_of(result, wanted.where, self.config.isolation_level)
+            assert offset is not None  # only timestamps can be without one
+            self.core.offset_resolved(partition, wanted.position_number, offset)
+        except MinilogError as error:
+            self.core.offset_failed(partition, wanted.position_number, error, now_ms())
+        self._wake.set()
+
+    async def _refresh_forever(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.config.metadata_max_age_ms / 1000.0):
+                    await self._wants_metadata.wait()
+            self._wants_metadata.clear()
+            if self.core.topics():
+                try:
+                    await self.cluster.refresh(self.core.topics())
+                    self.core.metadata_changed(now_ms())
+                except MinilogError as error:
+                    _log.debug("no metadata yet, asking again: %s", error)
+                    self._wants_metadata.set()
+                self._wake.set()
+            await asyncio.sleep(_REFRESH_PAUSE_S)
+
+
+def decode_all(runs: list[Run]) -> tuple[list[tuple[Run, list[pa.RecordBatch]]], list[tuple[Run, CorruptMessage]]]:
+    """Rows of the runs that could be decoded, and the others; behind a broken run nothing of its partition counts."""
+    good: list[tuple[Run, list[pa.RecordBatch]]] = []
+    corrupt: list[tuple[Run, CorruptMessage]] = []
+    for run in runs:
+        if any(run.partition == broken.partition for broken, _ in corrupt):
+            continue
+        try:
+            good.append((run, decode(run)))
+        except CorruptMessage as error:
+            corrupt.append((run, error))
+    return good, corrupt
+
+
+class Consumer:
+    """Reads records; see minilog.Consumer for the meaning of everything. Use it on one event loop."""
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._driver = ConsumerDriver(parse_config(config))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        await self._driver.change(lambda: self._driver.core.assign(partitions))
+
+    async def subscribe(self, topics: Iterable[str]) -> None:
+        await self._driver.change(lambda: self._driver.core.subscribe(topics))
+
+    async def seek(self, partition: TopicPartition, offset: int) -> None:
+        await self._driver.change(lambda: self._driver.core.seek(partition, offset))
+
+    def assignment(self) -> list[TopicPartition]:
+        return self._driver.core.assignment()
+
+    def position(self, partition: TopicPartition) -> int | None:
+        return self._driver.core.position(partition)
+
+    def finished(self) -> bool:
+        return self._driver.core.finished()
+
+    async def poll(self, timeout: float = 1.0) -> list[Record]:
+        taken = await self._decoded(timeout, POLL_BYTES)
+        return [record for run, found in taken for rows in found for record in records(run, rows)]
+
+    async def poll_arrow(self, timeout: float = 1.0, *, include_headers: bool = False) -> list[pa.RecordBatch]:
+        taken = await self._decoded(timeout, POLL_ARROW_BYTES)
+        return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
+
+    async def _decoded(self, timeout: float, max_bytes: int) -> list[tuple[Run, list[pa.RecordBatch]]]:
+        good, corrupt = decode_all(await self._driver.take(timeout, max_bytes))
+        await self._driver.report([run for run, _ in good], corrupt)
+        return good
+
+    async def close(self) -> None:
+        await self._driver.close()

@@ -1,0 +1,117 @@
+"""The producer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from minilog.aio.cluster import now_ms
+from minilog.aio.producer_driver import ProducerDriver
+from minilog.config import parse_config
+from minilog.errors import BufferExhausted, TimedOut
+from minilog.metadata_cache import Topic
+from minilog.producer.accumulator import Taken
+from minilog.producer.arguments import check_partition, check_record, cut_columns
+from minilog.types import BatchMetadata, Headers, RecordMetadata
+
+
+class Producer:
+    """Writes records; see minilog.Producer for the meaning of everything. Use it on one event loop.
+
+    `send` and `send_batch` wait while the buffer is full (at most max.block.ms, then BufferExhausted) and return a
+    future: `await (await producer.send(...))` waits for the record to be written.
+    """
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._driver = ProducerDriver(parse_config(config))
+
+    async def __aenter__(self) -> Self:
+        self._driver.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Take one record; the future has its place. `timestamp` in milliseconds, now by default."""
+        check_record(topic, value, key)
+        deadline_s = self._deadline()
+        known = await self._topic(topic, deadline_s)
+        check_partition(known, partition)
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        timestamp_us = time.time_ns() // 1000 if timestamp is None else timestamp * 1000
+        accumulator = self._driver.accumulator
+        while True:
+            taken = accumulator.append(known, partition, key, value, headers, timestamp_us, future, now_ms())
+            if taken is not Taken.NO_SPACE:
+                break
+            await self._wait_for_space(topic, deadline_s)
+        if taken is Taken.WAKE:
+            self._driver.wake()
+        return future
+
+    async def send_batch(
+        self, topic: str, columns: pa.RecordBatch, partition: int | None = None
+    ) -> asyncio.Future[list[BatchMetadata]]:
+        """Take a whole Arrow batch; the future has the places of its parts."""
+        deadline_s = self._deadline()
+        known = await self._topic(topic, deadline_s)
+        future: asyncio.Future[list[BatchMetadata]] = asyncio.get_running_loop().create_future()
+        parts = cut_columns(self._driver.accumulator, known, columns, partition)
+        if not parts:
+            future.set_result([])
+            return future
+        while self._driver.accumulator.append_columns(known, parts, future, now_ms()) is Taken.NO_SPACE:
+            await self._wait_for_space(topic, deadline_s)
+        self._driver.wake()
+        return future
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent so far is delivered or reported. Raises TimedOut (it goes on all the same)."""
+        bound = self._driver.config.delivery_timeout_ms / 1000.0 + 1.0 if timeout is None else timeout
+        if not await self._driver.flush(bound):
+            raise TimedOut(f"flush was not done within {bound} s; what was sent is still under way")
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Deliver what can be delivered within `timeout` seconds (delivery.timeout.ms), report the rest, close."""
+        await self._driver.close(self._driver.config.delivery_timeout_ms / 1000.0 + 1.0 if timeout is None else timeout)
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._driver.config.max_block_ms / 1000.0
+
+    async def _topic(self, name: str, deadline_s: float) -> Topic:
+        self._driver.start()
+        known = self._driver.cluster.cache.topics.get(name)
+        return known if known is not None else await self._driver.cluster.topic(name, deadline_s)
+
+    async def _wait_for_space(self, topic: str, deadline_s: float) -> None:
+        remaining_s = deadline_s - time.monotonic()
+        if remaining_s <= 0:
+            raise buffer_exhausted(topic, self._driver)
+        self._driver.wake()
+        await self._driver.settled_something(remaining_s)
+
+
+def buffer_exhausted(topic: str, driver: ProducerDriver) -> BufferExhausted:
+    """The error for a buffer that stayed full for max.block.ms."""
+    config = driver.config
+    return BufferExhausted(
+        f"buffer.memory={config.buffer_memory} stayed full for max.block.ms={config.max_block_ms} when sending to topic "
+        f"{topic!r}: the brokers are slower than the program; wait for earlier futures, or raise one of the two"
+    )

@@ -1,0 +1,216 @@
+"""Carries out what the sender decides: streams, metadata, producer ids, completions. Lives on one event loop.
+
+Both producers, blocking and asyncio, stand on it; user threads reach only the accumulator and `wake_from_thread`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+
+from minilog.aio.cluster import Cluster, now_ms
+from minilog.aio.stream import DuplexStream
+from minilog.config import ClientConfig
+from minilog.errors import MinilogError, error_from_wire
+from minilog.producer.accumulator import Accumulator
+from minilog.producer.batch import Batch
+from minilog.producer.sender import (
+    Connect,
+    Delivered,
+    Effect,
+    Failed,
+    NeedProducerId,
+    RefreshMetadata,
+    Send,
+    Sender,
+)
+from minilog.v1 import data_pb2, data_pb2_grpc, metadata_pb2, metadata_pb2_grpc
+
+_LONGEST_WAIT_S = 1.0
+_REFRESH_PAUSE_S = 0.05  # at most twenty rounds of metadata a second, however many batches are refused
+_log = logging.getLogger(__name__)
+
+
+class ProducerDriver:
+    """See the module's text. `start` and everything async belongs to the loop; `accumulator` to everyone."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.cluster = Cluster(config)
+        chance = random.Random()
+        self.accumulator = Accumulator(
+            batch_size=config.batch_size,
+            linger_ms=config.linger_ms,
+            buffer_memory=config.buffer_memory,
+            chance=chance,
+            available=self.cluster.cache.available_partitions,
+        )
+        self._sender = Sender(config, self.accumulator, self.cluster.cache, chance)
+        self._streams: dict[int, DuplexStream] = {}
+        self._wake = asyncio.Event()
+        self._wants_metadata = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin to send; on the loop that the driver will live on."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._spawn(self._send_forever())
+            self._spawn(self._refresh_forever())
+
+    def _spawn(self, work: object) -> None:
+        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type, var-annotated]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def wake(self) -> None:
+        """Look again now; on the loop."""
+        self._wake.set()
+
+    def wake_from_thread(self) -> None:
+        """The same from any thread."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed: so is the producer
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    async def settled_something(self, timeout_s: float) -> None:
+        """Return when a batch was settled, or after `timeout_s`."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await asyncio.wait([waiter], timeout=max(0.0, timeout_s))
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Everything taken so far settled? False where time ran out."""
+        target = self.accumulator.begin_flush()
+        self.wake()
+        deadline_s = time.monotonic() + timeout_s
+        while not self.accumulator.is_settled(target):
+            if time.monotonic() >= deadline_s:
+                return False
+            await self.settled_something(deadline_s - time.monotonic())
+        return True
+
+    async def close(self, timeout_s: float) -> None:
+        """Deliver what can be delivered in time, report the rest, close the connections."""
+        self.accumulator.close()
+        try:
+            if self._loop is not None:
+                await self.flush(timeout_s)
+        finally:
+            self._carry_out(self._sender.abandon())
+            for task in list(self._tasks):
+                task.cancel()
+            streams, self._streams = list(self._streams.values()), {}
+            await asyncio.gather(*(stream.close() for stream in streams))
+            await self.cluster.close()
+
+    async def _send_forever(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                self._carry_out(self._sender.poll(now_ms(), time.time_ns() // 1000))
+            except Exception:  # a bug must not leave futures pending in silence: time-outs go on working
+                _log.exception("the producer met an error it has no name for")
+            wait_s = (self._sender.next_wake_ms(now_ms()) - now_ms()) / 1000.0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(max(wait_s, 0.001), _LONGEST_WAIT_S)):
+                    await self._wake.wait()
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        settled: list[Batch] = []
+        for effect in effects:
+            match effect:
+                case Send(broker_id, request):
+                    if broker_id in self._streams:
+                        self._streams[broker_id].send(request)
+                case Delivered(batch, base_offset):
+                    batch.completion.delivered(base_offset)
+                    settled.append(batch)
+                case Failed(batch, error):
+                    batch.completion.failed(error)
+                    settled.append(batch)
+                case Connect(broker_id):
+                    self._connect(broker_id)
+                case RefreshMetadata():
+                    self._wants_metadata.set()
+                case NeedProducerId():
+                    self._spawn(self._ask_for_id())
+        for batch in settled:
+            self.accumulator.settled(batch)
+        if settled:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self.wake()
+
+    def _connect(self, broker_id: int) -> None:
+        address = self.cluster.address(broker_id)
+        if address is None:
+            self._lost(broker_id, None)
+            return
+        first = data_pb2.ProduceRequest(client=self.cluster.identity, acks=self.config.acks)
+
+        def opened() -> None:
+            stream.send(first)
+            self._sender.connection_opened(broker_id)
+            self.wake()
+
+        def received(response: data_pb2.ProduceResponse) -> None:
+            if response.results:
+                self._sender.answered(broker_id, response, now_ms())
+                self.wake()
+
+        stream = DuplexStream(
+            address,
+            lambda channel: data_pb2_grpc.DataServiceStub(channel).Produce(),
+            lambda: data_pb2.ProduceRequest(acks=self.config.acks),
+            keepalive_ms=self.config.session_keepalive_ms,
+            opened=opened,
+            received=received,
+            lost=lambda: self._lost(broker_id, stream),
+        )
+        self._streams[broker_id] = stream
+
+    def _lost(self, broker_id: int, stream: DuplexStream | None) -> None:
+        if self._streams.get(broker_id) is stream:
+            self._streams.pop(broker_id, None)
+            self._sender.connection_lost(broker_id, now_ms())
+            self.wake()
+
+    async def _ask_for_id(self) -> None:
+        request = metadata_pb2.InitProducerIdRequest(client=self.cluster.identity)
+        try:
+            answer = await self.cluster.ask_any(
+                lambda channel, timeout: metadata_pb2_grpc.MetadataServiceStub(channel).InitProducerId(
+                    request, timeout=timeout
+                ),
+                self.cluster.deadline(),
+            )
+            if (error := error_from_wire(answer.error)) is not None:
+                raise error
+            self._sender.producer_id_given(answer.producer_id, answer.producer_epoch)
+        except MinilogError as error:
+            _log.debug("no producer id yet, asking again: %s", error)
+            self._sender.producer_id_refused(now_ms())
+        self.wake()
+
+    async def _refresh_forever(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.config.metadata_max_age_ms / 1000.0):
+                    await self._wants_metadata.wait()
+            self._wants_metadata.clear()
+            if self.cluster.cache.topics:
+                try:
+                    await self.cluster.refresh(list(self.cluster.cache.topics))
+                except MinilogError as error:
+                    _log.debug("no metadata yet, asking again: %s", error)
+                self._sender.metadata_changed(now_ms())
+                self.wake()
+            await asyncio.sleep(_REFRESH_PAUSE_S)

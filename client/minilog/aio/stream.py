@@ -1,0 +1,133 @@
+"""One bidirectional stream to a broker: messages out in order, messages in, signs of life both ways.
+
+Each side sends something every session.keepalive.ms; a stream silent for five of them is dropped, and with it its
+connection, for a link that was cut shows only as silence. Who judges the other late looks at himself first: after a
+late look of our own the silence is counted anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from minilog.aio.cluster import now_ms, open_channel
+from minilog.config import Address
+
+_SILENT_KEEPALIVES = 5
+_OPENING_MS = 1_500.0  # to connect and to hear the first sign of life
+_log = logging.getLogger(__name__)
+
+
+class Silence:
+    """Has the other side been silent for too long? Pure; times in milliseconds."""
+
+    def __init__(self, keepalive_ms: float, now: float) -> None:
+        self._limit_ms = _SILENT_KEEPALIVES * keepalive_ms
+        self._allowed_ms = max(_OPENING_MS, self._limit_ms)
+        self._heard_ms = self._looked_ms = now
+        self._period_ms = keepalive_ms
+
+    def heard(self, now: float) -> None:
+        self._heard_ms, self._allowed_ms = now, self._limit_ms
+
+    def is_too_long(self, now: float) -> bool:
+        """To be asked every keep-alive period."""
+        late = now - self._looked_ms > self._period_ms + self._limit_ms / 4
+        self._looked_ms = now
+        if late:
+            self._heard_ms = now
+        return now - self._heard_ms > self._allowed_ms
+
+
+class DuplexStream:
+    """Runs until lost or closed. `received` is called for each message, `lost` once at the end unless closed first."""
+
+    def __init__(
+        self,
+        address: Address,
+        method: Callable[[grpc.aio.Channel], Any],
+        life_sign: Callable[[], Any],
+        *,
+        keepalive_ms: float,
+        opened: Callable[[], None],
+        received: Callable[[Any], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._address, self._method, self._life_sign = address, method, life_sign
+        self._keepalive_ms = keepalive_ms
+        self._opened, self._received, self._lost = opened, received, lost
+        self._outgoing: deque[Any] = deque()  # bounded by what is in flight: five batches per partition, or positions
+        self._wake = asyncio.Event()
+        self._closed = False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def send(self, message: Any) -> None:
+        """Queue a message."""
+        self._outgoing.append(message)
+        self._wake.set()
+
+    async def close(self) -> None:
+        """End the stream and its connection; `lost` is not called."""
+        self._closed = True
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _run(self) -> None:
+        channel = open_channel(self._address)
+        try:
+            await asyncio.wait_for(channel.channel_ready(), _OPENING_MS / 1000.0)
+            await self._talk(self._method(channel))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
+            _log.debug("the stream to %s:%s is lost and will be opened anew: %r", *self._address, error)
+        except Exception:  # a bug of ours: say so, and open it anew
+            _log.exception("the stream to %s:%s met an error it has no name for", *self._address)
+        finally:
+            with contextlib.suppress(Exception):
+                await channel.close(None)
+            if not self._closed:
+                self._lost()
+
+    async def _talk(self, call: Any) -> None:
+        silence = Silence(self._keepalive_ms, now_ms())
+        self._opened()
+        parts = [self._write(call), self._read(call, silence), self._watch(silence)]
+        tasks = [asyncio.ensure_future(part) for part in parts]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            call.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _write(self, call: Any) -> None:
+        while True:
+            while self._outgoing:
+                await call.write(self._outgoing.popleft())
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(self._keepalive_ms / 1000.0):
+                    await self._wake.wait()
+            except TimeoutError:
+                await call.write(self._life_sign())
+
+    async def _read(self, call: Any, silence: Silence) -> None:
+        while (message := await call.read()) is not grpc.aio.EOF:
+            silence.heard(now_ms())
+            self._received(message)
+        status = await call.code()
+        _log.debug("%s:%s ended the stream: %s", *self._address, status)
+
+    async def _watch(self, silence: Silence) -> None:
+        while not silence.is_too_long(now_ms()):
+            await asyncio.sleep(self._keepalive_ms / 1000.0)
+        _log.debug("%s:%s has been silent for too long", *self._address)

@@ -1,0 +1,185 @@
+"""Client configuration: a dictionary with the field's dotted names in, a frozen ClientConfig out.
+
+One table for all three clients, so that a program may hand the same dictionary to each. An unknown name is refused
+with the nearest one; a bad value is refused with the key, the value and what would be right (InvalidConfig). Values
+may be text, as they come from command lines and Spark options.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+from minilog.errors import InvalidConfig
+from minilog.v1 import common_pb2
+
+Address: TypeAlias = tuple[str, int]
+_Parser: TypeAlias = Callable[[str, object], Any]
+
+ACKS_ALL = -1
+_DISTRIBUTION = "pyspark-minilog"
+_LARGEST = 2**31 - 1  # a count of milliseconds or bytes above this is a slip
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """What was configured, parsed. Times in milliseconds, sizes in bytes; acks is 0, 1 or -1 (all)."""
+
+    bootstrap_servers: tuple[Address, ...]
+    client_id: str
+    acks: int
+    linger_ms: int
+    batch_size: int
+    buffer_memory: int
+    compression_type: str
+    enable_idempotence: bool
+    max_in_flight: int
+    max_block_ms: int
+    delivery_timeout_ms: int
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int
+    session_keepalive_ms: int
+    group_id: str
+    auto_offset_reset: str
+    isolation_level: str
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    client_rack: str
+
+    def identity(self) -> common_pb2.ClientIdentity:
+        """Who we are, for every request."""
+        return common_pb2.ClientIdentity(client_id=self.client_id, client_version=client_version())
+
+
+@functools.cache
+def client_version() -> str:
+    """The version of the installed distribution, "unknown" where it runs from a bare checkout."""
+    try:
+        return importlib.metadata.version(_DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _refuse(name: str, value: object, right: str) -> InvalidConfig:
+    return InvalidConfig(f"{name}={value!r} is not possible: it must be {right}")
+
+
+def _integer(least: int, most: int = _LARGEST) -> _Parser:
+    def parse(name: str, value: object) -> int:
+        right = f"a whole number from {least} to {most}"
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise _refuse(name, value, right)
+        try:
+            number = int(value)
+        except ValueError:
+            raise _refuse(name, value, right) from None
+        if not least <= number <= most:
+            raise _refuse(name, value, right)
+        return number
+
+    return parse
+
+
+def _boolean(name: str, value: object) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise _refuse(name, value, "true or false")
+    return text == "true"
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _refuse(name, value, "text")
+    return value
+
+
+def _choice(**choices: object) -> _Parser:
+    def parse(name: str, value: object) -> object:
+        text = str(value).lower()
+        if text not in choices:
+            raise _refuse(name, value, " or ".join(dict.fromkeys(choices)))
+        return choices[text]
+
+    return parse
+
+
+def parse_addresses(name: str, value: object) -> tuple[Address, ...]:
+    """`HOST:PORT[,HOST:PORT...]`, or a list of HOST:PORT; IPv6 hosts in brackets. Raises InvalidConfig."""
+    parts = value.split(",") if isinstance(value, str) else value
+    right = "HOST:PORT, or several separated by commas"
+    if not isinstance(parts, list | tuple):
+        raise _refuse(name, value, right)
+    addresses = []
+    for part in filter(None, (str(part).strip() for part in parts)):
+        host, colon, port = part.rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise _refuse(name, value, right)
+        addresses.append((host.strip("[]"), int(port)))
+    if not addresses:
+        raise _refuse(name, value, right)
+    return tuple(addresses)
+
+
+_ACKS = _choice(**{"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1})
+_RESET = _choice(earliest="earliest", latest="latest", error="error", none="error")
+_MIB = 1024 * 1024
+
+# name: (parser, default). The field of ClientConfig is the name with dots as underscores, but for max_in_flight.
+_TABLE: dict[str, tuple[_Parser, object]] = {
+    "bootstrap.servers": (parse_addresses, None),
+    "client.id": (_text, "minilog-python"),
+    "acks": (_ACKS, "all"),
+    "linger.ms": (_integer(0), 5),
+    "batch.size": (_integer(1), _MIB),
+    "buffer.memory": (_integer(1, 2**40), 64 * _MIB),
+    "compression.type": (_choice(none="none", lz4="lz4", zstd="zstd"), "none"),
+    "enable.idempotence": (_boolean, True),
+    "max.in.flight.requests.per.connection": (_integer(1, 5), 5),
+    "max.block.ms": (_integer(0), 60_000),
+    "delivery.timeout.ms": (_integer(1), 120_000),
+    "request.timeout.ms": (_integer(1), 30_000),
+    "retry.backoff.ms": (_integer(1), 50),
+    "retry.backoff.max.ms": (_integer(1), 500),
+    "metadata.max.age.ms": (_integer(1), 5_000),
+    "session.keepalive.ms": (_integer(1), 100),
+    "group.id": (_text, ""),
+    "auto.offset.reset": (_RESET, "latest"),
+    "isolation.level": (
+        _choice(read_committed="read_committed", read_uncommitted="read_uncommitted"),
+        "read_committed",
+    ),
+    "fetch.max.wait.ms": (_integer(0), 500),  # accepted; a session pushes at once, there is nothing to wait for
+    "fetch.max.bytes": (_integer(1, 2**40), 16 * _MIB),
+    "client.rack": (_text, ""),
+}
+_FIELD = {name: name.replace(".", "_") for name in _TABLE} | {"max.in.flight.requests.per.connection": "max_in_flight"}
+assert sorted(_FIELD.values()) == sorted(field.name for field in fields(ClientConfig))
+
+
+def config_names() -> list[str]:
+    """Every name there is, sorted."""
+    return sorted(_TABLE)
+
+
+def parse_config(settings: Mapping[str, object]) -> ClientConfig:
+    """`settings` checked and completed with the defaults. Raises InvalidConfig, naming key, value and remedy."""
+    for name in settings:
+        if name not in _TABLE:
+            near = difflib.get_close_matches(str(name), _TABLE, n=1, cutoff=0)
+            raise InvalidConfig(f"there is no setting {name!r}; the nearest is {near[0]!r}")
+    if settings.get("bootstrap.servers") is None:
+        raise InvalidConfig("bootstrap.servers is missing: give it as HOST:PORT[,HOST:PORT...]")
+    values = {_FIELD[name]: parse(name, settings.get(name, default)) for name, (parse, default) in _TABLE.items()}
+    if values["acks"] != ACKS_ALL:
+        if "enable.idempotence" in settings and values["enable_idempotence"]:
+            raise _refuse("acks", settings["acks"], "all while enable.idempotence is true")
+        values["enable_idempotence"] = False
+    if values["delivery_timeout_ms"] < values["linger_ms"]:
+        raise _refuse("delivery.timeout.ms", values["delivery_timeout_ms"], "at least linger.ms")
+    return ClientConfig(**values)

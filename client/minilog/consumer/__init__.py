@@ -1,0 +1,6 @@
+"""What a consumer decides, without I/O: positions, sessions, credit; and how runs become rows.
+
+partition   what is known of one assigned partition, and the check that a run continues it
+core        all of them: sessions to leaders, answers, resets
+decode      runs into Arrow batches and records
+"""

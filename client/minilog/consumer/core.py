@@ -1,0 +1,491 @@
+"""What a consumer does: which session has which position, what is taken, what is asked anew. No I/O.
+
+Events and the time go in; `poll` returns what is to be done. The rules (REPLICATION.md, Sessions; V8, V14):
+- one session per leader; it grants credit in absolute bytes, and every byte received is given back: when the user
+  takes the run, or when it is dropped;
+- each position has a number; runs of older numbers, of older leader epochs or from another session are dropped;
+- offsets strictly increase and none is skipped: a run that does not continue is dropped and asked for again;
+- OFFSET_OUT_OF_RANGE follows auto.offset.reset; a log that no longer holds what was read is an error always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from minilog.config import ClientConfig
+from minilog.consumer.partition import Assigned, Run, Session
+from minilog.errors import (
+    CorruptMessage,
+    InvalidArgument,
+    MinilogError,
+    OffsetOutOfRange,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    error_from_wire,
+)
+from minilog.metadata_cache import MetadataCache, PartitionKey
+from minilog.types import TopicPartition
+from minilog.v1 import common_pb2, data_pb2
+
+_BROKEN_RUNS = 3  # at one offset, before the user is told
+_MISSING_MS = 5_000.0  # a topic may be created a little after it is asked for
+_ISOLATION = {
+    "read_committed": data_pb2.ISOLATION_LEVEL_READ_COMMITTED,
+    "read_uncommitted": data_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """Open a fetch stream to this broker; answer with session_opened or session_lost."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    """Nothing is wanted from this broker any more."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendFetch:
+    """Put a message on the open stream to this broker."""
+
+    broker_id: int
+    request: data_pb2.FetchRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveOffset:
+    """Ask for "earliest" or "latest"; answer with offset_resolved or offset_failed, with the same number."""
+
+    partition: TopicPartition
+    where: str
+    position_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshMetadata:
+    """Ask for metadata of `topics()`; answer with metadata_changed."""
+
+
+Effect: TypeAlias = OpenSession | CloseSession | SendFetch | ResolveOffset | RefreshMetadata
+
+
+class ConsumerCore:
+    """See the module's text. Owned by one event loop."""
+
+    def __init__(self, config: ClientConfig, cache: MetadataCache) -> None:
+        self._config = config
+        self._cache = cache
+        self._identity = config.identity()
+        self._assigned: dict[TopicPartition, Assigned] = {}
+        self._subscribed: list[str] = []
+        self._absent_topics: set[str] = set()  # subscribed, and not there when first looked for
+        self._looked = False
+        self._sessions: dict[int, Session] = {}
+        self._reopen_at_ms: dict[int, float] = {}
+        self._numbers = 0
+        self._wants_metadata = False
+        self._turn = 0
+
+    # -- what users say
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these from now on. Raises InvalidArgument for a partition given twice or offsets below 0."""
+        wanted = list(partitions)
+        _check(wanted)
+        self._drop_all()
+        self._subscribed = []
+        for partition in wanted:
+            self._add(partition, self._config.auto_offset_reset)
+        self._wants_metadata = True
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Read all partitions of these topics, new ones too."""
+        if isinstance(topics, str):
+            raise InvalidArgument(f"subscribe takes a list of topics: give [{topics!r}]")
+        self._drop_all()
+        self._subscribed = list(dict.fromkeys(topics))
+        self._absent_topics, self._looked = set(), False
+        self._wants_metadata = True
+
+    def _drop_all(self) -> None:
+        for assigned in self._assigned.values():
+            assigned.drop_runs()
+            assigned.detach()
+        self._assigned = {}
+
+    def _add(self, partition: TopicPartition, reset: str) -> None:
+        plain = TopicPartition(partition.topic, partition.partition)
+        assigned = Assigned(plain, partition.end_offset, self._next_number())
+        self._assigned[plain] = assigned
+        if partition.offset is not None:
+            assigned.place(partition.offset, assigned.position_number)
+        elif reset == "error":
+            assigned.error = OffsetOutOfRange(f"{_name(plain)} was given no offset, and auto.offset.reset is error")
+        else:
+            assigned.reset = reset
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from `offset`. Raises InvalidArgument for a partition that is not assigned."""
+        assigned = self._get(partition)
+        if offset < 0:
+            raise InvalidArgument(f"{_name(partition)} has no offset {offset}: offsets begin at 0")
+        assigned.broken_runs, assigned.retry_at_ms = 0, 0.0
+        assigned.place(offset, self._next_number())
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The next offset that is handed out, None while it is being asked for. Raises InvalidArgument."""
+        return self._get(partition).position
+
+    def assignment(self) -> list[TopicPartition]:
+        return list(self._assigned)
+
+    def finished(self) -> bool:
+        """Have all bounded partitions reached their end? Without bounded ones only if nothing is assigned."""
+        bounded = [assigned for assigned in self._assigned.values() if assigned.end_offset is not None]
+        return all(assigned.is_finished() for assigned in bounded) and (bool(bounded) or not self._assigned)
+
+    def topics(self) -> list[str]:
+        """Those whose metadata is wanted."""
+        return list(dict.fromkeys([*self._subscribed, *(p.topic for p in self._assigned)]))
+
+    def take(self, max_bytes: int) -> list[Run]:
+        """Runs for the user, partitions in turn, at least one if there is any; the position moves behind them.
+
+        Raises the error of a partition that cannot go on, once there is nothing to hand out.
+        """
+        ready = [assigned for assigned in self._assigned.values() if assigned.runs]
+        if not ready:
+            self._raise_error()
+            return []
+        self._turn += 1
+        start = self._turn % len(ready)
+        ready = ready[start:] + ready[:start]
+        taken: list[Run] = []
+        size = 0
+        while ready and (not taken or size + len(ready[0].runs[0].batches) <= max_bytes):
+            assigned = ready.pop(0)
+            run = assigned.runs.popleft()
+            run.session.given_back_bytes += len(run.batches)
+            assigned.position = run.end_offset
+            size += len(run.batches)
+            taken.append(run)
+            if assigned.runs:
+                ready.append(assigned)
+        return taken
+
+    def _raise_error(self) -> None:
+        for assigned in self._assigned.values():
+            if assigned.error is not None:
+                error = assigned.error
+                if error.retriable:
+                    assigned.error = assigned.missing_since_ms = None  # it is tried again
+                raise error
+
+    def _get(self, partition: TopicPartition) -> Assigned:
+        if partition not in self._assigned:
+            raise InvalidArgument(f"{_name(partition)} is not assigned to this consumer")
+        return self._assigned[partition]
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    # -- events
+
+    def session_opened(self, broker_id: int) -> None:
+        self._sessions[broker_id].is_open = True
+        self._reopen_at_ms.pop(broker_id, None)
+
+    def session_lost(self, broker_id: int, now_ms: float) -> None:
+        session = self._sessions.pop(broker_id, None)
+        self._reopen_at_ms[broker_id] = now_ms + self._config.retry_backoff_ms
+        self._wants_metadata = True
+        for assigned in self._assigned.values():
+            if assigned.session is session:
+                assigned.session = None
+
+    def metadata_changed(self, now_ms: float) -> None:
+        """The cache has news: subscribed topics may have grown, assigned ones may be gone."""
+        for topic in self._subscribed:
+            self._grow(topic)
+        if self._subscribed and not self._looked:
+            self._looked = True
+            self._absent_topics = {topic for topic in self._subscribed if topic not in self._cache.topics}
+        for assigned in self._assigned.values():
+            if assigned.key is not None and assigned.error is None:
+                try:
+                    self._cache.check_same_topic(assigned.partition.topic, assigned.key.topic_id)
+                except UnknownTopicId as error:
+                    assigned.drop_runs()
+                    assigned.detach()
+                    assigned.error = _Gone(str(error))
+
+    def _grow(self, name: str) -> None:
+        topic = self._cache.topics.get(name)
+        if topic is None:
+            return
+        # A partition or topic that came after we began is read from its start: nothing of it is to be skipped.
+        later = name in self._absent_topics or any(p.topic == name for p in self._assigned)
+        for number in range(topic.partition_count):
+            partition = TopicPartition(name, number)
+            if partition not in self._assigned:
+                self._add(partition, "earliest" if later else self._config.auto_offset_reset)
+
+    def offset_resolved(self, partition: TopicPartition, position_number: int, offset: int) -> None:
+        assigned = self._assigned.get(partition)
+        if assigned is not None and assigned.resolving and assigned.position_number == position_number:
+            assigned.place(offset, self._next_number())
+
+    def offset_failed(
+        self, partition: TopicPartition, position_number: int, error: MinilogError, now_ms: float
+    ) -> None:
+        assigned = self._assigned.get(partition)
+        if assigned is None or assigned.position_number != position_number:
+            return
+        assigned.resolving = False
+        if error.retriable:
+            assigned.retry_at_ms = now_ms + self._config.retry_backoff_ms
+            self._wants_metadata = True
+        else:
+            assigned.error = error
+
+    def received(self, broker_id: int, response: data_pb2.FetchResponse, now_ms: float) -> bool:
+        """Take a message in; True if there is anything new for the user."""
+        session = self._sessions.get(broker_id)
+        if session is None:
+            return False
+        by_key = {a.key: a for a in self._assigned.values() if a.key is not None} if response.runs else {}
+        news = False
+        for run in response.runs:
+            key = PartitionKey(run.partition_id.topic_id, run.partition_id.partition)
+            assigned = by_key.get(key)
+            if assigned is None or assigned.session is not session or run.position_number != assigned.position_number:
+                session.given_back_bytes += len(run.batches)
+                continue
+            news |= self._take_run(assigned, key, run, session, now_ms)
+        return news
+
+    def _take_run(
+        self, assigned: Assigned, key: PartitionKey, run: data_pb2.PartitionRun, session: Session, now_ms: float
+    ) -> bool:
+        error = error_from_wire(run.error)
+        if error is not None or run.leader_epoch < self._cache.seen_epoch(key) or run.HasField("diverging_epoch"):
+            session.given_back_bytes += len(run.batches)
+            self._turn_away(assigned, error, run, now_ms)
+            return assigned.error is not None
+        if run.leader_epoch > assigned.leader_epoch:
+            self._cache.see_epoch(key, run.leader_epoch)
+            assigned.leader_epoch = run.leader_epoch
+        if not run.batches:
+            return False
+        try:
+            assigned.receive(run.batches, session)
+        except CorruptMessage as broken:
+            session.given_back_bytes += len(run.batches)
+            self._broken(assigned, broken, now_ms)
+            return assigned.error is not None
+        return True
+
+    def _turn_away(
+        self, assigned: Assigned, error: MinilogError | None, run: data_pb2.PartitionRun, now_ms: float
+    ) -> None:
+        where = _name(assigned.partition)
+        match error:
+            case None if run.HasField("diverging_epoch"):
+                assigned.error = OffsetOutOfRange(
+                    f"{where} ends at {run.diverging_epoch.end_offset} in epoch {run.diverging_epoch.epoch}: records "
+                    f"below {assigned.fetch_offset} that were read are not in the log any more; seek to go on"
+                )
+                assigned.detach()
+            case OffsetOutOfRange() if self._config.auto_offset_reset != "error":
+                assigned.begin_reset(self._config.auto_offset_reset, self._next_number())
+            case OffsetOutOfRange():
+                assigned.error = OffsetOutOfRange(
+                    f"{where} has offsets {run.log_start_offset} to {run.log_end_offset}, {assigned.fetch_offset} was "
+                    f"asked for, and auto.offset.reset is error: {error}"
+                )
+                assigned.detach()
+            case MinilogError() if not error.retriable:
+                assigned.error = error
+                assigned.detach()
+            case _:
+                self._wants_metadata = True
+                assigned.pause(now_ms + self._config.retry_backoff_ms)
+
+    def _broken(self, assigned: Assigned, error: CorruptMessage, now_ms: float) -> None:
+        """A run that cannot be used is asked for again after a pause, three times; then the user is told."""
+        assigned.broken_runs += 1
+        assigned.detach()
+        assigned.pause(now_ms + self._config.retry_backoff_max_ms)
+        if assigned.broken_runs >= _BROKEN_RUNS:
+            assigned.error = CorruptMessage(
+                f"{_name(assigned.partition)} cannot be read at {assigned.fetch_offset}: {error}"
+            )
+
+    def run_is_corrupt(self, run: Run, error: CorruptMessage, now_ms: float) -> None:
+        """The user's side could not decode a run it took: go back to its start, unless the user has gone elsewhere."""
+        assigned = self._assigned.get(run.partition)
+        if assigned is None or assigned.key != run.key or assigned.position is None:
+            return
+        if run.position_number == assigned.position_number or assigned.position == run.end_offset:
+            assigned.place(run.start_offset, self._next_number())
+            self._broken(assigned, error, now_ms)
+
+    def run_is_good(self, run: Run) -> None:
+        """A run was decoded: the count of broken ones begins anew."""
+        if run.partition in self._assigned:
+            self._assigned[run.partition].broken_runs = 0
+
+    # -- what to do now
+
+    def poll(self, now_ms: float) -> list[Effect]:
+        """Everything to be done now."""
+        effects: list[Effect] = []
+        positions: dict[int, list[data_pb2.FetchPosition]] = {}
+        for assigned in self._assigned.values():
+            if assigned.error is None and now_ms >= assigned.retry_at_ms:
+                effects += self._advance(assigned, positions, now_ms)
+        effects += self._messages(positions)
+        effects += self._close_idle()
+        if self._wants_metadata:
+            self._wants_metadata = False
+            effects.append(RefreshMetadata())
+        return effects
+
+    def next_wake_ms(self, now_ms: float) -> float:
+        """When `poll` should be called at the latest if nothing happens before."""
+        times = [*self._reopen_at_ms.values(), *(a.retry_at_ms for a in self._assigned.values())]
+        return min((at_ms for at_ms in times if at_ms > now_ms), default=float("inf"))
+
+    def _advance(
+        self, assigned: Assigned, positions: dict[int, list[data_pb2.FetchPosition]], now_ms: float
+    ) -> list[Effect]:
+        if assigned.key is None and not self._find(assigned, now_ms):
+            return []
+        if assigned.fetch_offset is None:
+            return self._resolve(assigned)
+        if assigned.is_all_fetched():
+            assigned.detach()
+            return []
+        assert assigned.key is not None
+        leader = self._cache.leader(assigned.key)
+        if leader is None:
+            self._wants_metadata = True
+            assigned.pause(now_ms + self._config.retry_backoff_ms)
+            return []
+        session = self._sessions.get(leader.broker_id)
+        if session is not None and assigned.session is session and assigned.leader_epoch >= leader.epoch:
+            return []
+        if session is None:
+            return self._open(leader.broker_id, now_ms)
+        if session.is_open:
+            if assigned.session is not session:
+                assigned.detach()
+            assigned.session, assigned.leader_epoch = session, leader.epoch
+            assigned.position_number = self._next_number()
+            positions.setdefault(leader.broker_id, []).append(_position(assigned, assigned.key))
+        return []
+
+    def _find(self, assigned: Assigned, now_ms: float) -> bool:
+        try:
+            assigned.key = self._cache.key(assigned.partition)
+        except UnknownTopicOrPartition as error:
+            self._wants_metadata = True
+            assigned.retry_at_ms = now_ms + self._config.retry_backoff_max_ms
+            if assigned.missing_since_ms is None:
+                assigned.missing_since_ms = now_ms
+            elif now_ms - assigned.missing_since_ms >= _MISSING_MS:
+                assigned.error = error
+            return False
+        assigned.missing_since_ms = None
+        return True
+
+    @staticmethod
+    def _resolve(assigned: Assigned) -> list[Effect]:
+        if assigned.resolving or assigned.reset is None:
+            return []
+        assigned.resolving = True
+        return [ResolveOffset(assigned.partition, assigned.reset, assigned.position_number)]
+
+    def _open(self, broker_id: int, now_ms: float) -> list[Effect]:
+        if now_ms < self._reopen_at_ms.get(broker_id, 0.0):
+            return []
+        self._sessions[broker_id] = Session(broker_id, self._config.fetch_max_bytes)
+        return [OpenSession(broker_id)]
+
+    def _messages(self, positions: dict[int, list[data_pb2.FetchPosition]]) -> list[Effect]:
+        effects: list[Effect] = []
+        for broker_id, session in self._sessions.items():
+            wanted = positions.get(broker_id, [])
+            kept = {PartitionKey(p.partition_id.topic_id, p.partition_id.partition) for p in wanted}
+            forgotten = [key for key in dict.fromkeys(session.forgotten) if key not in kept]
+            if not session.is_open or not (wanted or forgotten or session.owes_credit()):
+                continue
+            session.forgotten = []
+            effects.append(SendFetch(broker_id, self._request(session, wanted, forgotten)))
+        return effects
+
+    def _request(
+        self, session: Session, wanted: list[data_pb2.FetchPosition], forgotten: list[PartitionKey]
+    ) -> data_pb2.FetchRequest:
+        first = session.credit_sent_bytes == 0
+        session.credit_sent_bytes = session.credit_bytes
+        return data_pb2.FetchRequest(
+            client=self._identity if first else None,
+            isolation_level=_ISOLATION[self._config.isolation_level] if first else data_pb2.ISOLATION_LEVEL_NONE,
+            credit_bytes=session.credit_bytes,
+            positions=wanted,
+            forgotten=[common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in forgotten],
+        )
+
+    def life_sign(self, broker_id: int) -> data_pb2.FetchRequest:
+        """What to send to a broker that has heard nothing for a while: the credit, once more."""
+        session = self._sessions.get(broker_id)
+        return data_pb2.FetchRequest(credit_bytes=session.credit_sent_bytes if session is not None else 0)
+
+    def _close_idle(self) -> list[Effect]:
+        wanted = {a.session.broker_id for a in self._assigned.values() if a.session is not None}
+        if self._assigned and any(a.session is None and not a.is_all_fetched() for a in self._assigned.values()):
+            return []  # somebody may be about to attach
+        idle = [broker_id for broker_id, s in self._sessions.items() if s.is_open and broker_id not in wanted]
+        for broker_id in idle:
+            del self._sessions[broker_id]
+        return [CloseSession(broker_id) for broker_id in idle]
+
+
+class _Gone(UnknownTopicId):
+    """A topic id that is known to be gone: asking again is useless, unlike for one that is not known yet."""
+
+    retriable = False
+
+
+def _position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosition:
+    return data_pb2.FetchPosition(
+        partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+        position_number=assigned.position_number,
+        fetch_offset=assigned.fetch_offset or 0,
+        end_offset=assigned.end_offset,
+        leader_epoch=assigned.leader_epoch,
+        last_fetched_epoch=assigned.last_epoch,
+    )
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"partition {partition.partition} of topic {partition.topic!r}"
+
+
+def _check(partitions: list[TopicPartition]) -> None:
+    if len(set(partitions)) != len(partitions):
+        twice = next(partition for partition in partitions if partitions.count(partition) > 1)
+        raise InvalidArgument(f"{_name(twice)} is given twice: give each partition once")
+    for partition in partitions:
+        for given in (partition.offset, partition.end_offset):
+            if given is not None and given < 0:
+                raise InvalidArgument(f"{_name(partition)} has no offset {given}: offsets begin at 0")

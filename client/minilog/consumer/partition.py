@@ -1,0 +1,152 @@
+"""One assigned partition: where the user is, where the stream is, and what lies between.
+
+    position       the next offset that the user gets
+    fetch_offset   the next offset expected from the stream; between the two are the buffered runs
+
+A run is taken only if it names the current position number and continues at fetch_offset without a gap (rule V14).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+
+from minilog.errors import CorruptMessage, MinilogError
+from minilog.metadata_cache import PartitionKey
+from minilog.record_batch.header import HEADER_BYTES
+from minilog.types import TopicPartition
+
+_FRAME = struct.Struct("<4xIqi")  # length, base_offset, partition_leader_epoch
+_LAST_DELTA = struct.Struct("<I")
+_LAST_DELTA_AT = 36
+
+
+@dataclass(slots=True)
+class Session:
+    """One fetch stream. Credit is an absolute count of bytes: what was given back, and the window."""
+
+    broker_id: int
+    window_bytes: int
+    is_open: bool = False
+    given_back_bytes: int = 0
+    credit_sent_bytes: int = 0
+    forgotten: list[PartitionKey] = field(default_factory=list)
+
+    @property
+    def credit_bytes(self) -> int:
+        return self.given_back_bytes + self.window_bytes
+
+    def owes_credit(self) -> bool:
+        """A quarter of the window is worth a message; with less the leader is not held up."""
+        return self.credit_bytes - self.credit_sent_bytes >= max(1, self.window_bytes // 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Batches back to back, of which the records in [start_offset, end_offset) are wanted."""
+
+    partition: TopicPartition
+    key: PartitionKey
+    position_number: int
+    start_offset: int
+    end_offset: int
+    batches: bytes
+    session: Session
+
+
+@dataclass(slots=True)
+class Assigned:
+    """See the module's text. `reset` is where to begin, as long as no offset is known."""
+
+    partition: TopicPartition
+    end_offset: int | None
+    position_number: int
+    position: int | None = None
+    fetch_offset: int | None = None
+    reset: str | None = None
+    resolving: bool = False
+    key: PartitionKey | None = None
+    last_epoch: int | None = None  # of the record before fetch_offset, where known
+    session: Session | None = None  # that has our position
+    leader_epoch: int = -1  # under which the position was sent
+    runs: deque[Run] = field(default_factory=deque)
+    retry_at_ms: float = 0.0
+    broken_runs: int = 0  # on end, at one offset
+    missing_since_ms: float | None = None
+    error: MinilogError | None = None
+
+    def is_finished(self) -> bool:
+        return self.end_offset is not None and self.position is not None and self.position >= self.end_offset
+
+    def is_all_fetched(self) -> bool:
+        return self.end_offset is not None and self.fetch_offset is not None and self.fetch_offset >= self.end_offset
+
+    def place(self, offset: int, position_number: int) -> None:
+        """Go on from `offset`, dropping what is buffered; its bytes are given back."""
+        self.drop_runs()
+        self.position = self.fetch_offset = offset
+        self.position_number = position_number
+        self.reset = self.last_epoch = self.error = None
+        self.resolving = False
+        self.detach()
+
+    def begin_reset(self, where: str, position_number: int) -> None:
+        """Ask anew where to begin."""
+        self.drop_runs()
+        self.position = self.fetch_offset = self.last_epoch = None
+        self.reset, self.resolving, self.position_number = where, False, position_number
+        self.detach()
+
+    def rewind(self, position_number: int) -> None:
+        """Go on from where the user is."""
+        assert self.position is not None
+        self.place(self.position, position_number)
+
+    def drop_runs(self) -> None:
+        for run in self.runs:
+            run.session.given_back_bytes += len(run.batches)
+        self.runs.clear()
+
+    def detach(self) -> None:
+        """The session is to send no more of this partition."""
+        if self.session is not None and self.key is not None:
+            self.session.forgotten.append(self.key)
+        self.session = None
+
+    def pause(self, until_ms: float) -> None:
+        self.retry_at_ms = until_ms
+        self.session = None
+
+    def receive(self, batches: bytes, session: Session) -> None:
+        """Append a run. Raises CorruptMessage where it does not continue what is here."""
+        assert self.fetch_offset is not None
+        assert self.key is not None
+        next_offset, epoch = end_of_run(batches, self.fetch_offset)
+        end = next_offset if self.end_offset is None else min(next_offset, self.end_offset)
+        self.runs.append(Run(self.partition, self.key, self.position_number, self.fetch_offset, end, batches, session))
+        self.fetch_offset, self.last_epoch = end, epoch
+
+
+def end_of_run(batches: bytes, fetch_offset: int) -> tuple[int, int]:
+    """(the offset behind, the leader epoch of the last batch) of whole batches that begin at or hold `fetch_offset`.
+
+    Only the frames are looked at; checksums are checked when the run is decoded. Raises CorruptMessage for a gap, a
+    step back or a cut batch.
+    """
+    position, size = 0, len(batches)
+    expected, epoch = fetch_offset, -1
+    while position < size:
+        if size - position < HEADER_BYTES:
+            raise CorruptMessage(f"a run is cut inside the header of the batch expected at offset {expected}")
+        length, base_offset, epoch = _FRAME.unpack_from(batches, position)
+        next_offset = base_offset + _LAST_DELTA.unpack_from(batches, position + _LAST_DELTA_AT)[0] + 1
+        if length < HEADER_BYTES or position + length > size:
+            raise CorruptMessage(
+                f"the batch at offset {base_offset} is cut: {length} bytes, {size - position} are there"
+            )
+        fits = base_offset <= expected < next_offset if position == 0 else base_offset == expected
+        if not fits:
+            raise CorruptMessage(f"a run has offsets {base_offset} to {next_offset - 1} where {expected} comes next")
+        expected, position = next_offset, position + length
+    return expected, epoch

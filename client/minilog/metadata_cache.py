@@ -1,0 +1,146 @@
+"""What a client knows of the cluster: topics, leaders, brokers. No I/O.
+
+Knowledge never goes back: an answer with a lower metadata offset than one already taken from the same cluster is
+refused (a broker behind the others), and of each partition the highest leader epoch seen anywhere is kept, so that
+"latest" of a deposed leader is told from the real one (rule V8). Snapshots are immutable and replaced whole, so that
+other threads may read while the event loop updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from minilog.errors import UnknownTopicId, UnknownTopicOrPartition
+from minilog.types import TopicPartition
+from minilog.v1 import common_pb2, metadata_pb2
+
+
+class PartitionKey(NamedTuple):
+    """A partition of one life of a topic name."""
+
+    topic_id: bytes
+    partition: int
+
+
+class Leader(NamedTuple):
+    """Who leads, and since which epoch. `broker_id` is -1 where nobody does."""
+
+    broker_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic as last told."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    max_message_bytes: int | None
+    described: metadata_pb2.TopicMetadata = field(repr=False)
+
+
+@dataclass(slots=True)
+class MetadataCache:
+    """Fed with GetMetadata's answers and with what other answers say of leaders."""
+
+    cluster_id: str = ""
+    metadata_offset: int = -1
+    controller_id: int = -1
+    controller_epoch: int = -1
+    brokers: dict[int, metadata_pb2.BrokerMetadata] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    _leaders: dict[PartitionKey, Leader] = field(default_factory=dict)
+    _names: dict[bytes, str] = field(default_factory=dict)
+
+    def apply(self, answer: metadata_pb2.GetMetadataResponse) -> bool:
+        """Take an answer in; False where it is older than what is known and was refused."""
+        if answer.cluster_id == self.cluster_id and answer.metadata_offset < self.metadata_offset:
+            return False
+        if answer.cluster_id != self.cluster_id:
+            self._forget_all()
+        self.cluster_id, self.metadata_offset = answer.cluster_id, answer.metadata_offset
+        if answer.controller_epoch >= self.controller_epoch:
+            self.controller_id, self.controller_epoch = answer.controller_id, answer.controller_epoch
+        self.brokers = {broker.broker_id: broker for broker in answer.brokers}
+        for topic in answer.topics:
+            self._take_topic(topic)
+        return True
+
+    def _forget_all(self) -> None:
+        self.controller_id = self.controller_epoch = -1
+        self.topics, self._leaders, self._names = {}, {}, {}
+
+    def _take_topic(self, told: metadata_pb2.TopicMetadata) -> None:
+        name = told.name or self._names.get(told.topic_id, "")
+        if told.error.code != common_pb2.ERROR_CODE_NONE:
+            self.topics = {known: topic for known, topic in self.topics.items() if known != name}
+            return
+        limit = told.configs.get("max.message.bytes", "")
+        topic = Topic(name, told.topic_id, len(told.partitions), int(limit) if limit.isdigit() else None, told)
+        self._names[told.topic_id] = name
+        for partition in told.partitions:
+            key = PartitionKey(told.topic_id, partition.partition)
+            self.learn_leader(key, Leader(partition.leader_id, partition.leader_epoch))
+        self.topics = self.topics | {name: topic}
+
+    def learn_leader(self, key: PartitionKey, leader: Leader) -> bool:
+        """Take in who leads; True if it is news. What is older than known is ignored."""
+        known = self._leaders.get(key)
+        if known is not None and (leader.epoch < known.epoch or leader == known):
+            return False
+        if known is not None and leader.epoch == known.epoch and leader.broker_id < 0:
+            return False
+        self._leaders[key] = leader
+        return True
+
+    def leader(self, key: PartitionKey) -> Leader | None:
+        """The leader, if there is one and its address is known."""
+        known = self._leaders.get(key)
+        return known if known is not None and known.broker_id in self.brokers else None
+
+    def seen_epoch(self, key: PartitionKey) -> int:
+        """The highest leader epoch ever seen, -1 for none."""
+        known = self._leaders.get(key)
+        return known.epoch if known is not None else -1
+
+    def see_epoch(self, key: PartitionKey, epoch: int) -> None:
+        """A leader answered under `epoch`: nothing below it is believed from now on."""
+        known = self._leaders.get(key)
+        if known is None:
+            self._leaders[key] = Leader(-1, epoch)
+        elif epoch > known.epoch:
+            self._leaders[key] = known._replace(epoch=epoch)  # who really leads, metadata will tell
+
+    def key(self, partition: TopicPartition) -> PartitionKey:
+        """The key of a partition by name. Raises UnknownTopicOrPartition."""
+        topic = self.topics.get(partition.topic)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"there is no topic {partition.topic!r}")
+        if not 0 <= partition.partition < topic.partition_count:
+            raise UnknownTopicOrPartition(
+                f"topic {partition.topic!r} has partitions 0 to {topic.partition_count - 1}, not {partition.partition}"
+            )
+        return PartitionKey(topic.topic_id, partition.partition)
+
+    def available_partitions(self, topic: Topic) -> list[int]:
+        """Those with a leader; all of them where none has one."""
+        every = range(topic.partition_count)
+        return [p for p in every if self.leader(PartitionKey(topic.topic_id, p)) is not None] or list(every)
+
+    def check_same_topic(self, name: str, topic_id: bytes) -> None:
+        """Raises UnknownTopicId where `name` is known to be gone or another topic by now."""
+        topic = self.topics.get(name)
+        if topic is None or topic.topic_id != topic_id:
+            raise UnknownTopicId(f"topic {name!r} (id {topic_id.hex()}) was deleted or created again")
+
+
+def metadata_request(
+    identity: common_pb2.ClientIdentity, names: Iterable[str] | None
+) -> metadata_pb2.GetMetadataRequest:
+    """The request for some topics by name; None asks for all topics."""
+    if names is None:
+        return metadata_pb2.GetMetadataRequest(client=identity, all_topics=True)
+    return metadata_pb2.GetMetadataRequest(client=identity, topic_names=sorted(set(names)))

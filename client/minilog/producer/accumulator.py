@@ -1,0 +1,241 @@
+"""Records into batches, per partition, within buffer.memory: the one part of a producer that user threads touch.
+
+A batch is ready when it is full (batch.size), when it has waited linger.ms, or when somebody flushes. Memory is charged
+when a record is taken and given back when its batch is settled; a full buffer is answered with NO_SPACE, and the caller
+waits or gives up (back-pressure). All methods take the lock themselves; time comes in as an argument.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from minilog.errors import Closed, MessageTooLarge
+from minilog.metadata_cache import PartitionKey, Topic
+from minilog.producer.batch import Batch, Gathering, PartCompletion, Settable
+from minilog.producer.partitioner import StickyPartitioner, partition_for_key
+from minilog.types import Headers
+
+RECORD_OVERHEAD_BYTES = 16  # two Arrow offsets and a timestamp
+_HEADER_OVERHEAD_BYTES = 12
+_BATCH_OVERHEAD_BYTES = 1024  # the batch header and Arrow's metadata
+
+
+class Taken(enum.Enum):
+    """What became of a record or an Arrow batch that was handed in."""
+
+    ADDED = enum.auto()
+    WAKE = enum.auto()  # added, and the sender should look
+    NO_SPACE = enum.auto()
+
+
+class Accumulator:
+    """See the module's text. `available` tells the partitions of a topic that have a leader."""
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        linger_ms: int,
+        buffer_memory: int,
+        chance: random.Random,
+        available: Callable[[Topic], list[int]],
+    ) -> None:
+        self._batch_size = batch_size
+        self._linger_ms = linger_ms
+        self._buffer_memory = buffer_memory
+        self._available = available
+        self._sticky = StickyPartitioner(chance)
+        self._round_robin = StickyPartitioner(chance)
+        self._queues: dict[PartitionKey, deque[Batch]] = {}
+        self._unsettled: dict[int, Batch] = {}  # by number, ascending
+        self._numbers = 0
+        self._flush_to = 0  # batches up to this number do not linger
+        self._used_bytes = 0
+        self._closed = False
+        self.changed = threading.Condition(threading.Lock())  # notified when batches are settled, and on close
+
+    def append(
+        self,
+        topic: Topic,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        timestamp_us: int,
+        future: Settable,
+        now_ms: float,
+    ) -> Taken:
+        """Take one record. Raises Closed, and MessageTooLarge for a record above buffer.memory."""
+        size = RECORD_OVERHEAD_BYTES + (len(value) if value else 0) + (len(key) if key else 0)
+        if headers:
+            size += sum(_HEADER_OVERHEAD_BYTES + len(name) + len(content or b"") for name, content in headers)
+        with self.changed:
+            if self._used_bytes + size > self._buffer_memory:
+                self._check_fits(topic, size)
+                return Taken.NO_SPACE
+            if self._closed:
+                raise Closed("the producer is closed: nothing more can be sent")
+            if partition is None:
+                partition = self._choose(topic, key)
+            batch, fresh = self._open_batch(topic, partition, size, now_ms)
+            batch.values.append(value)
+            batch.keys.append(key)
+            batch.timestamps_us.append(timestamp_us)
+            batch.headers.append(headers)
+            batch.completion.futures.append(future)  # type: ignore[attr-defined]
+            batch.size_bytes += size
+            batch.charged_bytes += size
+            self._used_bytes += size
+            if batch.size_bytes >= self._limit(topic):
+                batch.closed = fresh = True
+            return Taken.WAKE if fresh else Taken.ADDED
+
+    def _choose(self, topic: Topic, key: bytes | None) -> int:
+        if key is not None:
+            return partition_for_key(key, topic.partition_count)
+        current = self._sticky.current(topic.topic_id)
+        if current is not None and self._is_open(PartitionKey(topic.topic_id, current)):
+            return current
+        return self._sticky.advance(topic.topic_id, self._available(topic))
+
+    def _is_open(self, key: PartitionKey) -> bool:
+        queue = self._queues.get(key)
+        return bool(queue) and not queue[-1].closed  # type: ignore[index]
+
+    def _open_batch(self, topic: Topic, partition: int, size: int, now_ms: float) -> tuple[Batch, bool]:
+        key = PartitionKey(topic.topic_id, partition)
+        queue = self._queues.get(key)
+        if queue and not queue[-1].closed:
+            if queue[-1].size_bytes + size <= self._limit(topic):
+                return queue[-1], False
+            queue[-1].closed = True
+        return self._new_batch(topic, key, now_ms), True
+
+    def _new_batch(self, topic: Topic, key: PartitionKey, now_ms: float) -> Batch:
+        self._numbers += 1
+        batch = Batch(self._numbers, topic.name, key, now_ms)
+        self._queues.setdefault(key, deque()).append(batch)
+        self._unsettled[batch.number] = batch
+        return batch
+
+    def _limit(self, topic: Topic) -> int:
+        """Bytes of records in one batch: batch.size, and less where the topic takes only smaller ones."""
+        if topic.max_message_bytes is None:
+            return self._batch_size
+        return max(1, min(self._batch_size, topic.max_message_bytes - _BATCH_OVERHEAD_BYTES))
+
+    def _check_fits(self, topic: Topic, size: int) -> None:
+        if size > self._buffer_memory:
+            raise MessageTooLarge(
+                f"{size} bytes for topic {topic.name!r} are above buffer.memory={self._buffer_memory}: raise it, or send less at once"
+            )
+
+    def slice_bytes(self, topic: Topic) -> int:
+        """How large the pieces of an Arrow batch should be, in bytes of a whole record batch."""
+        return self._limit(topic) + _BATCH_OVERHEAD_BYTES
+
+    def append_columns(
+        self, topic: Topic, parts: Sequence[tuple[int | None, pa.RecordBatch]], future: Settable, now_ms: float
+    ) -> Taken:
+        """Take all parts (partition or None for the next in turn, rows) or none; each becomes one batch."""
+        sizes = [RECORD_OVERHEAD_BYTES + columns.nbytes for _, columns in parts]
+        with self.changed:
+            if self._closed:
+                raise Closed("the producer is closed: nothing more can be sent")
+            if self._used_bytes + sum(sizes) > self._buffer_memory and self._used_bytes:
+                return Taken.NO_SPACE  # what is larger than the whole buffer goes through alone
+            gathering = Gathering(future, len(parts))
+            for index, ((partition, columns), size) in enumerate(zip(parts, sizes, strict=True)):
+                if partition is None:
+                    partition = self._round_robin.advance(topic.topic_id, self._available(topic))
+                key = PartitionKey(topic.topic_id, partition)
+                if self._is_open(key):
+                    self._queues[key][-1].closed = True  # what was sent before goes before
+                batch = self._new_batch(topic, key, now_ms)
+                batch.columns, batch.closed = columns, True
+                batch.completion = PartCompletion(batch, gathering, index)
+                batch.size_bytes = batch.charged_bytes = size
+                self._used_bytes += size
+            return Taken.WAKE
+
+    def ready(self, now_ms: float) -> list[PartitionKey]:
+        """The partitions whose first batch may go."""
+        with self.changed:
+            return [key for key, queue in self._queues.items() if self._is_ready(queue[0], now_ms)]
+
+    def _is_ready(self, batch: Batch, now_ms: float) -> bool:
+        return batch.closed or batch.number <= self._flush_to or now_ms >= batch.created_ms + self._linger_ms
+
+    def take(self, key: PartitionKey, now_ms: float) -> Batch | None:
+        """The first batch of a partition if it may go; it is closed and belongs to the sender from now on."""
+        with self.changed:
+            queue = self._queues.get(key)
+            if not queue or not self._is_ready(queue[0], now_ms):
+                return None
+            return self._pop(key, queue)
+
+    def _pop(self, key: PartitionKey, queue: deque[Batch]) -> Batch:
+        batch = queue.popleft()
+        batch.closed = True
+        if not queue:
+            del self._queues[key]
+        return batch
+
+    def take_older_than(self, created_ms: float) -> list[Batch]:
+        """All batches that were begun at or before `created_ms` and never left."""
+        found = []
+        with self.changed:
+            for key, queue in list(self._queues.items()):
+                while queue and queue[0].created_ms <= created_ms:
+                    found.append(self._pop(key, queue))
+        return found
+
+    def next_ready_ms(self, now_ms: float) -> float:
+        """When the next batch that still lingers becomes ready, infinity for none."""
+        with self.changed:
+            lingering = [q[0].created_ms + self._linger_ms for q in self._queues.values() if not q[0].closed]
+            return min((ready_ms for ready_ms in lingering if ready_ms > now_ms), default=float("inf"))
+
+    def oldest_created_ms(self) -> float:
+        """When the oldest batch that has not left was begun, infinity for none."""
+        with self.changed:
+            return min((queue[0].created_ms for queue in self._queues.values()), default=float("inf"))
+
+    def settled(self, batch: Batch) -> None:
+        """A batch was delivered or failed: give its memory back."""
+        with self.changed:
+            if self._unsettled.pop(batch.number, None) is not None:
+                self._used_bytes -= batch.charged_bytes
+                self.changed.notify_all()
+
+    def begin_flush(self) -> int:
+        """Let everything go without lingering; returns the number up to which `is_settled` is to be awaited."""
+        with self.changed:
+            self._flush_to = self._numbers
+            for queue in self._queues.values():
+                queue[-1].closed = True
+            return self._numbers
+
+    def is_settled(self, number: int) -> bool:
+        """Are all batches up to `number` settled? The caller need not hold the lock."""
+        return next(iter(list(self._unsettled)), number + 1) > number
+
+    def used_bytes(self) -> int:
+        """What is charged of buffer.memory now."""
+        return self._used_bytes
+
+    def close(self) -> None:
+        """Take nothing more."""
+        with self.changed:
+            self._closed = True
+            self.changed.notify_all()
+
+    def take_all(self) -> list[Batch]:
+        """Everything that has not left, for reporting at the end."""
+        return self.take_older_than(float("inf"))

@@ -1,0 +1,59 @@
+"""What users may hand to `send` and `send_batch`, checked, and how an Arrow batch is cut into parts."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from minilog.errors import InvalidRecord, UnknownTopicOrPartition
+from minilog.metadata_cache import Topic
+from minilog.producer.accumulator import Accumulator
+from minilog.producer.partitioner import split_by_key
+from minilog.record_batch.builder import split_columns
+
+_WHOLE = 1.25  # a batch this much above batch.size goes whole: two halves would cost more
+
+
+def check_partition(topic: Topic, partition: int | None) -> None:
+    """Raises UnknownTopicOrPartition."""
+    if partition is not None and not 0 <= partition < topic.partition_count:
+        raise UnknownTopicOrPartition(
+            f"topic {topic.name!r} has partitions 0 to {topic.partition_count - 1}, not {partition}"
+        )
+
+
+def check_record(topic: str, value: object, key: object) -> None:
+    """Raises InvalidRecord unless both are bytes or None."""
+    for name, given in (("value", value), ("key", key)):
+        if given is not None and not isinstance(given, bytes):
+            raise InvalidRecord(
+                f"the {name} of a record for topic {topic!r} is {type(given).__name__}: give bytes or None"
+            )
+
+
+def cut_columns(
+    accumulator: Accumulator, topic: Topic, columns: pa.RecordBatch, partition: int | None
+) -> list[tuple[int | None, pa.RecordBatch]]:
+    """(partition, rows) in order, each about batch.size; None: the next partition in turn.
+
+    Raises InvalidRecord, MessageTooLarge, UnknownTopicOrPartition.
+    """
+    check_partition(topic, partition)
+    if not isinstance(columns, pa.RecordBatch):
+        raise InvalidRecord(
+            f"send_batch to topic {topic.name!r} was given {type(columns).__name__}: give a pyarrow.RecordBatch"
+        )
+    if columns.num_rows == 0:
+        return []
+    limit = accumulator.slice_bytes(topic)
+    if partition is not None or "key" not in columns.schema.names:
+        return [(partition, part) for part in _slices(topic, columns, limit)]
+    by_partition, keyless = split_by_key(columns, topic.partition_count)
+    parts: list[tuple[int | None, pa.RecordBatch]] = []
+    for chosen, rows in by_partition.items():
+        parts += [(chosen, part) for part in _slices(topic, rows, limit)]
+    return parts + [(None, part) for part in (_slices(topic, keyless, limit) if keyless.num_rows else [])]
+
+
+def _slices(topic: Topic, columns: pa.RecordBatch, limit: int) -> list[pa.RecordBatch]:
+    whole = limit if topic.max_message_bytes is not None else limit * _WHOLE
+    return [columns] if columns.nbytes <= whole - 1024 else split_columns(columns, limit)

@@ -1,0 +1,193 @@
+"""One batch on its way: filled by the accumulator, encoded and sent by the sender, completed exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import InvalidStateError
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from minilog.errors import MinilogError
+from minilog.metadata_cache import PartitionKey
+from minilog.record_batch.builder import build_batch, records_to_columns, set_producer
+from minilog.types import BatchMetadata, Headers, RecordMetadata
+
+
+class Settable(Protocol):
+    """What futures of threads and of asyncio have in common."""
+
+    def set_result(self, result: Any, /) -> object: ...
+    def set_exception(self, exception: Any, /) -> object: ...
+    def done(self) -> bool: ...
+
+
+class Batch:
+    """The records of one batch and what is known of its fate. Mutable; one owner at a time.
+
+    `maybe_written` is true once any attempt went out without a definite refusal coming back (rule V16).
+    """
+
+    __slots__ = (
+        "attempts",
+        "base_sequence",
+        "charged_bytes",
+        "closed",
+        "columns",
+        "completion",
+        "correlation_id",
+        "created_ms",
+        "encoded",
+        "error",
+        "headers",
+        "key",
+        "keys",
+        "maybe_written",
+        "number",
+        "producer",
+        "size_bytes",
+        "timestamps_us",
+        "topic",
+        "values",
+    )
+
+    def __init__(self, number: int, topic: str, key: PartitionKey, created_ms: float) -> None:
+        self.number = number
+        self.topic = topic
+        self.key = key
+        self.created_ms = created_ms
+        self.charged_bytes = 0  # of buffer.memory
+        self.size_bytes = 0
+        self.closed = False
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] = []
+        self.timestamps_us: list[int] = []
+        self.headers: list[Headers | None] = []
+        self.columns: pa.RecordBatch | None = None
+        self.completion: Completion = RecordsCompletion(self)
+        self.encoded: bytes | None = None
+        self.producer = (-1, -1)
+        self.base_sequence = -1
+        self.correlation_id: int | None = None  # not None: sent, no answer yet
+        self.attempts = 0
+        self.maybe_written = False
+        self.error: MinilogError | None = None  # the last refusal, for the message at the end
+
+    @property
+    def record_count(self) -> int:
+        return self.columns.num_rows if self.columns is not None else len(self.values)
+
+    def __str__(self) -> str:
+        return f"{self.record_count} records for partition {self.key.partition} of topic {self.topic!r}"
+
+    def encode(self, compression: str, producer: tuple[int, int], base_sequence: int, timestamp_us: int) -> None:
+        """Build the bytes, or stamp those built before with another producer or sequence. Raises InvalidRecord."""
+        topic_id, partition = self.key
+        if self.encoded is None:
+            self.encoded = build_batch(
+                topic_id,
+                partition,
+                self._as_columns(),
+                compression=compression,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                base_sequence=base_sequence,
+                timestamp_us=timestamp_us,
+            )
+        elif (producer, base_sequence) != (self.producer, self.base_sequence):
+            self.encoded = set_producer(self.encoded, topic_id, partition, *producer, base_sequence)
+        self.producer, self.base_sequence = producer, base_sequence
+
+    def _as_columns(self) -> pa.RecordBatch:
+        if self.columns is not None:
+            return self.columns
+        keys = self.keys if any(key is not None for key in self.keys) else None
+        headers = self.headers if any(self.headers) else None
+        return records_to_columns(self.values, keys, self.timestamps_us, headers)
+
+
+class Completion(Protocol):
+    """Who wants to know what became of a batch; called exactly once, outside of all locks."""
+
+    def delivered(self, base_offset: int) -> None: ...
+    def failed(self, error: MinilogError) -> None: ...
+
+
+class RecordsCompletion:
+    """One future per record of `send`."""
+
+    __slots__ = ("_batch", "futures")
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self.futures: list[Settable] = []
+
+    def delivered(self, base_offset: int) -> None:
+        batch, step = self._batch, 0 if base_offset < 0 else 1
+        topic, partition, offset = batch.topic, batch.key.partition, base_offset
+        for future, timestamp_us in zip(self.futures, batch.timestamps_us, strict=True):
+            settle(future.set_result, RecordMetadata(topic, partition, offset, timestamp_us // 1000))
+            offset += step
+
+    def failed(self, error: MinilogError) -> None:
+        for future in self.futures:
+            settle(future.set_exception, error)
+
+
+class Gathering:
+    """The future of one `send_batch`, over all its parts. It fails only when nothing of it is open any more.
+
+    Where parts differ, an unknown outcome wins over a failure: some of it may be written.
+    """
+
+    __slots__ = ("_error", "_future", "_missing", "_parts")
+
+    def __init__(self, future: Settable, parts: int) -> None:
+        self._future = future
+        self._missing = parts
+        self._parts: list[BatchMetadata | None] = [None] * parts
+        self._error: MinilogError | None = None
+
+    def arrived(self, index: int, part: BatchMetadata) -> None:
+        self._parts[index] = part
+        self._one_less()
+
+    def failed(self, error: MinilogError) -> None:
+        if self._error is None or (error.code == "UNKNOWN_OUTCOME" and self._error.code != "UNKNOWN_OUTCOME"):
+            self._error = error
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._missing -= 1
+        if self._missing:
+            return
+        if self._error is not None:
+            settle(self._future.set_exception, self._error)
+        else:
+            settle(self._future.set_result, self._parts)
+
+
+class PartCompletion:
+    """One part of a `send_batch`."""
+
+    __slots__ = ("_batch", "_gathering", "_index")
+
+    def __init__(self, batch: Batch, gathering: Gathering, index: int) -> None:
+        self._batch, self._gathering, self._index = batch, gathering, index
+
+    def delivered(self, base_offset: int) -> None:
+        last = base_offset + self._batch.record_count - 1 if base_offset >= 0 else -1
+        part = BatchMetadata(self._batch.topic, self._batch.key.partition, base_offset, last)
+        self._gathering.arrived(self._index, part)
+
+    def failed(self, error: MinilogError) -> None:
+        self._gathering.failed(error)
+
+
+def settle(setter: Callable[[Any], object], outcome: object) -> None:
+    """Complete a future, unless its owner cancelled it meanwhile."""
+    try:
+        setter(outcome)
+    except (InvalidStateError, asyncio.InvalidStateError):
+        return  # cancelled: nobody waits for it

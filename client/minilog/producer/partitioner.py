@@ -1,0 +1,81 @@
+"""Which partition a record goes to: by key as in Kafka, else sticky (KIP-480: one whole batch per partition in turn).
+
+Equal keys go to equal partitions across clients and languages: (murmur2(key) & 0x7fffffff) % partitions.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_MASK = 0xFFFFFFFF
+_MULTIPLIER = 0x5BD1E995
+_SEED = 0x9747B28C
+_REMEMBERED_KEYS = 8192  # hashing a key costs microseconds; programs use few keys again and again
+
+
+@functools.lru_cache(maxsize=_REMEMBERED_KEYS)
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit murmur2 of `data`, unsigned."""
+    length = len(data)
+    state = _SEED ^ length
+    whole = length & ~3
+    for position in range(0, whole, 4):
+        word = (int.from_bytes(data[position : position + 4], "little") * _MULTIPLIER) & _MASK
+        word = ((word ^ (word >> 24)) * _MULTIPLIER) & _MASK
+        state = ((state * _MULTIPLIER) & _MASK) ^ word
+    if length > whole:
+        state = ((state ^ int.from_bytes(data[whole:], "little")) * _MULTIPLIER) & _MASK
+    state = ((state ^ (state >> 13)) * _MULTIPLIER) & _MASK
+    return state ^ (state >> 15)
+
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """Kafka's default partition of `key`."""
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+class StickyPartitioner:
+    """The partition for records without a key: the same until `advance`, then the next one that has a leader."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._current: dict[bytes, int] = {}
+
+    def current(self, topic_id: bytes) -> int | None:
+        """The partition of the batch being filled; None before the first."""
+        return self._current.get(topic_id)
+
+    def advance(self, topic_id: bytes, available: list[int]) -> int:
+        """The next of `available` (ascending, not empty); the first one is drawn by chance."""
+        before = self._current.get(topic_id)
+        if before is None:
+            chosen = self._chance.choice(available)
+        else:
+            chosen = next((partition for partition in available if partition > before), available[0])
+        self._current[topic_id] = chosen
+        return chosen
+
+
+def split_by_key(columns: pa.RecordBatch, partition_count: int) -> tuple[dict[int, pa.RecordBatch], pa.RecordBatch]:
+    """Rows by the partition of their key, in order, and the rows whose key is null.
+
+    Each distinct key is hashed once; the rest is done by Arrow.
+    """
+    key = columns.column(columns.schema.get_field_index("key"))
+    if isinstance(key, pa.DictionaryArray):
+        key = key.dictionary_decode()
+    encoded = key.cast(pa.binary()).dictionary_encode()
+    by_code = pa.array(
+        [partition_for_key(value, partition_count) for value in encoded.dictionary.to_pylist()], pa.int32()
+    )
+    partitions = by_code.take(encoded.indices)
+    parts = {}
+    for partition in pc.unique(by_code).to_pylist():
+        rows = pc.indices_nonzero(pc.equal(partitions, partition).fill_null(False))
+        parts[partition] = columns if len(rows) == columns.num_rows else columns.take(rows)
+    keyless = pc.indices_nonzero(partitions.is_null()) if partitions.null_count else []
+    return parts, columns.take(keyless) if len(keyless) else columns.slice(0, 0)

@@ -1,0 +1,433 @@
+"""What a producer sends, when, and what becomes of it. Events and the time go in, effects come out; no I/O.
+
+The rules (REPLICATION.md, Producing; V14, V16):
+- at most five unanswered batches per partition, in sequence order, sent again in that order (see lane.py);
+- retries with pauses until delivery.timeout.ms. Then: TimedOut if every attempt was surely refused or none was made,
+  UnknownOutcome if any attempt may have been written;
+- an unknown outcome makes the later batches of its partition that may have been written unknown as well, and a new
+  producer id is asked for once nothing is out anywhere. Batches never sent go on under the new id; a batch whose fate
+  is unknown is never sent under another id.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from minilog.config import ClientConfig
+from minilog.errors import (
+    Closed,
+    DuplicateSequenceNumber,
+    FencedLeaderEpoch,
+    InvalidProducerEpoch,
+    MinilogError,
+    NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
+    TimedOut,
+    UnknownLeaderEpoch,
+    UnknownOutcome,
+    UnknownProducerId,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    error_from_wire,
+)
+from minilog.metadata_cache import Leader, MetadataCache, PartitionKey
+from minilog.producer.accumulator import Accumulator
+from minilog.producer.batch import Batch
+from minilog.producer.lane import Lane, sequence_after
+from minilog.v1 import common_pb2, data_pb2
+
+_MESSAGE_BYTES = 1024 * 1024  # what one stream message carries, about
+_GAP_ATTEMPTS = 3  # a first batch that is out of order so often follows something the leader has lost
+_FOREVER = float("inf")
+# Errors that say that our picture of the cluster is old.
+_OLD_PICTURE = (NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, UnknownTopicId, UnknownTopicOrPartition)
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open a produce stream to this broker; answer with connection_opened or connection_lost."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Put a message on the open stream to this broker, after those before it."""
+
+    broker_id: int
+    request: data_pb2.ProduceRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshMetadata:
+    """Ask for metadata; answer with metadata_changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedProducerId:
+    """Call InitProducerId; answer with producer_id_given or producer_id_refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Complete the batch. base_offset is -1 under acks=0."""
+
+    batch: Batch
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Complete the batch with an error."""
+
+    batch: Batch
+    error: MinilogError
+
+
+Effect: TypeAlias = Connect | Send | RefreshMetadata | NeedProducerId | Delivered | Failed
+
+
+class Sender:
+    """See the module's text. Owned by one event loop; the accumulator and the cache are shared with the shell."""
+
+    def __init__(
+        self, config: ClientConfig, accumulator: Accumulator, cache: MetadataCache, chance: random.Random
+    ) -> None:
+        self._config = config
+        self._accumulator = accumulator
+        self._cache = cache
+        self._chance = chance
+        self._lanes: dict[PartitionKey, Lane] = {}
+        self._out: dict[int, tuple[int, Lane, Batch]] = {}  # correlation id: (broker id, lane, batch)
+        self._correlation_id = 0
+        self._open: dict[int, bool] = {}  # broker id: True open, False being opened
+        self._reconnect_at_ms: dict[int, float] = {}
+        self._producer: tuple[int, int] = (-1, -1)
+        self._asked_for_id = False
+        self._retry_id_at_ms = 0.0
+        self._wants_new_id = config.enable_idempotence
+        self._effects: list[Effect] = []
+        self._outbox: dict[int, list[data_pb2.ProduceEntry]] = {}
+
+    # -- events
+
+    def connection_opened(self, broker_id: int) -> None:
+        self._open[broker_id] = True
+        self._reconnect_at_ms.pop(broker_id, None)
+
+    def connection_lost(self, broker_id: int, now_ms: float) -> None:
+        """Every answer still missing from this broker will not come: those batches may have been written."""
+        self._open.pop(broker_id, None)
+        self._reconnect_at_ms[broker_id] = now_ms + self._config.retry_backoff_ms
+        for correlation_id, (out_broker, lane, batch) in list(self._out.items()):
+            if out_broker == broker_id:
+                del self._out[correlation_id]
+                batch.correlation_id = None
+                batch.maybe_written = True
+                lane.resend_later(now_ms + self._config.retry_backoff_ms)
+        self._effects.append(RefreshMetadata())
+
+    def metadata_changed(self, now_ms: float) -> None:
+        """Where somebody else leads by now, there is no need to pause."""
+        for lane in self._lanes.values():
+            leader = self._cache.leader(lane.key)
+            if lane.resending and leader is not None and leader != lane.tried:
+                lane.retry_at_ms = now_ms
+
+    def producer_id_given(self, producer_id: int, producer_epoch: int) -> None:
+        self._producer = (producer_id, producer_epoch)
+        self._asked_for_id = self._wants_new_id = False
+        for lane in self._lanes.values():
+            lane.restart()
+
+    def producer_id_refused(self, now_ms: float) -> None:
+        self._asked_for_id = False
+        self._retry_id_at_ms = now_ms + self._config.retry_backoff_max_ms
+
+    def answered(self, broker_id: int, response: data_pb2.ProduceResponse, now_ms: float) -> None:
+        for result in response.results:
+            out = self._out.pop(result.correlation_id, None)
+            if out is None:
+                continue  # given up on meanwhile, or acks=0
+            _, lane, batch = out
+            batch.correlation_id = None
+            error = error_from_wire(result.error)
+            if error is None:
+                self._acknowledged(lane, batch, result.base_offset)
+            else:
+                self._learn(lane, result, error)
+                self._refused(lane, batch, error, now_ms)
+
+    # -- answers
+
+    def _acknowledged(self, lane: Lane, batch: Batch, base_offset: int) -> None:
+        if lane.rewind_to is not None:
+            # It was taken although one before it was refused for good: the sequence cannot be mended.
+            lane.rewind_to = None
+            self._wants_new_id = self._config.enable_idempotence
+        lane.batches.remove(batch)
+        lane.proven, lane.failures = True, 0
+        if not lane.batches:
+            lane.resending = False
+        self._effects.append(Delivered(batch, base_offset))
+
+    def _learn(self, lane: Lane, result: data_pb2.ProduceResult, error: MinilogError) -> None:
+        if isinstance(error, _OLD_PICTURE):
+            if isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch) and result.leader_id >= 0:
+                self._cache.learn_leader(lane.key, Leader(result.leader_id, result.leader_epoch))
+            self._effects.append(RefreshMetadata())
+
+    def _refused(self, lane: Lane, batch: Batch, error: MinilogError, now_ms: float) -> None:
+        batch.error = error
+        if isinstance(error, UnknownOutcome):
+            batch.maybe_written = True
+        first = lane.batches[0] is batch
+        match error:
+            case DuplicateSequenceNumber() | InvalidProducerEpoch() | UnknownProducerId():
+                self._start_over(lane, batch, error)
+            case OutOfOrderSequenceNumber() if first and batch.attempts >= _GAP_ATTEMPTS:
+                self._start_over(lane, batch, error)
+            case _ if error.retriable or isinstance(error, UnknownOutcome):
+                self._retry(lane, now_ms)
+            case _:
+                self._fail_for_good(lane, batch, error)
+
+    def _retry(self, lane: Lane, now_ms: float) -> None:
+        leader = self._cache.leader(lane.key)
+        if leader is not None and leader != lane.tried:
+            lane.resend_later(now_ms)
+            return
+        pause = min(self._config.retry_backoff_ms * 2 ** min(lane.failures, 16), self._config.retry_backoff_max_ms)
+        lane.failures += 1
+        lane.resend_later(now_ms + pause * self._chance.uniform(0.8, 1.2))
+
+    def _start_over(self, lane: Lane, batch: Batch, error: MinilogError) -> None:
+        """The leader's state of this producer and ours have parted: a new id, and no guess about what was sent."""
+        if isinstance(error, DuplicateSequenceNumber):
+            batch.maybe_written = True
+        self._give_up_lane(lane, error)
+
+    def _fail_for_good(self, lane: Lane, batch: Batch, error: MinilogError) -> None:
+        lane.batches.remove(batch)
+        if batch.maybe_written:
+            self._effects.append(Failed(batch, _unknown(batch, error)))
+            self._give_up_lane(lane, error)
+            return
+        self._effects.append(Failed(batch, error))
+        if self._config.enable_idempotence:
+            lane.rewind_to = batch.base_sequence if lane.rewind_to is None else lane.rewind_to
+            lane.resending = True
+
+    def _give_up_lane(self, lane: Lane, error: MinilogError) -> None:
+        """Rule V16: what may have been written is unknown; what surely was not waits for a new producer id."""
+        for batch in lane.put_back_unwritten():
+            if batch.correlation_id is not None:
+                self._out.pop(batch.correlation_id, None)
+                batch.correlation_id = None
+            self._effects.append(Failed(batch, _unknown(batch, error)))
+        self._wants_new_id = self._config.enable_idempotence
+
+    # -- what to do now
+
+    def poll(self, now_ms: float, timestamp_us: int) -> list[Effect]:
+        """Everything to be done now. `timestamp_us` is the wall clock, for rows that were sent without a timestamp."""
+        self._expire(now_ms)
+        self._ask_for_id(now_ms)
+        for lane in self._lanes.values():
+            if lane.may_resend(now_ms):
+                self._resend(lane, now_ms)
+        if not self._wants_new_id:
+            for key in [*self._accumulator.ready(now_ms), *self._with_waiting()]:
+                self._fill(self._lane(key), now_ms, timestamp_us)
+        self._effects.extend(self._flush_outbox())
+        effects, self._effects = self._effects, []
+        return effects
+
+    def next_wake_ms(self, now_ms: float) -> float:
+        """When `poll` should be called at the latest if nothing happens before."""
+        wake = min(self._accumulator.next_ready_ms(now_ms), self._accumulator.oldest_created_ms() + self._timeout_ms())
+        for lane in self._lanes.values():
+            if lane.resending and not lane.has_unanswered() and lane.batches:
+                wake = min(wake, max(lane.retry_at_ms, now_ms + 1))
+            for queue in (lane.batches, lane.waiting):
+                if queue:
+                    wake = min(wake, queue[0].created_ms + self._timeout_ms())
+        for at_ms in self._reconnect_at_ms.values():
+            wake = min(wake, at_ms if at_ms > now_ms else _FOREVER)
+        if self._wants_new_id and not self._asked_for_id and not any(lane.batches for lane in self._lanes.values()):
+            wake = min(wake, max(self._retry_id_at_ms, now_ms + 1))
+        return wake
+
+    def _timeout_ms(self) -> int:
+        return self._config.delivery_timeout_ms
+
+    def _lane(self, key: PartitionKey) -> Lane:
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane(key, proven=not self._config.enable_idempotence)
+        return lane
+
+    def _with_waiting(self) -> list[PartitionKey]:
+        return [lane.key for lane in self._lanes.values() if lane.waiting]
+
+    def _ask_for_id(self, now_ms: float) -> None:
+        idle = not any(lane.batches for lane in self._lanes.values())
+        if self._wants_new_id and idle and not self._asked_for_id and now_ms >= self._retry_id_at_ms:
+            self._asked_for_id = True
+            self._effects.append(NeedProducerId())
+
+    def _connected(self, lane: Lane, now_ms: float) -> Leader | None:
+        """The leader, if a stream to it is open; else what is missing is set in motion."""
+        leader = self._cache.leader(lane.key)
+        if leader is None:
+            self._effects.append(RefreshMetadata())
+            return None
+        if leader.broker_id not in self._open:
+            if now_ms < self._reconnect_at_ms.get(leader.broker_id, 0.0):
+                return None
+            self._open[leader.broker_id] = False
+            self._effects.append(Connect(leader.broker_id))
+        return leader if self._open[leader.broker_id] else None
+
+    def _fill(self, lane: Lane, now_ms: float, timestamp_us: int) -> None:
+        while lane.room(self._config.max_in_flight):
+            leader = self._connected(lane, now_ms)
+            if leader is None:
+                return
+            batch = lane.waiting.popleft() if lane.waiting else self._accumulator.take(lane.key, now_ms)
+            if batch is None:
+                return
+            sequence = lane.next_sequence if self._config.enable_idempotence else -1
+            try:
+                batch.encode(self._config.compression_type, self._producer, sequence, timestamp_us)
+            except MinilogError as error:
+                self._effects.append(Failed(batch, error))
+                continue
+            if self._config.enable_idempotence:
+                lane.next_sequence = sequence_after(sequence, batch.record_count)
+            lane.batches.append(batch)
+            self._send(lane, batch, leader)
+
+    def _resend(self, lane: Lane, now_ms: float) -> None:
+        if lane.rewind_to is not None:
+            if any(batch.maybe_written for batch in lane.batches):
+                self._give_up_lane(lane, UnknownOutcome("a batch before it was refused for good"))
+                return
+            lane.renumber()
+        if not lane.batches:
+            lane.resending = False
+            return
+        leader = self._connected(lane, now_ms)
+        if leader is None:
+            lane.retry_at_ms = now_ms + self._config.retry_backoff_ms
+            return
+        lane.resending = False
+        for batch in list(lane.batches) if lane.proven else [lane.batches[0]]:
+            self._send(lane, batch, leader)
+
+    def _send(self, lane: Lane, batch: Batch, leader: Leader) -> None:
+        assert batch.encoded is not None
+        self._correlation_id += 1
+        batch.attempts += 1
+        lane.tried = leader
+        entry = data_pb2.ProduceEntry(
+            correlation_id=self._correlation_id,
+            partition_id=common_pb2.PartitionId(topic_id=lane.key.topic_id, partition=lane.key.partition),
+            leader_epoch=leader.epoch,
+            batch=batch.encoded,
+        )
+        self._outbox.setdefault(leader.broker_id, []).append(entry)
+        if self._config.acks == 0:
+            lane.batches.remove(batch)
+            self._effects.append(Delivered(batch, -1))
+            return
+        batch.correlation_id = self._correlation_id
+        self._out[self._correlation_id] = (leader.broker_id, lane, batch)
+
+    def _flush_outbox(self) -> Iterator[Send]:
+        outbox, self._outbox = self._outbox, {}
+        for broker_id, entries in outbox.items():
+            for part in _messages(entries):
+                request = data_pb2.ProduceRequest(
+                    acks=self._config.acks,
+                    timeout_ms=min(self._config.request_timeout_ms, self._config.delivery_timeout_ms),
+                    entries=part,
+                )
+                yield Send(broker_id, request)
+
+    # -- the end
+
+    def _expire(self, now_ms: float) -> None:
+        horizon = now_ms - self._timeout_ms()
+        for batch in self._accumulator.take_older_than(horizon):
+            self._effects.append(Failed(batch, self._timed_out(batch)))
+        for lane in self._lanes.values():
+            while lane.waiting and lane.waiting[0].created_ms <= horizon:
+                batch = lane.waiting.popleft()
+                self._effects.append(Failed(batch, self._timed_out(batch)))
+            while lane.batches and lane.batches[0].created_ms <= horizon:
+                self._expire_first(lane)
+
+    def _expire_first(self, lane: Lane) -> None:
+        batch = lane.batches[0]
+        if batch.correlation_id is None and not batch.maybe_written:
+            self._fail_for_good(lane, batch, self._timed_out(batch))
+        elif self._config.enable_idempotence:
+            self._give_up_lane(lane, self._timed_out(batch))
+        else:
+            lane.batches.popleft()
+            self._out.pop(batch.correlation_id or 0, None)
+            self._effects.append(Failed(batch, _unknown(batch, self._timed_out(batch))))
+
+    def _timed_out(self, batch: Batch) -> TimedOut:
+        last = f"; the last refusal was {batch.error.code}: {batch.error}" if batch.error is not None else ""
+        return TimedOut(
+            f"{batch} were not written within delivery.timeout.ms={self._timeout_ms()} ({batch.attempts} attempts){last}"
+        )
+
+    def abandon(self) -> list[Effect]:
+        """The producer closes: report whatever is left, what was never written as Closed, the rest as unknown."""
+        left: list[Batch] = self._accumulator.take_all()
+        for lane in self._lanes.values():
+            left += [*lane.batches, *lane.waiting]
+            lane.batches.clear()
+            lane.waiting.clear()
+        self._out.clear()
+        self._effects += [Failed(batch, _at_close(batch)) for batch in left]
+        effects, self._effects = self._effects, []
+        return [effect for effect in effects if isinstance(effect, Delivered | Failed)]
+
+
+def _at_close(batch: Batch) -> MinilogError:
+    closed = Closed(f"{batch} were not written: the producer was closed before they could be sent")
+    maybe = batch.maybe_written or batch.correlation_id is not None
+    return _unknown(batch, closed) if maybe else closed
+
+
+def _unknown(batch: Batch, error: MinilogError) -> UnknownOutcome:
+    if isinstance(error, TimedOut):
+        reason = "no final answer came within delivery.timeout.ms"
+    elif isinstance(error, Closed):
+        reason = "the producer was closed before an answer came"
+    else:
+        reason = f"{error.code}: {error}"
+    return UnknownOutcome(
+        f"{batch} may or may not have been written: {reason}. Read the topic before writing them again"
+    )
+
+
+def _messages(entries: Iterable[data_pb2.ProduceEntry]) -> Iterator[list[data_pb2.ProduceEntry]]:
+    """Entries in order, in messages of about 1 MiB; a larger one goes alone."""
+    part: list[data_pb2.ProduceEntry] = []
+    size = 0
+    for entry in entries:
+        if part and size + len(entry.batch) > _MESSAGE_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(entry)
+        size += len(entry.batch)
+    if part:
+        yield part

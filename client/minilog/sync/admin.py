@@ -1,0 +1,84 @@
+"""The blocking admin client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from minilog.aio.admin import Admin as AsyncAdmin
+from minilog.sync.loop import shared_loop
+from minilog.types import (
+    ClusterDescription,
+    NewTopic,
+    OffsetSpec,
+    TopicAlteration,
+    TopicDescription,
+    TopicPartition,
+)
+
+
+class Admin:
+    """Creates, changes and describes topics. Every call is bounded by request.timeout.ms; may be shared by threads.
+
+    Changes raise the first topic's error (TopicAlreadyExists, InvalidPartitions, ...), TimedOut where nothing was
+    done, UnknownOutcome where the answer was lost. All raise BrokerNotAvailable where no broker can be reached.
+    """
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._admin = AsyncAdmin(config)
+        self._loop = shared_loop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        self._loop.run(self._admin.close())
+
+    def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> dict[str, str]:
+        """Create topics; returns their ids (UUIDs as text) by name. With validate_only only checks."""
+        return self._loop.run(self._admin.create_topics(list(topics), validate_only=validate_only))
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics by name."""
+        self._loop.run(self._admin.delete_topics(list(names)))
+
+    def alter_topics(self, alterations: Iterable[TopicAlteration]) -> None:
+        """Change topics: more partitions, configs set and unset."""
+        self._loop.run(self._admin.alter_topics(list(alterations)))
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        num_partitions: int | None = None,
+        set_configs: Mapping[str, str] | None = None,
+        unset_configs: Iterable[str] = (),
+    ) -> None:
+        """Change one topic; `num_partitions` is the new total."""
+        self.alter_topics([TopicAlteration(name, num_partitions, dict(set_configs or {}), list(unset_configs))])
+
+    def list_topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return self._loop.run(self._admin.list_topics())
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Brokers and controller."""
+        return self._loop.run(self._admin.describe_cluster())
+
+    def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        """Topics in the order given (None: all, sorted) with the offsets of their partitions, None where the leader
+        does not answer within three seconds. Raises UnknownTopicOrPartition."""
+        return self._loop.run(self._admin.describe_topics(None if names is None else list(names)))
+
+    def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
+        """The offset per partition: "earliest", "latest" (as of isolation.level) or, for milliseconds since 1970, that
+        of the first record at least this young, None where there is none yet. Raises InvalidArgument, TimedOut,
+        UnknownTopicOrPartition."""
+        return self._loop.run(self._admin.list_offsets(dict(wanted)))

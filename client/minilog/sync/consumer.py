@@ -1,0 +1,97 @@
+"""The blocking consumer: streams on the background loop, decoding on the caller's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from minilog.aio.consumer import POLL_ARROW_BYTES, POLL_BYTES, ConsumerDriver, decode_all
+from minilog.config import parse_config
+from minilog.consumer.decode import as_polled, records
+from minilog.consumer.partition import Run
+from minilog.sync.loop import shared_loop
+from minilog.types import Record, TopicPartition
+
+
+class Consumer:
+    """Reads records from topics, each offset once and none skipped. For one thread.
+
+        with Consumer({"bootstrap.servers": "127.0.0.1:9092", "auto.offset.reset": "earliest"}) as consumer:
+            consumer.subscribe(["flights"])
+            for record in consumer.poll(timeout=1.0): ...
+
+    Raises InvalidConfig for a setting that is none.
+    """
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._driver = ConsumerDriver(parse_config(config))
+        self._loop = shared_loop()
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these. Each may say where to begin (else auto.offset.reset says) and where to end (exclusive).
+
+        Raises InvalidArgument for one given twice or for offsets below 0.
+        """
+        wanted = list(partitions)
+        self._loop.run(self._driver.change(lambda: self._driver.core.assign(wanted)))
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Read all partitions of these topics; partitions and topics that come later are read from their start."""
+        wanted = topics if isinstance(topics, str) else list(topics)
+        self._loop.run(self._driver.change(lambda: self._driver.core.subscribe(wanted)))
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from `offset`. Raises InvalidArgument for a partition that is not assigned."""
+        self._loop.run(self._driver.change(lambda: self._driver.core.seek(partition, offset)))
+
+    def assignment(self) -> list[TopicPartition]:
+        """What is read now; after `subscribe` once the topics' partitions are known."""
+        return self._driver.core.assignment()
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The next offset that is handed out; None while it is being asked for. Raises InvalidArgument."""
+        return self._driver.core.position(partition)
+
+    def finished(self) -> bool:
+        """Have all partitions with an end_offset been read to it?"""
+        return self._driver.core.finished()
+
+    def poll(self, timeout: float = 1.0) -> list[Record]:
+        """The next records, in offset order per partition; an empty list after `timeout` seconds without any.
+
+        One call hands out about 1 MiB. Raises OffsetOutOfRange (see auto.offset.reset), UnknownTopicOrPartition,
+        UnknownTopicId (deleted or created again), CorruptMessage (damaged at the third attempt too).
+        """
+        return [
+            record for run, found in self._take(timeout, POLL_BYTES) for rows in found for record in records(run, rows)
+        ]
+
+    def poll_arrow(self, timeout: float = 1.0, *, include_headers: bool = False) -> list[pa.RecordBatch]:
+        """The same as Arrow batches, about 16 MiB: key, value: binary, topic: string, partition: int32, offset: int64,
+        timestamp: timestamp[us, UTC], timestampType: int32 (0), and if wanted headers: list<struct<key, value>>."""
+        taken = self._take(timeout, POLL_ARROW_BYTES)
+        return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
+
+    def _take(self, timeout: float, max_bytes: int) -> list[tuple[Run, list[pa.RecordBatch]]]:
+        good, corrupt = decode_all(self._loop.run(self._driver.take(timeout, max_bytes)))
+        if corrupt:
+            self._loop.run(self._driver.report([run for run, _ in good], corrupt))
+        return good
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._loop.run(self._driver.close())

@@ -1,0 +1,150 @@
+"""The blocking producer: `send` only appends to a batch under a lock; everything else happens on the background loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from minilog.aio.producer import buffer_exhausted
+from minilog.aio.producer_driver import ProducerDriver
+from minilog.config import parse_config
+from minilog.errors import Closed, TimedOut
+from minilog.metadata_cache import Topic
+from minilog.producer.accumulator import Taken
+from minilog.producer.arguments import check_partition, check_record, cut_columns
+from minilog.sync.loop import shared_loop
+from minilog.types import BatchMetadata, Headers, RecordMetadata
+
+
+class Producer:
+    """Writes records to topics; may be shared by threads.
+
+    By default acks=all and idempotent: a record is acknowledged when every in-sync replica has it on disk, and retries
+    never write it twice. Errors of a record are those of its future: TimedOut (surely not written), UnknownOutcome
+    (it may or may not be written: never reported as failed), or what the broker answered.
+
+        with Producer({"bootstrap.servers": "127.0.0.1:9092"}) as producer:
+            metadata = producer.send("flights", b"...", key=b"UA").result(timeout=10)
+
+    Raises InvalidConfig for a setting that is none.
+    """
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        self._driver = ProducerDriver(parse_config(config))
+        self._loop = shared_loop()
+        self._accumulator = self._driver.accumulator
+        self._cache = self._driver.cluster.cache
+        self._max_block_s = self._driver.config.max_block_ms / 1000.0
+        self._delivery_s = self._driver.config.delivery_timeout_ms / 1000.0 + 1.0
+        self._closed = False
+        self._loop.run(self._start())
+
+    async def _start(self) -> None:
+        self._driver.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # An interrupted program does not wait for two minutes more.
+        self.close(timeout=0.0 if kind is not None and not issubclass(kind, Exception) else None)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+    ) -> Future[RecordMetadata]:
+        """Take one record; the future has its place once it is written.
+
+        Without a partition it goes by the key (murmur2, as in Kafka), without a key to one partition batch by batch.
+        `timestamp` is in milliseconds since 1970, now by default. Blocks while the buffer is full, at most
+        max.block.ms. Raises BufferExhausted, Closed, InvalidRecord, MessageTooLarge, UnknownTopicOrPartition, and
+        BrokerNotAvailable where the topic's metadata cannot be had.
+        """
+        check_record(topic, value, key)
+        known = self._cache.topics.get(topic) or self._topic(topic)
+        if partition is not None:
+            check_partition(known, partition)
+        timestamp_us = time.time_ns() // 1000 if timestamp is None else timestamp * 1000
+        future: Future[RecordMetadata] = Future()
+        deadline_s = 0.0
+        while True:
+            now_ms = time.monotonic() * 1000.0
+            taken = self._accumulator.append(known, partition, key, value, headers, timestamp_us, future, now_ms)
+            if taken is Taken.ADDED:
+                return future
+            if taken is Taken.WAKE:
+                self._driver.wake_from_thread()
+                return future
+            deadline_s = deadline_s or time.monotonic() + self._max_block_s
+            self._wait_for_space(topic, deadline_s)
+
+    def send_batch(
+        self, topic: str, columns: pa.RecordBatch, partition: int | None = None
+    ) -> Future[list[BatchMetadata]]:
+        """Take a whole Arrow batch (columns value, and if wanted key, timestamp, headers); no record is touched.
+
+        It is cut into parts of about batch.size: by key where there is a key column and no partition is given, else
+        whole parts to the partitions in turn. The future has the place of each part, in the order of its partitions'
+        rows; it fails when no part is open any more, with UnknownOutcome where the fate of any part is unknown.
+        Raises what `send` raises.
+        """
+        known = self._cache.topics.get(topic) or self._topic(topic)
+        future: Future[list[BatchMetadata]] = Future()
+        parts = cut_columns(self._accumulator, known, columns, partition)
+        if not parts:
+            future.set_result([])
+            return future
+        deadline_s = time.monotonic() + self._max_block_s
+        while self._accumulator.append_columns(known, parts, future, time.monotonic() * 1000.0) is Taken.NO_SPACE:
+            self._wait_for_space(topic, deadline_s)
+        self._driver.wake_from_thread()
+        return future
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent so far is delivered or reported. Raises TimedOut (it goes on all the same)."""
+        if self._closed:
+            return
+        bound = self._delivery_s if timeout is None else timeout
+        if not self._loop.run(self._driver.flush(bound)):
+            raise TimedOut(f"flush was not done within {bound} s; what was sent is still under way")
+
+    def close(self, timeout: float | None = None) -> None:
+        """Deliver what can be delivered within `timeout` seconds (delivery.timeout.ms by default), report the rest.
+
+        Every future is done afterwards: what was never sent fails with Closed, what may be written is UnknownOutcome.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._loop.run(self._driver.close(self._delivery_s if timeout is None else timeout))
+        except KeyboardInterrupt:
+            self._loop.run(self._driver.close(0.0))
+            raise
+
+    def _topic(self, name: str) -> Topic:
+        if self._closed:
+            raise Closed("the producer is closed: nothing more can be sent")
+        return self._loop.run(self._driver.cluster.topic(name, time.monotonic() + self._max_block_s))
+
+    def _wait_for_space(self, topic: str, deadline_s: float) -> None:
+        self._driver.wake_from_thread()
+        with self._accumulator.changed:
+            remaining_s = deadline_s - time.monotonic()
+            if remaining_s <= 0:
+                raise buffer_exhausted(topic, self._driver)
+            # A settlement between the refusal and here is not missed for long.
+            self._accumulator.changed.wait(min(remaining_s, 0.05))

@@ -1,0 +1,127 @@
+"""What users hand in and get back. Timestamps are milliseconds since 1970 (UTC), as in Kafka; offsets are int64.
+
+The two that exist once per record are named tuples: they are made a hundred thousand times a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+# "earliest", "latest", or milliseconds since 1970: the first record that is at least this young.
+OffsetSpec: TypeAlias = str | int
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record was written. `offset` is -1 under acks=0: nobody told."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class Record(NamedTuple):
+    """One record as read. `headers` is empty where it has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMetadata:
+    """Where one part of a sent Arrow batch was written: both offsets inclusive, -1 under acks=0."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """A partition. For `Consumer.assign` also where to begin (inclusive) and where to end (exclusive).
+
+    Two are equal when topic and partition are; the offsets are only carried.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None = field(default=None, compare=False)
+    end_offset: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create; None leaves the number to the brokers' num.partitions and default.replication.factor."""
+
+    name: str
+    num_partitions: int | None = None
+    replication_factor: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAlteration:
+    """A change of a topic: more partitions (the new total), configs to set, configs to put back to their defaults."""
+
+    name: str
+    num_partitions: int | None = None
+    set_configs: Mapping[str, str] = field(default_factory=dict)
+    unset_configs: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition; the four offsets are one snapshot of its leader, None where it could not be asked."""
+
+    partition: int
+    leader: int | None
+    leader_epoch: int
+    partition_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    eligible_leaders: list[int]
+    log_start_offset: int | None
+    last_stable_offset: int | None
+    high_watermark: int | None
+    log_end_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic; `id` is a UUID as text, `configs` only what was set explicitly."""
+
+    name: str
+    id: str
+    internal: bool
+    configs: dict[str, str]
+    partitions: list[PartitionDescription]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """One broker; `state` is starting, running, fenced or stopping."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster; `controller` is None while there is none."""
+
+    cluster_id: str
+    controller: int | None
+    controller_epoch: int
+    brokers: list[BrokerDescription]
