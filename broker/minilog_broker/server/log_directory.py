@@ -1,0 +1,116 @@
+"""The data logs of one broker on disk: found, made, set aside. Everything here runs on the data disk thread or, at the
+start and the end of the process, before and after it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import structlog
+
+from minilog_broker.quorum.records import METADATA_KEY
+from minilog_broker.replication.effects import OpenLog
+from minilog_broker.replication.state import PartitionKey, TopicConfig
+from minilog_broker.storage.data_directory import DataDirectory
+from minilog_broker.storage.files import FileSystem
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
+from minilog_broker.storage.settings import LogSettings
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLog:
+    """A log that was there at the start of this life."""
+
+    key: PartitionKey
+    log: Log
+    producer_state: ProducerState
+
+
+def log_settings(config: TopicConfig) -> LogSettings:
+    """What a log needs of its topic's configuration."""
+    return LogSettings(
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        flush_on_append=config.flush_on_append,
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+    )
+
+
+class LogDirectory:
+    """See the module's text. `logs` holds every open data log by key."""
+
+    def __init__(self, files: FileSystem, directory: DataDirectory, delete_delay_ms: int) -> None:
+        self.logs: dict[PartitionKey, Log] = {}
+        self._files = files
+        self._directory = directory
+        self._delete_delay_s = delete_delay_ms / 1000.0
+        now_s = time.monotonic()
+        self._set_aside = {path: now_s for path in directory.partitions_set_aside()}
+
+    def recover(self, defaults: LogSettings) -> list[FoundLog]:
+        """Open every data log that is there. The metadata log is the quorum's, and left out."""
+        unclean = self._directory.clean_stop_epoch is None
+        found = []
+        for each in self._directory.partitions():
+            key = PartitionKey(each.topic_id, each.partition)
+            if key == METADATA_KEY:
+                continue
+            log = Log.open(self._files, each.path, key, each.topic_name, defaults, unclean=unclean, create=False)
+            self.logs[key] = log
+            if log.recovery.damaged:
+                logger.error("a replica is damaged: it will be fetched again", log=each.path, reason=log.recovery.reason)
+            found.append(FoundLog(key, log, recover_producer_state(log)))
+        return found
+
+    def create(self, effect: OpenLog) -> Log:
+        """The log of a new replica. A directory of an older topic of that name is set aside first."""
+        path = self._directory.partition_path(effect.topic_name, effect.key.partition)
+        stray = next((each for each in self._directory.partitions() if each.path == path), None)
+        if stray is not None and stray.topic_id != effect.key.topic_id:
+            self.delete(PartitionKey(stray.topic_id, stray.partition))
+        log = Log.open(
+            self._files, path, effect.key, effect.topic_name, log_settings(effect.config), unclean=False, create=True
+        )
+        self.logs[effect.key] = log
+        return log
+
+    def delete(self, key: PartitionKey) -> None:
+        """Close the log and set its directory aside; `purge` removes it when delete.delay.ms is over."""
+        log = self.logs.pop(key, None)
+        if log is None:
+            return
+        log.close(clean=False)
+        self._set_aside[self._directory.set_aside(log.directory)] = time.monotonic()
+
+    def purge(self) -> None:
+        """Remove what was set aside long enough ago."""
+        now_s = time.monotonic()
+        for path, since_s in list(self._set_aside.items()):
+            if now_s - since_s >= self._delete_delay_s:
+                self._directory.remove_set_aside(path)
+                del self._set_aside[path]
+
+    def write_checkpoints(self) -> None:
+        """Record the high watermarks. A log that fails here has failed: its next append says so to its replica."""
+        for key, log in list(self.logs.items()):
+            try:
+                log.write_checkpoint()
+            except OSError as error:
+                logger.error("a checkpoint could not be written", topic=key.topic_id.hex(), partition=key.partition, error=str(error))
+
+    def close(self) -> bool:
+        """Close all logs cleanly; whether every one of them was."""
+        clean = True
+        for log in self.logs.values():
+            try:
+                log.close(clean=True)
+            except OSError as error:
+                logger.error("a log could not be closed cleanly", log=log.directory, error=str(error))
+                clean = False
+        self.logs.clear()
+        return clean

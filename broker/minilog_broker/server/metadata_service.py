@@ -1,0 +1,92 @@
+"""MetadataService: what clients ask any broker of the image, and the leader of a partition of its log's ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from minilog.errors import MinilogError, UnknownTopicId, UnknownTopicOrPartition, wire_error
+from minilog.v1 import metadata_pb2, metadata_pb2_grpc
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.server.replicas import Replicas, now_ms
+
+
+class ProducerIds:
+    """Producer ids handed out from blocks that the controller allocates: no id is given twice in a cluster's life."""
+
+    def __init__(self, allocate: Callable[[], Awaitable[range]]) -> None:
+        self._allocate = allocate
+        self._block = iter(range(0))
+        self._lock = asyncio.Lock()
+
+    async def next(self) -> int:
+        async with self._lock:
+            producer_id = next(self._block, None)
+            if producer_id is None:
+                self._block = iter(await self._allocate())
+                producer_id = next(self._block)
+            return producer_id
+
+
+class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
+    """See the module's text. `image` is this broker's replay of the committed metadata log."""
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        replicas: Replicas,
+        producer_ids: ProducerIds,
+        controller: Callable[[], tuple[int, int]],
+        applied_offset: Callable[[], int],
+    ) -> None:
+        self._image = image
+        self._replicas = replicas
+        self._producer_ids = producer_ids
+        self._controller = controller
+        self._applied_offset = applied_offset
+
+    async def GetMetadata(  # type: ignore[override]  # noqa: N802
+        self, request: metadata_pb2.GetMetadataRequest, context: object
+    ) -> metadata_pb2.GetMetadataResponse:
+        controller_id, controller_epoch = self._controller()
+        return metadata_pb2.GetMetadataResponse(
+            cluster_id=self._image.cluster_id or "",
+            controller_id=controller_id,
+            controller_epoch=controller_epoch,
+            metadata_offset=self._applied_offset(),
+            brokers=[_broker(each) for each in self._image.brokers.values()],
+            topics=list(self._topics(request)),
+        )
+
+    def _topics(self, request: metadata_pb2.GetMetadataRequest) -> Iterable[metadata_pb2.TopicMetadata]:
+        if request.all_topics:
+            for topic in self._image.topics.values():
+                yield self._topic(topic)
+            return
+        for name in request.topic_names:
+            topic_id = self._image.topic_ids.get(name)
+            if topic_id is None:
+                error = UnknownTopicOrPartition(f"topic {name} does not exist: create it, or see `minilog topic list`")
+                yield metadata_pb2.TopicMetadata(error=wire_error(error), name=name)
+            else:
+                yield self._topic(self._image.topics[topic_id])
+        for topic_id in request.topic_ids:
+            if topic_id in self._image.topics:
+                yield self._topic(self._image.topics[topic_id])
+            else:
+                error_of_id = UnknownTopicId(f"no topic has the id {topic_id.hex()}: it was deleted, or is not known here yet")
+                yield metadata_pb2.TopicMetadata(error=wire_error(error_of_id), topic_id=topic_id)
+
+    async def ListOffsets(  # type: ignore[override]  # noqa: N802
+        self, request: metadata_pb2.ListOffsetsRequest, context: object
+    ) -> metadata_pb2.ListOffsetsResponse:
+        results = [self._replicas.manager.list_offsets(entry, now_ms()) for entry in request.entries]
+        return metadata_pb2.ListOffsetsResponse(results=results)
+
+    async def InitProducerId(  # type: ignore[override]  # noqa: N802
+        self, request: metadata_pb2.InitProducerIdRequest, context: object
+    ) -> metadata_pb2.InitProducerIdResponse:
+        try:
+            return metadata_pb2.InitProducerIdResponse(producer_id=await self._producer_ids.next(), producer_epoch=0)
+        except MinilogError as error:
+            return metadata_pb2.InitProducerIdResponse(error=wire_error(error), producer_id=-1, producer_epoch=-1)
