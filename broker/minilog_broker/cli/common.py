@@ -39,9 +39,10 @@ Assignments = Annotated[
 
 
 @contextlib.contextmanager
-def admin_client(bootstrap_servers: str) -> Iterator[Admin]:
-    """An Admin for the span of one command."""
-    with Admin({"bootstrap.servers": bootstrap_servers, "request.timeout.ms": ANSWER_WITHIN_MS}) as admin:
+def admin_client(bootstrap_servers: str, isolation_level: str = "read_committed") -> Iterator[Admin]:
+    """An Admin for the span of one command; the isolation level decides what "latest" means."""
+    config = {"bootstrap.servers": bootstrap_servers, "isolation.level": isolation_level}
+    with Admin({**config, "request.timeout.ms": ANSWER_WITHIN_MS}) as admin:
         yield admin
 
 

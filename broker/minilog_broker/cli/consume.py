@@ -66,7 +66,7 @@ def consume(
     config |= parse_assignments(settings or [], "-c")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with admin_client(bootstrap_servers) as admin:
+        with admin_client(bootstrap_servers, isolation.value) as admin:
             assignment = _assignment(admin, topic, partition, offset, exit_at_end)
         with Consumer(config) as consumer:
             consumer.assign(assignment)

@@ -1,0 +1,164 @@
+"""The command line against real brokers: what is printed, the exit codes, and clean ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster import Cluster, free_ports, running_cluster
+
+MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
+END_WITHIN_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("command-line")) as running:
+        yield running
+
+
+def minilog(cluster: Cluster | None, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ)
+    if cluster is not None:
+        environment["MINILOG_BOOTSTRAP_SERVERS"] = cluster.bootstrap_servers
+    ended = subprocess.run(
+        [*MINILOG, *arguments], input=stdin, env=environment, capture_output=True, text=True, timeout=END_WITHIN_S
+    )
+    assert "Traceback" not in ended.stderr
+    return ended
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_records_produced_are_consumed_with_keys_and_offsets(cluster: Cluster) -> None:
+    assert minilog(cluster, "topic", "create", "letters", "-p", "1", "-r", "3").returncode == 0
+    sent = minilog(cluster, "produce", "letters", "--key-delimiter", ":", "--json", stdin="a:1\nb:2\nc:3\n")
+    assert (sent.returncode, [each["offset"] for each in documents(sent.stdout)]) == (0, [0, 1, 2])
+    read = minilog(cluster, "consume", "letters", "-o", "start", "--exit-at-end", "--json")
+    assert [(each["key"], each["value"], each["offset"]) for each in documents(read.stdout)] == [
+        ("a", "1", 0),
+        ("b", "2", 1),
+        ("c", "3", 2),
+    ]
+    assert minilog(cluster, "consume", "letters", "-o", "-2", "-n", "1").stdout == "2\n"
+    outside = minilog(cluster, "consume", "letters", "-o", "9")
+    assert (outside.returncode, outside.stdout) == (1, "")
+    assert "offset 9 is outside letters-0, whose log goes from 0 to 3" in outside.stderr
+
+
+def test_a_topic_lives_from_create_to_delete(cluster: Cluster) -> None:
+    assert minilog(cluster, "topic", "create", "short", "-c", "min.insync.replicas=2").returncode == 0
+    again = minilog(cluster, "topic", "create", "short")
+    assert (again.returncode, again.stderr.count("\n")) == (1, 1)
+    assert minilog(cluster, "topic", "alter", "short", "-p", "2").returncode == 0
+    (described,) = documents(minilog(cluster, "topic", "describe", "short", "--json").stdout)
+    assert described["configs"] == {"min.insync.replicas": "2"}
+    assert [each["partition"] for each in described["partitions"]] == [0, 1]
+    assert minilog(cluster, "topic", "delete", "short").returncode == 0
+    assert "short" not in json.loads(minilog(cluster, "topic", "list", "--json").stdout)
+    assert minilog(cluster, "topic", "describe", "short").returncode == 1
+
+
+def test_a_mistyped_topic_setting_offers_the_nearest(cluster: Cluster) -> None:
+    refused = minilog(cluster, "topic", "create", "typo", "-c", "min.insync.replica=2")
+    assert refused.returncode == 2
+    assert "min.insync.replicas" in refused.stderr
+
+
+def test_the_cluster_is_described(cluster: Cluster) -> None:
+    (found,) = documents(minilog(cluster, "cluster", "describe", "--json").stdout)
+    assert found["controller"] == 1
+    assert [(each["id"], each["state"]) for each in found["brokers"]] == [(number, "running") for number in (1, 2, 3)]
+
+
+def test_nobody_there_is_one_line(tmp_path: pathlib.Path) -> None:
+    (port,) = free_ports(1)
+    ended = minilog(None, "topic", "list", "-b", f"127.0.0.1:{port}")
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert str(port) in ended.stderr
+
+
+def test_up_names_a_port_that_is_taken(tmp_path: pathlib.Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ended = minilog(None, "up", "--brokers", "1", "--port", str(port), "--data-dir", str(tmp_path / "data"))
+    assert ended.returncode == 1
+    assert f"port {port} on 127.0.0.1 is taken" in ended.stderr
+    assert not (tmp_path / "data").exists()
+
+
+@contextlib.contextmanager
+def up(directory: pathlib.Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    command = [*MINILOG, "up", "--brokers", "2", "--port", str(port), "--data-dir", str(directory)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        assert ready == f"minilog is ready: bootstrap.servers=127.0.0.1:{port},127.0.0.1:{port + 1}\n"
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate(timeout=END_WITHIN_S)
+
+
+def two_ports_in_a_row() -> int:
+    for port in free_ports(20):
+        with socket.socket() as next_one, contextlib.suppress(OSError):
+            next_one.bind(("127.0.0.1", port + 1))
+            return port
+    raise AssertionError("no two free ports in a row among twenty")
+
+
+@pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGTERM])
+def test_up_stops_cleanly_and_resumes_on_the_same_directory(
+    tmp_path: pathlib.Path, stop_signal: signal.Signals
+) -> None:
+    port = two_ports_in_a_row()
+    servers = f"127.0.0.1:{port}"
+    with up(tmp_path, port) as process:
+        pids = [int((tmp_path / f"broker-{number}" / "broker.pid").read_text()) for number in (1, 2)]
+        assert minilog(None, "topic", "create", "kept", "-b", servers).returncode == 0
+        assert minilog(None, "produce", "kept", "-b", servers, stdin="one\n").returncode == 0
+        process.send_signal(stop_signal)
+        _, errors = process.communicate(timeout=END_WITHIN_S)
+        assert (process.returncode, errors) == (0, "")
+        assert not [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
+    with up(tmp_path, port):
+        assert minilog(None, "consume", "kept", "--exit-at-end", "-b", servers).stdout == "one\n"
+
+
+def test_up_reports_a_broker_that_dies(tmp_path: pathlib.Path) -> None:
+    with up(tmp_path, two_ports_in_a_row()) as process:
+        os.kill(int((tmp_path / "broker-2" / "broker.pid").read_text()), signal.SIGKILL)
+        assert process.stderr is not None
+        assert process.stderr.readline() == "minilog: broker 2 died (SIGKILL)\n"
+        assert process.poll() is None
+
+
+def test_an_interrupted_consumer_ends_cleanly(cluster: Cluster) -> None:
+    assert minilog(cluster, "topic", "create", "endless", "-p", "1").returncode == 0
+    assert minilog(cluster, "produce", "endless", stdin="one\n").returncode == 0
+    command = [*MINILOG, "consume", "endless", "-b", cluster.bootstrap_servers]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "one\n"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=END_WITHIN_S)
+    assert (process.returncode, errors) == (0, "")

@@ -1,0 +1,150 @@
+"""What the command line understands, refuses, and prints, by itself: no broker is asked."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from minilog import Record
+from minilog.errors import NotEnoughReplicas
+from minilog.types import PartitionDescription, TopicDescription
+from minilog_broker.cli import app
+from minilog_broker.cli.broker import parse_voters
+from minilog_broker.cli.consume import Range, begin_offsets, record_document
+from minilog_broker.cli.produce import split_lines
+from minilog_broker.cli.topic import topic_document
+from minilog_broker.failure import CommandFailed
+from minilog_broker.server.config import VoterAddress
+
+VERBS = (
+    ["up"],
+    ["broker"],
+    ["demo"],
+    ["cluster", "describe"],
+    ["topic", "create"],
+    ["topic", "list"],
+    ["topic", "describe"],
+    ["topic", "delete"],
+    ["topic", "alter"],
+    ["produce"],
+    ["consume"],
+)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run([*verb, "--help"]) == 0
+    assert f"Example: minilog {' '.join(verb)}" in " ".join(capsys.readouterr().out.split()) or verb == ["produce"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["produce", "t", "--acks", "2"], "'2' is not valid: expected 0, 1 or all"),
+        (["produce", "t", "-k", "a", "--key-delimiter", ":"], "either --key or --key-delimiter"),
+        (["consume", "t", "-o", "yesterday"], "expected start, end, N, -N or @TIMESTAMP_MS"),
+        (["consume", "t", "-n", "0"], "0 is not in the range"),
+        (["topic", "alter", "t"], "nothing to alter"),
+        (["topic", "create", "t", "-p", "0"], "0 is not in the range"),
+        (["topic", "create", "t", "-c", "novalue"], "-c novalue: expected key=value"),
+        (["up", "--set", "min.insync.replica=2"], "did you mean min.insync.replicas?"),
+        (["up", "--set", "flush.policy=never"], "flush.policy=never (--set) is not valid: expected fsync or os"),
+        (["broker", "--id", "1", "--listen", "here", "--data-dir", "d", "--voters", "1@h:1"], "is not HOST:PORT"),
+        (["broker", "--id", "1", "--listen", "h:1", "--data-dir", "d", "--voters", "h:1"], "is not ID@HOST:PORT"),
+        (["consume", "t", "-c", "fetch.max.byte=1"], "fetch.max.bytes"),
+        (["nonsense"], "No such command"),
+    ],
+)
+def test_wrong_usage_is_told_and_ends_with_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(arguments) == 2
+    error = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert words in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "line"),
+    [
+        (CommandFailed("port 9092 is taken:\n choose another"), 1, "minilog: port 9092 is taken: choose another\n"),
+        (NotEnoughReplicas("t-0 has one replica"), 1, "minilog: t-0 has one replica\n"),
+        (PermissionError(13, "Permission denied", "/data"), 1, "minilog: Permission denied: /data\n"),
+        (RuntimeError("oh"), 1, "minilog: unexpected RuntimeError: oh: this is a bug in minilog, please report it\n"),
+    ],
+)
+def test_a_failure_is_one_line_and_ends_with_1(
+    failure: Exception, code: int, line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(app, "app", fail)
+    assert app.run([]) == code
+    assert capsys.readouterr().err == line
+
+
+def test_voters_are_ids_with_addresses() -> None:
+    assert parse_voters("1@a:1, 2@b:2") == (VoterAddress(1, "a", 1), VoterAddress(2, "b", 2))
+    with pytest.raises(ValueError, match="named twice"):
+        parse_voters("1@a:1,1@b:2")
+
+
+def test_lines_are_split_at_the_first_delimiter() -> None:
+    assert list(split_lines([b"UA:a:b\n", b":c\n", b"DL:"], None, ":")) == [(b"UA", b"a:b"), (b"", b"c"), (b"DL", b"")]
+    assert list(split_lines([b"a\n", b"\n"], "k", None)) == [(b"k", b"a"), (b"k", b"")]
+    with pytest.raises(CommandFailed, match="line 2 has no key delimiter ':'"):
+        list(split_lines([b"a:b\n", b"ab\n"], None, ":"))
+
+
+@pytest.mark.parametrize(
+    ("offset", "begins"),
+    [("start", {0: 5, 1: 0}), ("end", {0: 9, 1: 3}), ("-2", {0: 7, 1: 1}), ("-100", {0: 5, 1: 0})],
+)
+def test_where_reading_begins(offset: str, begins: dict[int, int]) -> None:
+    assert begin_offsets("t", offset, {0: Range(5, 9), 1: Range(0, 3)}) == begins
+
+
+@pytest.mark.parametrize("offset", ["4", "10"])
+def test_an_offset_outside_the_log_is_refused_with_both_ends(offset: str) -> None:
+    with pytest.raises(CommandFailed, match=f"offset {offset} is outside t-0, whose log goes from 5 to 9"):
+        begin_offsets("t", offset, {0: Range(5, 9)})
+
+
+def test_a_record_is_text_where_it_is_utf8_and_base64_where_not() -> None:
+    record = Record("t", 0, 7, 1000, b"\xff", "grün".encode(), [("h", None), ("b", b"\x80")])
+    assert record_document(record) == {
+        "topic": "t",
+        "partition": 0,
+        "offset": 7,
+        "timestamp": 1000,
+        "key_base64": "/w==",
+        "value": "grün",
+        "headers": [{"key": "h", "value": None}, {"key": "b", "value_base64": "gA=="}],
+    }
+
+
+def test_a_described_topic_has_the_contracts_form() -> None:
+    partition = PartitionDescription(0, 2, 3, 5, [1, 2, 3], [2, 3], [], 0, 40, 42, 42)
+    topic = TopicDescription("flights", "id", False, {"min.insync.replicas": "2"}, [partition])
+    assert json.loads(json.dumps(topic_document(topic))) == {
+        "name": "flights",
+        "id": "id",
+        "internal": False,
+        "configs": {"min.insync.replicas": "2"},
+        "partitions": [
+            {
+                "partition": 0,
+                "leader": 2,
+                "leader_epoch": 3,
+                "partition_epoch": 5,
+                "replicas": [1, 2, 3],
+                "isr": [2, 3],
+                "log_start_offset": 0,
+                "last_stable_offset": 40,
+                "high_watermark": 42,
+                "log_end_offset": 42,
+            }
+        ],
+    }
