@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from minilog import Admin, Consumer, TopicPartition
+from minilog.config import parse_config
 from minilog_broker.cli.common import (
     DEFAULT_BOOTSTRAP_SERVERS,
     AsJson,
@@ -64,6 +65,8 @@ def consume(
         )
     config: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "isolation.level": isolation.value}
     config |= parse_assignments(settings or [], "-c")
+    # A mistyped setting is told before anybody is asked.
+    parse_config(config)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with admin_client(bootstrap_servers, isolation.value) as admin:
