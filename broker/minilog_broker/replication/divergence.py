@@ -11,7 +11,7 @@ of the record before it) is enough to find out (KIP-101, KIP-279; REPLICATION.md
 
     the follower, told (epoch, end offset)                       does
     epoch -1: nothing in common                                  starts anew at the leader's log start
-    it has the epoch                                             truncates to min(leader's end, its own end for it, its end)
+    it has the epoch                                             truncates to min(leader's end, own end for it, own end)
     it lacks the epoch                                           truncates to the end of the epoch below, and asks again
 
 Each round removes at least one epoch or ends, so the follower's log becomes a prefix of the leader's. There is no

@@ -179,7 +179,7 @@ class FollowerPartition:
     def _belongs(self, run: data_pb2.PartitionRun) -> bool:
         """Whether the run begins at our end, after a record of the epoch that ours has there.
 
-        An empty log has no record there; and a leader whose log starts there has none to name, but checked the position.
+        An empty log has no record there; a leader whose log starts there has none to name, but checked.
         """
         if run.first_offset != self.log.end:
             return False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueuedAppend:
-    """An append on its way to the disk. `credit`: (leader id, session number) it is given back to, None for a leader's own."""
+    """An append on its way to the disk. `credit`: the (leader id, session number) it goes back to; None: our own."""
 
     headers: tuple[BatchHeader, ...]
     size_bytes: int

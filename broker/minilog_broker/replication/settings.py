@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    """Names in the first block are CONTRACT.md's; the second block is not configurable and says why it has its value."""
+    """The first block has CONTRACT.md's names; the second is not configurable and says why each has its value."""
 
     replica_lag_time_max_ms: float = 10_000.0
     replica_lag_max_records: int | None = None

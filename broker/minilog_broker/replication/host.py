@@ -1,0 +1,80 @@
+"""What the roles of one broker share: who it is, whom it knows, its timers, and the effects they ask for."""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from minilog_broker.replication.effects import Effect
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.state import BrokerLife, PartitionKey
+
+
+class TimerKind(enum.IntEnum):
+    """What falls due."""
+
+    SESSION = 1  # a session on this leader: sign of life, silence, news held back
+    LEADER_SESSION = 2  # a session to a leader: sign of life, silence, opening anew
+    FOLLOWER_RESUME = 3  # a follower's pause is over
+    LAG = 4  # a led partition: who is late
+    PRODUCE = 5  # a led partition: a parked produce times out
+    PROPOSAL = 6  # a led partition: the same proposal again
+
+
+Timer: TypeAlias = tuple[TimerKind, int | PartitionKey]
+
+
+class Timers:
+    """A heap of what falls due. Each timer is armed once at most; what fires looks for itself whether it is really due."""
+
+    __slots__ = ("_armed", "_count", "_heap")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._armed: dict[Timer, float] = {}
+        self._count = itertools.count()
+
+    def arm(self, kind: TimerKind, reference: int | PartitionKey, due_ms: float) -> None:
+        """Fire at `due_ms`, or earlier where it is armed for earlier."""
+        timer = (kind, reference)
+        if self._armed.get(timer, math.inf) > due_ms:
+            self._armed[timer] = due_ms
+            heapq.heappush(self._heap, (due_ms, next(self._count), timer))
+
+    def due(self, now_ms: float) -> Iterator[Timer]:
+        """Take what is due, earliest first; what is armed anew meanwhile for now waits for the next call."""
+        fired = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            due_ms, _, timer = heapq.heappop(self._heap)
+            if self._armed.get(timer) == due_ms:
+                del self._armed[timer]
+                fired.append(timer)
+        return iter(fired)
+
+    def next_ms(self) -> float:
+        """When the next one is due; infinity where nothing is armed."""
+        while self._heap and self._armed.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else math.inf
+
+
+@dataclass(slots=True)
+class Host:
+    """See the module's text. One per broker."""
+
+    broker_id: int
+    settings: ReplicationSettings
+    broker_epoch: int | None = None
+    lives: dict[int, BrokerLife] = field(default_factory=dict)
+    timers: Timers = field(default_factory=Timers)
+    effects: list[Effect] = field(default_factory=list)
+    proposals_out: Counter[PartitionKey] = field(default_factory=Counter)  # asked, neither answered nor lost
+
+    def emit(self, effect: Effect) -> None:
+        self.effects.append(effect)

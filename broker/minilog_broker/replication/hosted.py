@@ -1,0 +1,233 @@
+"""One replica of this broker: its log, its producers and the role the committed metadata gives it.
+
+    role       when
+    none       no log yet; no leader; this life is not the one that is to lead; offline
+    leader     the metadata names this broker and this life (a leader epoch belongs to one life)
+    follower   it names another broker
+
+Every change of leader epoch makes a new role: nothing that was known in the former one is kept but the log.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from typing import TYPE_CHECKING
+
+from minilog_broker.replication.effects import DeleteLog, OpenLog, PartitionOffline, WriteProducerSnapshot
+from minilog_broker.replication.follower import FollowerPartition
+from minilog_broker.replication.host import Host
+from minilog_broker.replication.leader import LeaderPartition
+from minilog_broker.replication.leader_session import LeaderSession
+from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
+from minilog_broker.replication.session import Subscription
+from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
+from minilog_broker.storage.producer_state import ProducerState
+
+if TYPE_CHECKING:
+    from minilog_broker.storage.log import Log
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LeaderSessions:
+    """The sessions of this broker to leaders, by leader id: one data stream per (follower, leader) pair."""
+
+    def __init__(self, host: Host, rng: random.Random) -> None:
+        self.by_leader: dict[int, LeaderSession] = {}
+        self._host = host
+        self._rng = rng
+
+    def to(self, leader_id: int) -> LeaderSession:
+        """The session to a leader, made when it is first needed."""
+        session = self.by_leader.get(leader_id)
+        if session is None:
+            session = self.by_leader[leader_id] = LeaderSession(leader_id, self._host, self._rng)
+        return session
+
+    def give_back(self, done: list[QueuedAppend]) -> None:
+        """Received bytes were written, or failed: their credit goes back."""
+        for append in done:
+            if append.credit is not None and (session := self.by_leader.get(append.credit[0])) is not None:
+                session.give_back(append.credit[1], append.size_bytes)
+
+
+class HostedReplica:
+    """See the module's text."""
+
+    def __init__(
+        self, key: PartitionKey, host: Host, sessions: LeaderSessions, subscribers: dict[int, Subscription]
+    ) -> None:
+        self.key = key
+        self.state: PartitionState | None = None
+        self.config: TopicConfig | None = None
+        self.log: ReplicaLog | None = None
+        self.producers = ProducerState()
+        self.leader: LeaderPartition | None = None
+        self.follower: FollowerPartition | None = None
+        self.offline: str | None = None
+        self.subscribers = subscribers
+        self._host = host
+        self._sessions = sessions
+        self._opening = False
+        self._snapshot_due_bytes = 0
+
+    # -- metadata
+
+    def apply(self, state: PartitionState, config: TopicConfig, now_ms: float) -> None:
+        """The committed state of the partition, of which this broker is a replica."""
+        former, self.config = self.state, config
+        if former is not None and (state.leader_epoch, state.partition_epoch) < (
+            former.leader_epoch,
+            former.partition_epoch,
+        ):
+            return
+        self.state = state
+        if self.log is None:
+            self._open_log()
+        if former is None or former.leader_epoch != state.leader_epoch or former.leader_id != state.leader_id:
+            self.take_role(now_ms, why="another leader epoch began")
+        elif self.leader is not None:
+            self.leader.commit(state, now_ms)
+
+    def configure(self, config: TopicConfig, now_ms: float) -> None:
+        """The topic's configuration changed."""
+        self.config = config
+        if self.leader is not None:
+            self.leader.config = config
+            self.leader.lives_changed(now_ms)  # a lower min.insync.replicas lets the high watermark go
+
+    def _open_log(self) -> None:
+        if not self._opening and self.offline is None and self.state is not None and self.config is not None:
+            self._opening = True
+            self._host.emit(OpenLog(self.key, self.state.topic_name, self.config))
+
+    def remove(self, now_ms: float) -> None:
+        """The topic is gone, or this broker is no replica of it any more."""
+        self.state = None
+        self.drop_role(now_ms, why="the replica was removed")
+        if self.log is not None or self._opening:
+            self._host.emit(DeleteLog(self.key))
+        self.log, self._opening = None, False
+
+    # -- role
+
+    def take_role(self, now_ms: float, *, why: str) -> None:
+        """Be what the metadata says, anew."""
+        self.drop_role(now_ms, why=why, quiet=True)
+        state, host = self.state, self._host
+        if state is not None and self.config is not None and self.log is not None and self.offline is None:
+            if state.leader_id == host.broker_id and state.leader_broker_epoch == host.broker_epoch:
+                args = (host, state, self.config, self.log, self.producers, self.subscribers)
+                self.leader = LeaderPartition(*args, read_failed=lambda error: self.go_offline(error, now_ms))
+            elif state.leader_id not in (host.broker_id, NO_LEADER) and host.broker_epoch is not None:
+                self._follow(state.leader_id, state.leader_epoch, self.log, now_ms)
+        for subscription in list(self.subscribers.values()):
+            subscription.session.source_changed(subscription, self.leader, now_ms)
+        if self.leader is not None:
+            self.leader.lead_when_settled(now_ms)
+
+    def _follow(self, leader_id: int, leader_epoch: int, log: ReplicaLog, now_ms: float) -> None:
+        host, session = self._host, self._sessions.to(leader_id)
+        self.follower = FollowerPartition(self.key, leader_id, leader_epoch, log, session, host.emit, host.settings)
+        session.follow(self.follower, now_ms)
+
+    def drop_role(self, now_ms: float, *, why: str, quiet: bool = False) -> None:
+        """Lead and follow no more; `quiet`: the next role tells the subscribers."""
+        leader, self.leader = self.leader, None
+        if leader is not None:
+            leader.resign(why)
+        if self.follower is not None:
+            self._sessions.to(self.follower.leader_id).unfollow(self.key)
+            self.follower = None
+        if not quiet:
+            for subscription in list(self.subscribers.values()):
+                subscription.session.source_changed(subscription, None, now_ms)
+
+    # -- the disk
+
+    def opened(self, log: Log, producers: ProducerState, now_ms: float) -> None:
+        """The log is there."""
+        self._opening = False
+        self.log, self.producers = ReplicaLog(log), producers
+        self.take_role(now_ms, why="the log was opened")
+
+    def appended(self, end_offset: int, now_ms: float) -> None:
+        """The log has all up to `end_offset`."""
+        log = self.log
+        if log is None:
+            return
+        end_before = log.appended_end
+        done = log.appended(end_offset)
+        for append in done:
+            for header in append.headers:
+                self.producers.apply(header)
+            self._snapshot_due_bytes += append.size_bytes
+        self._sessions.give_back(done)
+        if self.leader is not None and done:
+            self.leader.appended(done, end_before, now_ms)
+        if self.config is not None and self._snapshot_due_bytes >= self.config.segment_bytes:
+            self.write_snapshot()
+        if self.config is not None and not self.config.flush_on_append:
+            self.flushed(log.appended_end, now_ms)
+        self._settled(now_ms)
+
+    def flushed(self, durable_end: int, now_ms: float) -> None:
+        """All up to `durable_end` is synced."""
+        if self.log is None or not self.log.flushed(durable_end):
+            return
+        if self.leader is not None:
+            self.leader.flushed(now_ms)
+        if self.follower is not None:
+            self.follower.flushed()
+
+    def truncated(self, producers: ProducerState, now_ms: float) -> None:
+        """The log was cut, and the producer state with it."""
+        if self.log is None:
+            return
+        self.producers = producers
+        self.log.truncated()
+        if self.follower is not None:
+            self.follower.truncated()
+        if self.leader is not None:
+            self.leader.producers = producers
+        self._settled(now_ms)
+
+    def _settled(self, now_ms: float) -> None:
+        if self.log is None or not self.log.settled:
+            return
+        if self.follower is not None:
+            self.follower.settled(now_ms)
+        if self.leader is not None:
+            self.leader.lead_when_settled(now_ms)
+
+    def write_snapshot(self) -> None:
+        """Ask for the producer state to be stored, as of the readable end."""
+        self._snapshot_due_bytes = 0
+        if self.log is not None and len(self.producers):
+            self._host.emit(WriteProducerSnapshot(self.key, self.log.appended_end, self.producers.snapshot()))
+
+    def failed(self, error: OSError, now_ms: float) -> None:
+        """A full disk refuses writing for a while; any other error takes the replica offline."""
+        log = self.log
+        if log is None or error.errno not in _NO_SPACE or log.truncating:
+            self.go_offline(error, now_ms)
+            return
+        self._sessions.give_back(log.append_failed())
+        if self.leader is not None:
+            self.leader.no_space(now_ms)
+            self.leader.lead_when_settled(now_ms)
+        if self.follower is not None:
+            self.follower.pause(now_ms, self._host.settings.no_space_pause_ms)
+
+    def go_offline(self, error: Exception, now_ms: float) -> None:
+        """An I/O error, or a copy that is damaged: said to the controller, which elects another."""
+        if self.offline is not None:
+            return
+        self.offline = str(error)
+        self._opening = False
+        self.drop_role(now_ms, why=f"the replica failed: {error}")
+        if self.log is not None:
+            self._sessions.give_back(self.log.append_failed())
+        self.log = None
+        self._host.emit(PartitionOffline(self.key, self.offline))

@@ -1,0 +1,126 @@
+"""Who is in sync: the rules of the ISR, without the partition around them. Pure.
+
+A follower was last caught up at the time of the newest mark (time, end offset before an append) that its durable end
+has reached; while it has reached the log's end, it is caught up now.
+
+    out   last caught up longer ago than the lag time; or, where a bound in records is set, more than it below the end
+          of one check earlier, on two checks running
+    in    durable end >= HW and >= the start of the leader's epoch, position accepted in this epoch, and its life is the
+          current one, not fenced and not stopping. (A damaged replica was cut by its recovery: it is whole again when
+          it has all below HW, and being taken in is what ends its damage, as records.proto says.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+from minilog_broker.replication.state import BrokerLife
+
+MARKS = 64  # a ring of this many, each `lag time / 32` apart: two lag times
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An ISR asked of the controller: made from one snapshot of the committed state."""
+
+    leader_epoch: int
+    partition_epoch: int
+    members: tuple[tuple[int, int], ...]  # (broker id, broker epoch)
+
+    @property
+    def broker_ids(self) -> frozenset[int]:
+        return frozenset(broker_id for broker_id, _ in self.members)
+
+
+def maximal_in_sync(committed: frozenset[int], proposal: Proposal | None) -> frozenset[int]:
+    """The committed ISR and every member of a proposal in flight: a joiner counts at once, a leaver until the commit."""
+    return committed if proposal is None else committed | proposal.broker_ids
+
+
+class Marks:
+    """When the log ended where: enough to say when a follower was last caught up."""
+
+    __slots__ = ("_marks", "_spacing_ms")
+
+    def __init__(self, lag_time_ms: float) -> None:
+        self._spacing_ms = lag_time_ms * 2 / MARKS
+        self._marks: deque[tuple[float, int]] = deque(maxlen=MARKS)
+
+    def note(self, now_ms: float, end_offset: int) -> None:
+        """The log, until now ending at `end_offset`, grows."""
+        if not self._marks or now_ms - self._marks[-1][0] >= self._spacing_ms:
+            self._marks.append((now_ms, end_offset))
+
+    def last_reached(self, durable_end: int) -> float:
+        """The time of the newest mark at or below `durable_end`; -inf where there is none."""
+        for time_ms, end_offset in reversed(self._marks):
+            if end_offset <= durable_end:
+                return time_ms
+        return -math.inf
+
+
+@dataclass(slots=True)
+class FollowerView:
+    """What a leader knows of one follower, in one leader epoch and one life of it. A new epoch starts with a new view."""
+
+    broker_id: int
+    broker_epoch: int | None = None
+    accepted: bool = False  # a position of this epoch passed the checks
+    durable_end: int | None = None
+    last_caught_up_ms: float = field(default=-math.inf)
+    checks_behind: int = 0
+    refused_until_ms: float = field(default=-math.inf)
+
+    def forget(self, broker_epoch: int | None = None) -> None:
+        """Another life, or a position that diverged: nothing is known."""
+        self.broker_epoch = broker_epoch
+        self.accepted = False
+        self.durable_end = None
+
+    def progressed(self, durable_end: int, *, log_end: int, marks: Marks, now_ms: float) -> None:
+        """Its durable end, told in this epoch and life behind an accepted position."""
+        self.durable_end = durable_end
+        caught_up_ms = now_ms if durable_end >= log_end else marks.last_reached(durable_end)
+        self.last_caught_up_ms = max(self.last_caught_up_ms, caught_up_ms)
+
+    def caught_up_ms(self, *, log_end: int, marks: Marks, now_ms: float) -> float:
+        """When it was last caught up."""
+        if self.durable_end is None:
+            return self.last_caught_up_ms
+        if self.durable_end >= log_end:
+            return now_ms
+        return max(self.last_caught_up_ms, marks.last_reached(self.durable_end))
+
+
+def known_end(view: FollowerView, life: BrokerLife | None) -> int | None:
+    """The durable end of a member, where it is known of its current life."""
+    if life is None or not view.accepted or view.broker_epoch != life.broker_epoch:
+        return None
+    return view.durable_end
+
+
+def eligible_end(view: FollowerView, life: BrokerLife | None, *, epoch_start: int) -> int | None:
+    """The durable end of a follower that may join but for the high watermark; None where it may not."""
+    end = known_end(view, life)
+    if life is None or end is None or life.fenced or life.stopping or end < epoch_start:
+        return None
+    return end
+
+
+def may_join(
+    view: FollowerView, life: BrokerLife | None, *, epoch_start: int, high_watermark: int, now_ms: float
+) -> bool:
+    """The rule of `in` above; one that the controller has just refused waits."""
+    end = eligible_end(view, life, epoch_start=epoch_start)
+    return end is not None and end >= high_watermark and now_ms >= view.refused_until_ms
+
+
+def is_behind_in_records(view: FollowerView, *, previous_check_end: int, lag_max_records: int | None) -> bool:
+    """One check of the bound in records; True on the second one running."""
+    if lag_max_records is None:
+        return False
+    behind = view.durable_end is None or view.durable_end < previous_check_end - lag_max_records
+    view.checks_behind = view.checks_behind + 1 if behind else 0
+    return view.checks_behind >= 2

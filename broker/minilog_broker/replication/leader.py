@@ -1,0 +1,481 @@
+"""A replica that leads, in one leader epoch.
+
+    state      entered when                                      left by
+    SETTLING   the metadata names us leader                      the disk has answered all it was asked before -> LEADING
+    LEADING    the start of the epoch was given to the disk      another leader epoch, or the disk fails -> (dropped)
+
+What happens                 what follows
+produce                      validated against state plus queue, given its place, appended; parked for its condition
+appended                     sessions of followers are woken
+flushed, progress, commit    the high watermark is looked at; parked entries, readers and joiners follow it
+time-out, resignation        parked entries are answered: outcome unknown (V16)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from minilog.errors import (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    LeaderNotAvailable,
+    MinilogError,
+    NoSpace,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    OutOfOrderSequenceNumber,
+    RequestTimedOut,
+    UnknownLeaderEpoch,
+    UnknownOutcome,
+)
+from minilog.record_batch.header import (
+    NO_PRODUCER_ID,
+    PLACEMENT_BYTES,
+    BatchHeader,
+    Buffer,
+    check_crc,
+    decode_header,
+    placement,
+)
+from minilog.record_batch.validation import validate_batch
+from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
+from minilog_broker.replication.divergence import Accepted, BelowLogStart, Diverged, LeaderEpochs, check_position
+from minilog_broker.replication.effects import (
+    AnswerProduce,
+    AppendToLog,
+    PlacedBatches,
+    ProposalAnswer,
+    RecordEpochStart,
+)
+from minilog_broker.replication.host import Host, TimerKind
+from minilog_broker.replication.leader_in_sync import LeaderInSync
+from minilog_broker.replication.parked import ParkedProduce, ParkedProduces
+from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
+from minilog_broker.replication.session import Audience, Ends, Judgement, Refuse, Send, Session, Subscription, Wait
+from minilog_broker.replication.state import PartitionState, TopicConfig
+from minilog_broker.storage.producer_state import Accept, Duplicate, ProducerState
+
+ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+MAX_UNANSWERED = 5  # batches of one producer on their way into the log; the state remembers as many
+
+
+class LeaderPartition:
+    """See the module's text. `read_failed(error)` is called when our own copy cannot be read."""
+
+    def __init__(
+        self,
+        host: Host,
+        state: PartitionState,
+        config: TopicConfig,
+        log: ReplicaLog,
+        producers: ProducerState,
+        subscribers: dict[int, Subscription],
+        read_failed: Callable[[Exception], None],
+    ) -> None:
+        self.key = state.key
+        self.leader_epoch = state.leader_epoch
+        self.config = config
+        self.log = log
+        self.producers = producers
+        self.leading = False
+        self.epoch_start = -1
+        self.in_sync: LeaderInSync
+        self._state = state
+        self._host = host
+        self._subscribers = subscribers
+        self._read_failed = read_failed
+        self._tentative: dict[int, deque[BatchHeader]] = {}
+        self._parked_all = ParkedProduces()
+        self._parked_leader = ParkedProduces()
+        self._no_space_until_ms = float("-inf")
+
+    def __str__(self) -> str:
+        return f"partition {self._state.topic_name}-{self.key.partition}"
+
+    @property
+    def state(self) -> PartitionState:
+        return self.in_sync.state if self.leading else self._state
+
+    @property
+    def min_in_sync(self) -> int:
+        """The effective min.insync.replicas."""
+        return min(self.config.min_in_sync_replicas, len(self.state.replicas))
+
+    @property
+    def knows_its_end(self) -> bool:
+        """The high watermark reached the start of the epoch: all that any earlier leader committed is below it."""
+        return self.leading and self.log.high_watermark >= self.epoch_start
+
+    # -- life
+
+    def lead_when_settled(self, now_ms: float) -> None:
+        """Begin the epoch as soon as the disk has answered all that was asked before it."""
+        if self.leading or not self.log.settled:
+            return
+        self.epoch_start = self.log.end
+        self._host.emit(RecordEpochStart(self.key, self.leader_epoch, self.epoch_start))
+        self.in_sync = LeaderInSync(self._host, self._state, self.epoch_start, self.log.end, now_ms)
+        self.leading = True
+        self.in_sync.watch_lag(now_ms)
+        self._advance(now_ms)
+        self._judge_subscribers(now_ms)
+
+    def _judge_subscribers(self, now_ms: float) -> None:
+        for subscription in list(self._subscribers.values()):
+            subscription.session.judge_again(subscription, now_ms)
+
+    def commit(self, state: PartitionState, now_ms: float) -> None:
+        """Committed metadata of this leader epoch: repeated, it changes nothing."""
+        if not self.leading:
+            if state.partition_epoch > self._state.partition_epoch:
+                self._state = state
+            return
+        if not self.in_sync.commit(state, now_ms):
+            return
+        for subscription in list(self._subscribers.values()):
+            session = subscription.session
+            if session.audience is Audience.FOLLOWER and session.broker_id not in state.replicas:
+                session.stop(subscription, NotLeaderOrFollower(f"broker {session.broker_id} is no replica"), now_ms)
+        if len(state.in_sync_replicas) < self.min_in_sync:
+            self._give_up_all()
+        self._advance(now_ms)
+        self._judge_subscribers(now_ms)
+        self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
+        self.in_sync.watch_lag(now_ms)
+
+    def _give_up_all(self) -> None:
+        text = f"{self}: the ISR fell below min.insync.replicas={self.min_in_sync} after the append; its fate is open"
+        for parked in self._parked_all.take_above(self.log.high_watermark):
+            self._answer(parked.ticket, NotEnoughReplicasAfterAppend(text))
+
+    def resign(self, why: str) -> None:
+        """This epoch is over here: whatever waits is unknown."""
+        text = f"{self}: {why}; whether the batch stays is not known"
+        for parked in (*self._parked_all.take_above(-1), *self._parked_leader.take_above(-1)):
+            self._answer(parked.ticket, UnknownOutcome(text))
+
+    def excuse(self, now_ms: float) -> None:
+        """This process stood still: nobody is late for one full lag period."""
+        if self.leading:
+            self.in_sync.excuse(now_ms)
+
+    def lives_changed(self, now_ms: float) -> None:
+        """Another life of a replica began, or whether it may join changed."""
+        if self.leading:
+            self._advance(now_ms)
+            self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
+
+    # -- produce
+
+    def produce(self, ticket: object, epoch: int, acks: int, timeout_ms: float, batch: Buffer, now_ms: float) -> None:
+        """One entry. Refused, it is answered at once; else when its condition holds. acks=0 is never answered."""
+        try:
+            self._check_epoch(epoch)
+            self._check_writable(now_ms)
+            self._accept(ticket, acks, timeout_ms, batch, now_ms)
+        except MinilogError as error:
+            if acks != ACKS_NONE:
+                self._answer(ticket, error)
+
+    def _check_epoch(self, epoch: int) -> None:
+        if 0 <= epoch < self.leader_epoch:
+            raise FencedLeaderEpoch(
+                f"{self}: leader epoch {epoch} is over, it is {self.leader_epoch}: ask for metadata"
+            )
+        if epoch > self.leader_epoch:
+            raise UnknownLeaderEpoch(
+                f"{self}: leader epoch {epoch} is not known here yet, {self.leader_epoch} is: retry"
+            )
+
+    def _check_writable(self, now_ms: float) -> None:
+        if not self.leading:
+            raise LeaderNotAvailable(f"{self}: leader epoch {self.leader_epoch} is about to begin: retry")
+        if now_ms < self._no_space_until_ms:
+            raise NoSpace(f"{self}: the disk of broker {self._host.broker_id} is full: nothing was written")
+
+    def _accept(self, ticket: object, acks: int, timeout_ms: float, batch: Buffer, now_ms: float) -> None:
+        topic_id, partition = self.key
+        header = validate_batch(topic_id, partition, batch, max_message_bytes=self.config.max_message_bytes)
+        deadline_ms = now_ms + timeout_ms
+        tentative = self._tentative.get(header.producer_id, ())
+        match self.producers.check(header, tentative):
+            case Duplicate(base_offset=base_offset, last_offset=last_offset):
+                parked = ParkedProduce(ticket, base_offset, last_offset + 1, deadline_ms)
+                if acks == ACKS_ALL and self.log.high_watermark < parked.end_offset and self._too_few():
+                    raise NotEnoughReplicasAfterAppend(self._too_few_text("the batch is in the log, its fate is open"))
+                self._park(parked, acks)
+            case Accept():
+                if acks == ACKS_ALL and self._too_few():
+                    raise NotEnoughReplicas(self._too_few_text("nothing was written"))
+                if len(tentative) >= MAX_UNANSWERED:
+                    raise OutOfOrderSequenceNumber(
+                        f"{self}: producer {header.producer_id} has {MAX_UNANSWERED} in flight"
+                    )
+                placed = self._append(header, batch)
+                self._park(ParkedProduce(ticket, placed.base_offset, placed.next_offset, deadline_ms), acks)
+            case error:
+                raise error
+
+    def _too_few(self) -> bool:
+        return len(self.state.in_sync_replicas) < self.min_in_sync
+
+    def _too_few_text(self, consequence: str) -> str:
+        return (
+            f"{self}: ISR {self.state.in_sync_replicas} is below min.insync.replicas={self.min_in_sync}: {consequence}"
+        )
+
+    def _append(self, header: BatchHeader, batch: Buffer) -> BatchHeader:
+        offset = self.log.end
+        placed = replace(header, base_offset=offset, partition_leader_epoch=self.leader_epoch)
+        buffers = (placement(header.length, offset, self.leader_epoch), memoryview(batch)[PLACEMENT_BYTES:])
+        self.log.queue_append(QueuedAppend((placed,), header.length, None))
+        self._host.emit(AppendToLog(self.key, PlacedBatches((placed,), buffers)))
+        if placed.producer_id != NO_PRODUCER_ID:
+            self._tentative.setdefault(placed.producer_id, deque()).append(placed)
+        return placed
+
+    def _park(self, parked: ParkedProduce, acks: int) -> None:
+        if acks == ACKS_NONE:
+            return
+        reached = self.log.durable_end if acks == ACKS_LEADER else self.log.high_watermark
+        if reached >= parked.end_offset:
+            self._acknowledge(parked)
+            return
+        (self._parked_leader if acks == ACKS_LEADER else self._parked_all).add(parked)
+        self._host.timers.arm(TimerKind.PRODUCE, self.key, parked.deadline_ms)
+
+    def expire(self, now_ms: float) -> None:
+        """Timer: answer the entries whose time is over."""
+        for parked in (*self._parked_all.take_expired(now_ms), *self._parked_leader.take_expired(now_ms)):
+            text = f"{self}: offset {parked.base_offset} was not confirmed in time; whether it stays is not known"
+            self._answer(parked.ticket, RequestTimedOut(text))
+        due_ms = min(self._parked_all.next_deadline_ms(), self._parked_leader.next_deadline_ms())
+        if due_ms != float("inf"):
+            self._host.timers.arm(TimerKind.PRODUCE, self.key, due_ms)
+
+    def _acknowledge(self, parked: ParkedProduce) -> None:
+        self._answer(parked.ticket, None, parked.base_offset)
+
+    def _answer(self, ticket: object, error: MinilogError | None, base_offset: int = -1) -> None:
+        self._host.emit(
+            AnswerProduce(ticket, error, base_offset, self.log.log_start, self._host.broker_id, self.leader_epoch)
+        )
+
+    # -- the disk
+
+    def appended(self, done: list[QueuedAppend], end_before: int, now_ms: float) -> None:
+        """Appends are readable; the producer state has them already."""
+        for append in done:
+            for header in append.headers:
+                if tentative := self._tentative.get(header.producer_id):
+                    tentative.popleft()
+                    if not tentative:
+                        del self._tentative[header.producer_id]
+        if not self.leading:
+            return
+        self.in_sync.marks.note(now_ms, end_before)
+        self.in_sync.watch_lag(now_ms)
+        self._tell_subscribers(now_ms, news=False)
+
+    def flushed(self, now_ms: float) -> None:
+        """The durable end moved."""
+        for parked in self._parked_leader.take_reached(self.log.durable_end):
+            self._acknowledge(parked)
+        if self.leading:
+            self._advance(now_ms)
+
+    def no_space(self, now_ms: float) -> None:
+        """An append found the disk full, and with it all behind: nothing of them was written."""
+        self._tentative.clear()
+        self._no_space_until_ms = now_ms + self._host.settings.no_space_pause_ms
+        for parked in (*self._parked_all.take_above(self.log.end), *self._parked_leader.take_above(self.log.end)):
+            self._answer(parked.ticket, NoSpace(f"{self}: the disk of broker {self._host.broker_id} is full"))
+
+    def _advance(self, now_ms: float) -> None:
+        """Look at the high watermark, and let those go who wait for it."""
+        log = self.log
+        knew_its_end = self.knows_its_end
+        offset = self.in_sync.high_watermark(
+            log.high_watermark,
+            own_durable_end=log.durable_end,
+            log_end=log.appended_end,
+            min_in_sync=self.min_in_sync,
+            now_ms=now_ms,
+        )
+        if not log.raise_high_watermark(offset):
+            return
+        for parked in self._parked_all.take_reached(log.high_watermark):
+            self._acknowledge(parked)
+        if not knew_its_end and self.knows_its_end:
+            self._judge_subscribers(now_ms)
+        self._tell_subscribers(now_ms, news=True)
+
+    def _tell_subscribers(self, now_ms: float, *, news: bool) -> None:
+        for subscription in self._subscribers.values():
+            subscription.session.available(subscription, now_ms, news=news)
+
+    def log_start_moved(self, now_ms: float) -> None:
+        """Retention deleted: news for everybody."""
+        self._tell_subscribers(now_ms, news=True)
+
+    # -- followers
+
+    def progress(self, session: Session, progress: peer_pb2.ReplicaProgress, now_ms: float) -> None:
+        """Durable progress behind an accepted position; what does not fit our log is never counted."""
+        if not self.leading or (view := self.in_sync.views.get(session.broker_id)) is None:
+            return
+        if not view.accepted or view.broker_epoch != session.broker_epoch:
+            return
+        if progress.HasField("corrupt_offset"):
+            self._check_own_copy(progress.corrupt_offset)
+        end = progress.durable_end_offset
+        last_epoch = progress.last_epoch if progress.HasField("last_epoch") else None
+        if end > self.log.appended_end or not self._is_epoch_below(end, last_epoch):
+            view.forget(session.broker_epoch)
+            subscription = self._subscribers.get(session.session_id)
+            if subscription is not None:
+                session.stop(
+                    subscription, CorruptMessage(f"{self}: progress to {end} is not on the leader's log"), now_ms
+                )
+            return
+        view.progressed(end, log_end=self.log.appended_end, marks=self.in_sync.marks, now_ms=now_ms)
+        self._advance(now_ms)
+        self.in_sync.propose_joiner(session.broker_id, self.log.high_watermark, now_ms)
+
+    def _is_epoch_below(self, end_offset: int, last_epoch: int | None) -> bool:
+        """Whether our record below `end_offset` has this epoch, as far as there is one to compare."""
+        if last_epoch is None:
+            return True
+        if end_offset > self.epoch_start:
+            return last_epoch == self.leader_epoch
+        return self.log.log.epoch_before(end_offset) in (None, last_epoch)
+
+    def _check_own_copy(self, offset: int) -> None:
+        """A follower got this batch damaged three times: is it our copy?"""
+        try:
+            batch = self.log.log.read(offset, 1, self.log.appended_end)
+            check_crc(*self.key, batch, decode_header(batch))
+        except (OSError, CorruptMessage) as error:
+            self._read_failed(error)
+
+    def check_lag(self, now_ms: float) -> None:
+        """Timer."""
+        if not self.leading:
+            return
+        self.in_sync.check_lag(self.log.appended_end, now_ms)
+        self._advance(now_ms)
+        self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
+
+    def proposal_answered(self, answer: ProposalAnswer, now_ms: float) -> None:
+        """What the controller says: a newer committed state counts as metadata does."""
+        if not self.leading:
+            return
+        told = answer.state
+        if told is not None and told.leader_epoch == self.leader_epoch and told.leader_id == self._host.broker_id:
+            damaged = tuple(b for b in self.state.damaged_replicas if b not in told.in_sync_replicas)
+            self.commit(replace(told, topic_name=self.state.topic_name, damaged_replicas=damaged), now_ms)
+        self.in_sync.answered(answer, now_ms)
+        self._advance(now_ms)
+
+    # -- what sessions ask (session.Source)
+
+    def judge(self, position: data_pb2.FetchPosition, session: Session, now_ms: float) -> Judgement:
+        """The checks of a position, in order: leader epoch, log start, divergence, end."""
+        try:
+            if session.audience is Audience.FOLLOWER or position.leader_epoch >= 0:
+                self._check_epoch(position.leader_epoch)
+        except UnknownLeaderEpoch as error:
+            return Wait(error)
+        except FencedLeaderEpoch as error:
+            return Refuse(error)
+        if not self.leading:
+            return Wait()
+        if session.audience is Audience.FOLLOWER:
+            return self._judge_follower(position, session)
+        return self._judge_consumer(position)
+
+    def _judge_follower(self, position: data_pb2.FetchPosition, session: Session) -> Judgement:
+        view = self.in_sync.views.get(session.broker_id)
+        if view is None:
+            return Wait(
+                NotLeaderOrFollower(f"{self}: broker {session.broker_id} is no replica, as far as is known here")
+            )
+        if view.broker_epoch != session.broker_epoch:
+            view.forget(session.broker_epoch)
+        judgement = self._judge_log(position)
+        view.accepted = isinstance(judgement, Send)
+        if not view.accepted:
+            view.forget(session.broker_epoch)
+        return judgement
+
+    def _judge_consumer(self, position: data_pb2.FetchPosition) -> Judgement:
+        offset, end = position.fetch_offset, self.log.appended_end
+        judgement = self._judge_log(position)
+        if not position.HasField("last_fetched_epoch") and offset > end:
+            if not self.knows_its_end:
+                return Wait()
+            return Refuse(OffsetOutOfRange(f"{self}: offset {offset} is above the log end {end}"))
+        return judgement
+
+    def _judge_log(self, position: data_pb2.FetchPosition) -> Judgement:
+        epochs = LeaderEpochs(self.log.log.epochs, self.leader_epoch, self.epoch_start)
+        log_start, offset = self.log.log_start, position.fetch_offset
+        last_epoch = position.last_fetched_epoch if position.HasField("last_fetched_epoch") else None
+        verdict = check_position(
+            epochs,
+            log_start=log_start,
+            log_end=self.log.appended_end,
+            fetch_offset=offset,
+            last_fetched_epoch=last_epoch,
+        )
+        match verdict:
+            case Accepted():
+                return Send()
+            case BelowLogStart():
+                return Refuse(OffsetOutOfRange(f"{self}: offset {offset} is below the log start {log_start}"))
+            case Diverged():
+                return verdict
+
+    def readable_end(self, audience: Audience) -> int:
+        return self.log.appended_end if audience is Audience.FOLLOWER else self.log.high_watermark
+
+    def ends(self) -> Ends:
+        high_watermark = self.log.high_watermark
+        return Ends(high_watermark, high_watermark, min(self.log.log_start, high_watermark), self.log.appended_end)
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        try:
+            return self.log.log.read(offset, max_bytes, end_offset)
+        except (OSError, CorruptMessage) as error:
+            self._read_failed(error)
+            return b""
+
+    def epoch_before(self, offset: int) -> int | None:
+        return self.log.log.epoch_before(offset)
+
+    def list_offsets(self, entry: metadata_pb2.ListOffsetsEntry) -> metadata_pb2.ListOffsetsResult:
+        """The four ends of one snapshot; raises OffsetNotAvailable while the end is not known (KIP-207)."""
+        self._check_epoch(entry.leader_epoch)
+        if not self.knows_its_end:
+            raise OffsetNotAvailable(
+                f"{self}: the leader of epoch {self.leader_epoch} does not know its end yet: retry"
+            )
+        ends = self.ends()
+        result = metadata_pb2.ListOffsetsResult(
+            partition_id=entry.partition_id,
+            leader_epoch=self.leader_epoch,
+            log_start_offset=ends.log_start_offset,
+            last_stable_offset=ends.last_stable_offset,
+            high_watermark=ends.high_watermark,
+            log_end_offset=ends.log_end_offset,
+        )
+        if entry.HasField("timestamp_us"):
+            found = self.log.log.offset_for_timestamp(entry.timestamp_us)
+            if found is not None and found[0] < ends.last_stable_offset:
+                result.offset, result.timestamp_us = found
+        return result

@@ -1,0 +1,187 @@
+"""The ISR of one led partition: what the followers told, the committed ISR, and the one proposal in flight.
+
+    the proposal                         ends by
+    committed                            metadata (or an answer) with a higher partition epoch
+    refused, the joiner is ineligible    at once: back to the committed ISR; the joiner waits before it is proposed again
+    lost, or refused otherwise           never: the same proposal again (it may have been committed)
+
+So the maximal ISR contains the controller's ISR at any time (V10).
+"""
+
+from __future__ import annotations
+
+from minilog.errors import IneligibleReplica
+from minilog_broker.replication import in_sync
+from minilog_broker.replication.effects import ProposalAnswer, ProposeInSyncReplicas
+from minilog_broker.replication.high_watermark import next_high_watermark
+from minilog_broker.replication.host import Host, TimerKind
+from minilog_broker.replication.in_sync import FollowerView, Marks, Proposal
+from minilog_broker.replication.state import PartitionState
+
+
+class LeaderInSync:
+    """See the module's text."""
+
+    def __init__(self, host: Host, state: PartitionState, epoch_start: int, log_end: int, now_ms: float) -> None:
+        self.state = state
+        self.proposal: Proposal | None = None
+        self.views: dict[int, FollowerView] = {}
+        self.marks = Marks(host.settings.replica_lag_time_max_ms)
+        self._host = host
+        self._epoch_start = epoch_start
+        self._previous_check_end = log_end
+        self._update_views(self.committed, now_ms)
+
+    @property
+    def committed(self) -> frozenset[int]:
+        return frozenset(self.state.in_sync_replicas)
+
+    @property
+    def maximal(self) -> frozenset[int]:
+        return in_sync.maximal_in_sync(self.committed, self.proposal)
+
+    def _update_views(self, fresh: frozenset[int], now_ms: float) -> None:
+        """A view for each other replica; one that left is forgotten. The `fresh` members get a full lag period."""
+        own = self._host.broker_id
+        self.views = {b: self.views.get(b) or FollowerView(b) for b in self.state.replicas if b != own}
+        for broker_id in fresh & self.views.keys():
+            view = self.views[broker_id]
+            view.last_caught_up_ms = max(view.last_caught_up_ms, now_ms)
+
+    # -- the committed state
+
+    def commit(self, state: PartitionState, now_ms: float) -> bool:
+        """Committed metadata of this leader epoch; whether it is news. It ends whatever is pending."""
+        if state.partition_epoch <= self.state.partition_epoch:
+            return False
+        before = self.committed
+        self.state, self.proposal = state, None
+        self._update_views(self.committed - before, now_ms)
+        return True
+
+    def excuse(self, now_ms: float) -> None:
+        """Nobody in the ISR is late for one full period."""
+        self._update_views(self.committed, now_ms)
+
+    # -- high watermark
+
+    def high_watermark(
+        self, current: int, *, own_durable_end: int, log_end: int, min_in_sync: int, now_ms: float
+    ) -> int:
+        """See high_watermark.py."""
+        members = self.maximal - {self._host.broker_id}
+        lives, views = self._host.lives, self.views
+        member_ends = [in_sync.known_end(views[b], lives.get(b)) if b in views else None for b in members]
+        return next_high_watermark(
+            current,
+            own_durable_end=own_durable_end,
+            member_ends=member_ends,
+            joiner_ends=self._joiner_ends(members, log_end, now_ms) if len(members) < len(views) else (),
+            in_sync_count=len(self.state.in_sync_replicas),
+            min_in_sync=min_in_sync,
+        )
+
+    def _joiner_ends(self, members: frozenset[int], log_end: int, now_ms: float) -> list[int]:
+        """The ends of those outside the maximal ISR that are waited for. That they stay so is looked at again in time."""
+        ends: list[int] = []
+        lag_ms = self._host.settings.replica_lag_time_max_ms
+        for broker_id, view in self.views.items():
+            if broker_id in members:
+                continue
+            end = in_sync.eligible_end(view, self._host.lives.get(broker_id), epoch_start=self._epoch_start)
+            caught_up_ms = view.caught_up_ms(log_end=log_end, marks=self.marks, now_ms=now_ms)
+            if end is not None and now_ms - caught_up_ms <= lag_ms:
+                ends.append(end)
+                if end < log_end:
+                    self._arm_lag(caught_up_ms + lag_ms + 1.0)
+        return ends
+
+    # -- proposals
+
+    def check_lag(self, log_end: int, now_ms: float) -> None:
+        """Timer: propose the ISR without those that are late; look again while anybody may become late."""
+        settings = self._host.settings
+        late: set[int] = set()
+        due_ms = None
+        for broker_id in self.committed & self.views.keys():
+            view = self.views[broker_id]
+            caught_up_ms = view.caught_up_ms(log_end=log_end, marks=self.marks, now_ms=now_ms)
+            behind = in_sync.is_behind_in_records(
+                view, previous_check_end=self._previous_check_end, lag_max_records=settings.replica_lag_max_records
+            )
+            if behind or now_ms - caught_up_ms > settings.replica_lag_time_max_ms:
+                late.add(broker_id)
+            if view.durable_end is None or view.durable_end < log_end:
+                half_ms = now_ms + settings.replica_lag_time_max_ms / 2
+                own_due_ms = caught_up_ms + settings.replica_lag_time_max_ms + 1.0
+                due_ms = min(due_ms or half_ms, half_ms, max(own_due_ms, now_ms + 1.0))
+        self._previous_check_end = log_end
+        if late:
+            self._propose(self.committed - late)
+            due_ms = now_ms + settings.replica_lag_time_max_ms / 2
+        if due_ms is not None:
+            self._arm_lag(due_ms)
+
+    def watch_lag(self, now_ms: float) -> None:
+        """The log grows: from now on somebody may become late."""
+        if self.views:
+            self._arm_lag(now_ms + self._host.settings.replica_lag_time_max_ms / 2)
+
+    def _arm_lag(self, due_ms: float) -> None:
+        self._host.timers.arm(TimerKind.LAG, self.state.key, due_ms)
+
+    def propose_joiner(self, broker_id: int, high_watermark: int, now_ms: float) -> None:
+        """Propose a follower that may join, unless a proposal is in flight."""
+        if self.proposal is not None or broker_id in self.committed:
+            return
+        view, life = self.views[broker_id], self._host.lives.get(broker_id)
+        if in_sync.may_join(view, life, epoch_start=self._epoch_start, high_watermark=high_watermark, now_ms=now_ms):
+            self._propose(self.committed | {broker_id})
+        elif now_ms < view.refused_until_ms:
+            self._arm_lag(view.refused_until_ms)
+
+    def propose_joiners(self, high_watermark: int, now_ms: float) -> None:
+        """The same for all: one at a time, so that one that is refused spoils no other."""
+        for broker_id in self.views:
+            self.propose_joiner(broker_id, high_watermark, now_ms)
+
+    def _propose(self, broker_ids: frozenset[int] | set[int]) -> None:
+        if self.proposal is not None or broker_ids == self.committed:
+            return
+        lives = self._host.lives
+        members = tuple((b, lives[b].broker_epoch if b in lives else -1) for b in sorted(broker_ids))
+        self.proposal = Proposal(self.state.leader_epoch, self.state.partition_epoch, members)
+        self.send_proposal()
+
+    def send_proposal(self) -> None:
+        """Ask, or ask the same again."""
+        if (proposal := self.proposal) is not None:
+            state = self.state
+            self._host.proposals_out[state.key] += 1
+            self._host.emit(
+                ProposeInSyncReplicas(state.key, proposal.leader_epoch, proposal.partition_epoch, proposal.members)
+            )
+
+    def answered(self, answer: ProposalAnswer, now_ms: float) -> None:
+        """The answer to a proposal, that brought no newer committed state. See the module's table."""
+        proposal = self.proposal
+        if proposal is None or answer.error is None:
+            return
+        # With an older proposal still unanswered this may be its answer: then nobody is taken back.
+        if isinstance(answer.error, IneligibleReplica) and not self._host.proposals_out[self.state.key]:
+            self.proposal = None
+            until_ms = now_ms + self._host.settings.refused_joiner_pause_ms
+            for broker_id in proposal.broker_ids - self.committed:
+                self.views[broker_id].refused_until_ms = until_ms
+            self._arm_lag(until_ms)
+            return
+        self._retry(now_ms)
+
+    def lost(self, now_ms: float) -> None:
+        """No answer."""
+        if self.proposal is not None:
+            self._retry(now_ms)
+
+    def _retry(self, now_ms: float) -> None:
+        due_ms = now_ms + self._host.settings.proposal_retry_ms
+        self._host.timers.arm(TimerKind.PROPOSAL, self.state.key, due_ms)

@@ -1,0 +1,267 @@
+"""A follower's session to one leader: what goes up, and whether it is alive.
+
+    state    entered when                                    left by
+    CLOSED   nothing follows this leader                     the first follower -> OPENING
+    OPENING  OpenLeaderSession was asked for                 opened -> OPEN; closed -> BROKEN
+    OPEN     the stream is open                              closed, silence of five keep-alives -> BROKEN
+    BROKEN   it broke; a pause with back-off and jitter      the pause is over -> OPENING
+
+Credit is given back for every byte received, appended or dropped: an appended one when it is written, so that what
+waits for the disk is bounded by the session's credit.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from dataclasses import dataclass
+
+from minilog.v1 import common_pb2, data_pb2, peer_pb2
+from minilog_broker.replication.effects import CloseLeaderSession, LeaderSessionReady, OpenLeaderSession
+from minilog_broker.replication.follower import FollowerPartition
+from minilog_broker.replication.host import Host, TimerKind
+from minilog_broker.replication.state import PartitionKey
+
+_GRANT_SHARE = 4  # credit is told alone when a quarter of it came back; it rides along with anything else
+
+
+class LinkState(enum.Enum):
+    """See the module's table."""
+
+    CLOSED = enum.auto()
+    OPENING = enum.auto()
+    OPEN = enum.auto()
+    BROKEN = enum.auto()
+
+
+@dataclass(slots=True)
+class _Credit:
+    """Absolute counts of bytes since the session was opened."""
+
+    window_bytes: int
+    returned_bytes: int = 0
+    told_bytes: int = 0
+
+    @property
+    def granted_bytes(self) -> int:
+        return self.window_bytes + self.returned_bytes
+
+
+class LeaderSession:
+    """See the module's text. The Outbox of every FollowerPartition that follows this leader."""
+
+    def __init__(self, leader_id: int, host: Host, rng: random.Random) -> None:
+        self.leader_id = leader_id
+        self.followers: dict[PartitionKey, FollowerPartition] = {}
+        self.state = LinkState.CLOSED
+        self._host = host
+        self._rng = rng
+        self._number = 0
+        self._credit = _Credit(host.settings.replica_fetch_max_bytes)
+        self._positions: dict[PartitionKey, None] = {}
+        self._progress: dict[PartitionKey, None] = {}
+        self._forgotten: dict[PartitionKey, None] = {}
+        self._first = True
+        self._awake = False
+        self._last_sent_ms = 0.0
+        self._last_heard_ms = 0.0
+        self._since_ms = 0.0
+        self._pause_ms = host.settings.reopen_min_ms
+        self._leader_life: int | None = None
+
+    # -- who follows
+
+    def follow(self, follower: FollowerPartition, now_ms: float) -> None:
+        """A partition follows this leader from now on."""
+        self.followers[follower.key] = follower
+        self._forgotten.pop(follower.key, None)
+        if self.state is LinkState.OPEN:
+            follower.connect()
+        elif self.state is LinkState.CLOSED:
+            self._open(now_ms)
+
+    def unfollow(self, key: PartitionKey) -> None:
+        """It does not any more."""
+        follower = self.followers.pop(key, None)
+        if follower is None:
+            return
+        follower.disconnect()
+        self._positions.pop(key, None)
+        self._progress.pop(key, None)
+        if self.state is LinkState.OPEN:
+            self._forgotten[key] = None
+            self._wake()
+
+    def close_if_idle(self) -> None:
+        """Nothing follows this leader: let the session go."""
+        if not self.followers and self.state is not LinkState.CLOSED:
+            self.state = LinkState.CLOSED
+            self._host.emit(CloseLeaderSession(self.leader_id))
+
+    # -- its life
+
+    def _open(self, now_ms: float) -> None:
+        life = self._host.lives.get(self.leader_id)
+        if life is None or self._host.broker_epoch is None:
+            self._break(now_ms)
+            return
+        self._leader_life = life.broker_epoch
+        self.state, self._since_ms = LinkState.OPENING, now_ms
+        self._host.emit(OpenLeaderSession(self.leader_id, life.broker_epoch))
+        self._arm(now_ms + self._host.settings.silence_ms)
+
+    def opened(self, now_ms: float) -> None:
+        """The stream is open."""
+        if self.state is not LinkState.OPENING:
+            return
+        self.state = LinkState.OPEN
+        self._number += 1
+        self._credit = _Credit(self._host.settings.replica_fetch_max_bytes)
+        self._first = True
+        self._awake = False
+        self._forgotten.clear()
+        self._last_heard_ms = self._last_sent_ms = now_ms
+        for follower in self.followers.values():
+            follower.connect()
+        self._wake()
+        self._arm(now_ms + self._host.settings.session_keepalive_ms)
+
+    def closed(self, now_ms: float) -> None:
+        """The stream broke or could not be opened."""
+        if self.state in (LinkState.OPENING, LinkState.OPEN):
+            self._break(now_ms)
+
+    def _break(self, now_ms: float) -> None:
+        settings = self._host.settings
+        self.state = LinkState.BROKEN
+        for follower in self.followers.values():
+            follower.disconnect()
+        self._positions.clear()
+        self._progress.clear()
+        self._since_ms = now_ms + self._pause_ms * self._rng.uniform(0.5, 1.0)
+        self._pause_ms = min(self._pause_ms * 2, settings.reopen_max_ms)
+        self._arm(self._since_ms)
+
+    def leader_lives_anew(self, now_ms: float) -> None:
+        """The image says where the leader's current life is: a session to another one is worth nothing."""
+        life = self._host.lives.get(self.leader_id)
+        if self.state is LinkState.BROKEN or self.state is LinkState.CLOSED:
+            if self.followers:
+                self._pause_ms = self._host.settings.reopen_min_ms
+                self._open(now_ms)
+        elif life is None or life.broker_epoch != self._leader_life:
+            self._drop(now_ms)
+
+    def _drop(self, now_ms: float) -> None:
+        self._host.emit(CloseLeaderSession(self.leader_id))
+        self._break(now_ms)
+
+    def look(self, now_ms: float) -> None:
+        """Timer: a sign of life, silence, or time to open anew."""
+        settings = self._host.settings
+        match self.state:
+            case LinkState.BROKEN if now_ms >= self._since_ms:
+                self._open(now_ms) if self.followers else self.close_if_idle()
+            case LinkState.BROKEN:
+                self._arm(self._since_ms)
+            case LinkState.OPENING:
+                self._arm(now_ms + settings.silence_ms)  # the shell tells how the opening ends
+            case LinkState.OPEN if now_ms - self._last_heard_ms >= settings.silence_ms:
+                self._drop(now_ms)
+            case LinkState.OPEN:
+                if now_ms - self._last_sent_ms >= settings.session_keepalive_ms:
+                    self._wake()
+                due_ms = max(self._last_sent_ms, now_ms - 1.0) + settings.session_keepalive_ms
+                self._arm(min(due_ms, self._last_heard_ms + settings.silence_ms))
+
+    def excuse(self, now_ms: float) -> None:
+        """This process stood still: the other side is not to blame."""
+        self._last_heard_ms = max(self._last_heard_ms, now_ms)
+
+    def _arm(self, due_ms: float) -> None:
+        self._host.timers.arm(TimerKind.LEADER_SESSION, self.leader_id, due_ms)
+
+    # -- the outbox of its followers
+
+    def position_due(self, key: PartitionKey) -> None:
+        self._positions[key] = None
+        self._wake()
+
+    def progress_due(self, key: PartitionKey) -> None:
+        self._progress[key] = None
+        self._wake()
+
+    def resume_at(self, key: PartitionKey, due_ms: float) -> None:
+        self._host.timers.arm(TimerKind.FOLLOWER_RESUME, key, due_ms)
+
+    def credit_source(self) -> tuple[int, int]:
+        return self.leader_id, self._number
+
+    def give_back(self, number: int, size_bytes: int) -> None:
+        """Bytes received in session `number` are written or dropped."""
+        if number != self._number:
+            return
+        self._credit.returned_bytes += size_bytes
+        if self._credit_due():
+            self._wake()
+
+    def _credit_due(self) -> bool:
+        credit = self._credit
+        return credit.granted_bytes - credit.told_bytes >= credit.window_bytes // _GRANT_SHARE
+
+    # -- messages
+
+    def receive(self, message: peer_pb2.ReplicateResponse, now_ms: float) -> None:
+        """A message of the leader."""
+        if self.state is not LinkState.OPEN:
+            return
+        self._last_heard_ms = now_ms
+        if message.error.code:
+            self._drop(now_ms)
+            return
+        self._pause_ms = self._host.settings.reopen_min_ms
+        for run in message.runs:
+            key = PartitionKey(run.partition_id.topic_id, run.partition_id.partition)
+            follower = self.followers.get(key)
+            dropped_bytes = len(run.batches) if follower is None else follower.receive(run, now_ms)
+            if dropped_bytes:
+                self.give_back(self._number, dropped_bytes)
+
+    def next_request(self, now_ms: float) -> peer_pb2.ReplicateRequest | None:
+        """All there is to tell; an empty request as a sign of life; else None, and the next thing wakes again."""
+        if self.state is not LinkState.OPEN:
+            self._awake = False
+            return None
+        positions, progress, forgotten = self._take()
+        silent_ms = now_ms - self._last_sent_ms
+        keepalive_due = silent_ms >= self._host.settings.session_keepalive_ms
+        if not (positions or progress or forgotten or self._first or self._credit_due() or keepalive_due):
+            self._awake = False
+            return None
+        credit_bytes = self._credit.told_bytes = self._credit.granted_bytes
+        request = peer_pb2.ReplicateRequest(
+            credit_bytes=credit_bytes, positions=positions, progress=progress, forgotten=forgotten
+        )
+        if self._first:
+            self._first = False
+            request.broker_id = self._host.broker_id
+            request.broker_epoch = -1 if self._host.broker_epoch is None else self._host.broker_epoch
+        self._last_sent_ms = now_ms
+        return request
+
+    def _take(
+        self,
+    ) -> tuple[list[data_pb2.FetchPosition], list[peer_pb2.ReplicaProgress], list[common_pb2.PartitionId]]:
+        followers = self.followers
+        positions = [p for key in self._positions if (p := followers[key].position()) is not None]
+        progress = [told for key in self._progress if (told := followers[key].progress()) is not None]
+        forgotten = [common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in self._forgotten]
+        self._positions.clear()
+        self._progress.clear()
+        self._forgotten.clear()
+        return positions, progress, forgotten
+
+    def _wake(self) -> None:
+        if not self._awake and self.state is LinkState.OPEN:
+            self._awake = True
+            self._host.emit(LeaderSessionReady(self.leader_id))

@@ -1,0 +1,433 @@
+"""All replicas and sessions of one broker: events and the time in, effects out. See effects.py for what answers what.
+
+    ReplicaManager ── HostedReplica (one per partition) ── ReplicaLog, with LeaderPartition | FollowerPartition
+                   ├─ Session (one per follower or consumer reading here)
+                   └─ LeaderSession (one per leader that is followed)
+
+All times are milliseconds of one monotonic clock. After any call: carry out `take_effects()` in order. An event costs
+as much as the partitions it concerns, not as many as there are.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from minilog.errors import (
+    InvalidArgument,
+    InvalidRequiredAcks,
+    MinilogError,
+    NotLeaderOrFollower,
+    StaleBrokerEpoch,
+    StorageError,
+    TimedOut,
+    UnknownTopicId,
+    wire_error,
+)
+from minilog.record_batch.header import Buffer
+from minilog.v1 import common_pb2, data_pb2, metadata_pb2, peer_pb2
+from minilog_broker.replication.effects import AnswerProduce, Effect, ProposalAnswer, SessionReady, SessionRefused
+from minilog_broker.replication.host import Host, TimerKind
+from minilog_broker.replication.hosted import HostedReplica, LeaderSessions
+from minilog_broker.replication.leader import ACKS_NONE, LeaderPartition
+from minilog_broker.replication.session import Audience, Session, Subscription
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.state import NO_LEADER, BrokerLife, PartitionKey, PartitionState, TopicConfig
+from minilog_broker.storage.producer_state import ProducerState
+
+if TYPE_CHECKING:
+    from minilog_broker.storage.log import Log
+
+_ALL_ACKS = (-1, 0, 1)
+
+
+class ReplicaManager:
+    """See the module's text."""
+
+    def __init__(self, broker_id: int, settings: ReplicationSettings, rng: random.Random) -> None:
+        self._host = Host(broker_id, settings)
+        self._leaders = LeaderSessions(self._host, rng)
+        self._replicas: dict[PartitionKey, HostedReplica] = {}
+        self._configs: dict[bytes, TopicConfig] = {}
+        self._sessions: dict[int, Session] = {}
+        self._follower_sessions: dict[int, int] = {}  # broker id -> session id
+        self._subscribers: dict[PartitionKey, dict[int, Subscription]] = {}
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done, in order."""
+        effects, self._host.effects = self._host.effects, []
+        return effects
+
+    # -- this broker, and the metadata
+
+    def set_broker_epoch(self, broker_epoch: int, now_ms: float) -> None:
+        """This life is registered: from now on it leads and follows."""
+        self._host.broker_epoch = broker_epoch
+        for replica in self._replicas.values():
+            replica.take_role(now_ms, why="this broker registered anew")
+
+    def adopt_log(self, key: PartitionKey, log: Log, producer_state: ProducerState, now_ms: float) -> None:
+        """A log that was found at start. It has no role before the image names it."""
+        self._replica(key).opened(log, producer_state, now_ms)
+
+    def log_opened(self, key: PartitionKey, log: Log, now_ms: float) -> None:
+        """OpenLog is done."""
+        replica = self._replicas.get(key)
+        if replica is not None and replica.state is not None:
+            replica.opened(log, ProducerState(), now_ms)
+
+    def apply_image(
+        self,
+        states: Iterable[PartitionState],
+        removed: Iterable[PartitionKey],
+        configs: Mapping[bytes, TopicConfig],
+        names: Mapping[bytes, str],
+        lives: Mapping[int, BrokerLife],
+        now_ms: float,
+    ) -> None:
+        """One committed batch: the partitions that changed, and the whole of `lives`. `configs` and `names` have at
+        least the topics concerned; a configuration that differs from the one known is adopted."""
+        changed_lives = {b for b in {*lives, *self._host.lives} if lives.get(b) != self._host.lives.get(b)}
+        self._host.lives = dict(lives)
+        for topic_id, config in configs.items():
+            if self._configs.get(topic_id) != config:
+                self._configs[topic_id] = config
+                self._configure(topic_id, config, now_ms)
+        for state in states:
+            self._apply(state, now_ms)
+        for key in removed:
+            self._remove(key, now_ms)
+        if changed_lives:
+            self._lives_changed(changed_lives, now_ms)
+        self._close_idle()
+
+    def _apply(self, state: PartitionState, now_ms: float) -> None:
+        if self._host.broker_id in state.replicas:
+            self._replica(state.key).apply(state, self._configs[state.key.topic_id], now_ms)
+        else:
+            self._remove(state.key, now_ms)
+
+    def _remove(self, key: PartitionKey, now_ms: float) -> None:
+        if (replica := self._replicas.pop(key, None)) is not None:
+            replica.remove(now_ms)
+
+    def _configure(self, topic_id: bytes, config: TopicConfig, now_ms: float) -> None:
+        for key, replica in self._replicas.items():  # configurations change rarely
+            if key.topic_id == topic_id:
+                replica.configure(config, now_ms)
+
+    def _lives_changed(self, broker_ids: set[int], now_ms: float) -> None:
+        """A broker lives anew, or was fenced or unfenced: rare, so all partitions are looked at."""
+        for broker_id in broker_ids:
+            session = self._sessions.get(self._follower_sessions.get(broker_id, -1))
+            if session is not None and self._is_stale(session.broker_id, session.broker_epoch):
+                self._refuse(session.session_id, self._stale(session.broker_id, session.broker_epoch))
+            if (to_leader := self._leaders.by_leader.get(broker_id)) is not None:
+                to_leader.leader_lives_anew(now_ms)
+        for leader in self.led_partitions():
+            if not broker_ids.isdisjoint(leader.state.replicas):
+                leader.lives_changed(now_ms)
+
+    def _close_idle(self) -> None:
+        for session in self._leaders.by_leader.values():
+            session.close_if_idle()
+
+    def _replica(self, key: PartitionKey) -> HostedReplica:
+        replica = self._replicas.get(key)
+        if replica is None:
+            subscribers = self._subscribers.setdefault(key, {})
+            replica = self._replicas[key] = HostedReplica(key, self._host, self._leaders, subscribers)
+        return replica
+
+    def led_partitions(self) -> list[LeaderPartition]:
+        """What this broker leads now."""
+        return [replica.leader for replica in self._replicas.values() if replica.leader is not None]
+
+    def stop_leading(self, now_ms: float) -> None:
+        """The end of a controlled shutdown: nothing is led or followed any more, what waits is unknown, and producer
+        states are stored for a quick start."""
+        for replica in self._replicas.values():
+            replica.drop_role(now_ms, why="the broker stops")
+            replica.write_snapshot()
+        self._close_idle()
+
+    # -- produce and list offsets
+
+    def produce(
+        self,
+        ticket: object,
+        key: PartitionKey,
+        leader_epoch: int,
+        acks: int,
+        timeout_ms: float,
+        batch: Buffer,
+        now_ms: float,
+    ) -> None:
+        """One produce entry: answered by AnswerProduce, once, unless acks is 0. `leader_epoch` -1: not known."""
+        try:
+            if acks not in _ALL_ACKS:
+                raise InvalidRequiredAcks(f"acks={acks} is not one of 0, 1 and all (-1 on the wire)")
+            leader = self._leader(key)
+        except MinilogError as error:
+            if acks != ACKS_NONE:
+                self._host.emit(AnswerProduce(ticket, error, -1, -1, *self._known_leader(key)))
+            return
+        leader.produce(ticket, leader_epoch, acks, timeout_ms, batch, now_ms)
+
+    def _leader(self, key: PartitionKey) -> LeaderPartition:
+        replica = self._replicas.get(key)
+        if replica is None:
+            if key.topic_id in self._configs:
+                raise NotLeaderOrFollower(f"broker {self._host.broker_id} has no replica of partition {key.partition}")
+            raise UnknownTopicId(f"topic id {key.topic_id.hex()} is not known to broker {self._host.broker_id}")
+        if replica.offline is not None:
+            raise StorageError(f"the replica of partition {key.partition} is offline: {replica.offline}")
+        if replica.leader is None:
+            raise NotLeaderOrFollower(f"broker {self._host.broker_id} does not lead partition {key.partition}")
+        return replica.leader
+
+    def _known_leader(self, key: PartitionKey) -> tuple[int, int]:
+        replica = self._replicas.get(key)
+        state = None if replica is None else replica.state
+        return (NO_LEADER, -1) if state is None else (state.leader_id, state.leader_epoch)
+
+    def list_offsets(self, entry: metadata_pb2.ListOffsetsEntry, now_ms: float) -> metadata_pb2.ListOffsetsResult:
+        """One entry, answered at once."""
+        key = PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
+        try:
+            return self._leader(key).list_offsets(entry)
+        except OSError as error:
+            self._replicas[key].go_offline(error, now_ms)
+            failure: MinilogError = StorageError(str(error))
+        except MinilogError as error:
+            failure = error
+        return metadata_pb2.ListOffsetsResult(
+            partition_id=entry.partition_id, error=wire_error(failure), leader_epoch=self._known_leader(key)[1]
+        )
+
+    # -- sessions on this leader
+
+    def open_consumer_session(self, session_id: int, isolation: int, now_ms: float) -> None:
+        """A consumer's session. Without transactions both isolation levels read up to the high watermark."""
+        self._open(session_id, Audience.CONSUMER, now_ms)
+
+    def open_follower_session(self, session_id: int, broker_id: int, broker_epoch: int, now_ms: float) -> None:
+        """A follower's session: one per broker, the newest; of an earlier life it is refused."""
+        if self._is_stale(broker_id, broker_epoch):
+            self._host.emit(SessionRefused(session_id, self._stale(broker_id, broker_epoch)))
+            return
+        if (older := self._follower_sessions.get(broker_id)) is not None:
+            self._refuse(older, StaleBrokerEpoch(f"broker {broker_id} has opened a newer session"))
+        session = self._open(session_id, Audience.FOLLOWER, now_ms)
+        session.broker_id, session.broker_epoch = broker_id, broker_epoch
+        self._follower_sessions[broker_id] = session_id
+
+    def _open(self, session_id: int, audience: Audience, now_ms: float) -> Session:
+        session = Session(
+            session_id,
+            audience,
+            self._host.settings,
+            wake=lambda ready_id: self._host.emit(SessionReady(ready_id)),
+            hold=lambda held_id, due_ms: self._host.timers.arm(TimerKind.SESSION, held_id, due_ms),
+            opened_ms=now_ms,
+        )
+        self._sessions[session_id] = session
+        return session
+
+    def _is_stale(self, broker_id: int, broker_epoch: int) -> bool:
+        life = self._host.lives.get(broker_id)
+        return life is not None and broker_epoch < life.broker_epoch
+
+    def _stale(self, broker_id: int, broker_epoch: int) -> StaleBrokerEpoch:
+        return StaleBrokerEpoch(f"broker epoch {broker_epoch} of broker {broker_id} is over: a newer life registered")
+
+    def _refuse(self, session_id: int, error: MinilogError) -> None:
+        self.close_session(session_id)
+        self._host.emit(SessionRefused(session_id, error))
+
+    def close_session(self, session_id: int) -> None:
+        """The stream is gone. What its follower told stays true; it is counted on."""
+        session = self._sessions.pop(session_id, None)
+        if session is None:
+            return
+        if self._follower_sessions.get(session.broker_id) == session_id:
+            del self._follower_sessions[session.broker_id]
+        for key in list(session.subscriptions):
+            self._unsubscribe(session, key)
+
+    def _unsubscribe(self, session: Session, key: PartitionKey) -> None:
+        session.forget(key)
+        subscribers = self._subscribers.get(key)
+        if subscribers is not None:
+            subscribers.pop(session.session_id, None)
+            if not subscribers and key not in self._replicas:
+                del self._subscribers[key]
+
+    def fetch_request(self, session_id: int, request: data_pb2.FetchRequest, now_ms: float) -> None:
+        """A consumer's message."""
+        if (session := self._sessions.get(session_id)) is not None:
+            self._take_positions(session, request.forgotten, request.positions, now_ms)
+            session.grant(request.credit_bytes, now_ms)
+
+    def replicate_request(self, session_id: int, request: peer_pb2.ReplicateRequest, now_ms: float) -> None:
+        """A follower's message: positions first, so that progress is judged by the position it belongs to."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return
+        self._take_positions(session, request.forgotten, request.positions, now_ms)
+        session.grant(request.credit_bytes, now_ms)
+        for progress in request.progress:
+            key = PartitionKey(progress.partition_id.topic_id, progress.partition_id.partition)
+            replica = self._replicas.get(key)
+            if replica is None or replica.leader is None:
+                continue
+            if session.is_at(key, progress.leader_epoch, progress.position_number):
+                replica.leader.progress(session, progress, now_ms)
+
+    def _take_positions(
+        self,
+        session: Session,
+        forgotten: Iterable[common_pb2.PartitionId],
+        positions: Iterable[data_pb2.FetchPosition],
+        now_ms: float,
+    ) -> None:
+        for partition_id in forgotten:
+            self._unsubscribe(session, PartitionKey(partition_id.topic_id, partition_id.partition))
+        for position in positions:
+            key = PartitionKey(position.partition_id.topic_id, position.partition_id.partition)
+            if len(key.topic_id) != 16 or position.fetch_offset < 0:
+                self._refuse(
+                    session.session_id, InvalidArgument(f"a position at offset {position.fetch_offset} is none")
+                )
+                return
+            replica = self._replicas.get(key)
+            source = None if replica is None else replica.leader
+            subscription = session.take_position(key, source, position, now_ms)
+            self._subscribers.setdefault(key, {})[session.session_id] = subscription
+
+    def next_message(
+        self, session_id: int, now_ms: float
+    ) -> data_pb2.FetchResponse | peer_pb2.ReplicateResponse | None:
+        """The next message of a session; None: nothing now, SessionReady tells when. Ask again until None."""
+        session = self._sessions.get(session_id)
+        if session is None or (runs := session.next_runs(now_ms)) is None:
+            return None
+        if session.audience is Audience.CONSUMER:
+            return data_pb2.FetchResponse(runs=runs)
+        return peer_pb2.ReplicateResponse(runs=runs)
+
+    # -- sessions to leaders
+
+    def leader_session_opened(self, leader_id: int, now_ms: float) -> None:
+        """OpenLeaderSession is done: the stream is open."""
+        self._leaders.to(leader_id).opened(now_ms)
+
+    def leader_session_closed(self, leader_id: int, now_ms: float) -> None:
+        """It broke, or could not be opened. Not told after CloseLeaderSession."""
+        self._leaders.to(leader_id).closed(now_ms)
+
+    def leader_message(self, leader_id: int, message: peer_pb2.ReplicateResponse, now_ms: float) -> None:
+        """A message of a leader, on the stream that is open now."""
+        self._leaders.to(leader_id).receive(message, now_ms)
+
+    def next_request(self, leader_id: int, now_ms: float) -> peer_pb2.ReplicateRequest | None:
+        """What to tell a leader; None: nothing now, LeaderSessionReady tells when. Ask again until None."""
+        return self._leaders.to(leader_id).next_request(now_ms)
+
+    # -- the disk
+
+    def log_appended(self, key: PartitionKey, end_offset: int, now_ms: float) -> None:
+        """The log has, in order, all that was asked up to `end_offset`."""
+        if (replica := self._replicas.get(key)) is not None:
+            replica.appended(end_offset, now_ms)
+
+    def log_flushed(self, key: PartitionKey, durable_end_offset: int, now_ms: float) -> None:
+        """All below `durable_end_offset` is synced."""
+        if (replica := self._replicas.get(key)) is not None:
+            replica.flushed(durable_end_offset, now_ms)
+
+    def log_truncated(self, key: PartitionKey, producer_state: ProducerState, now_ms: float) -> None:
+        """TruncateLog or StartLogAt is done; `producer_state` is that of what is left."""
+        if (replica := self._replicas.get(key)) is not None:
+            replica.truncated(producer_state, now_ms)
+
+    def log_failed(self, key: PartitionKey, error: OSError, now_ms: float) -> None:
+        """A command failed, and with it all that were asked behind it for this log."""
+        if (replica := self._replicas.get(key)) is not None:
+            replica.failed(error, now_ms)
+
+    def log_start_moved(self, key: PartitionKey, now_ms: float) -> None:
+        """Retention advanced the log start."""
+        if (replica := self._replicas.get(key)) is not None and replica.leader is not None:
+            replica.leader.log_start_moved(now_ms)
+
+    # -- the controller's answers
+
+    def proposal_answered(self, key: PartitionKey, answer: ProposalAnswer, now_ms: float) -> None:
+        """The controller answered ProposeInSyncReplicas."""
+        self._host.proposals_out[key] -= 1
+        if (replica := self._replicas.get(key)) is not None and replica.leader is not None:
+            replica.leader.proposal_answered(answer, now_ms)
+
+    def proposal_lost(self, key: PartitionKey, now_ms: float) -> None:
+        """There was no answer."""
+        self._host.proposals_out[key] -= 1
+        if (replica := self._replicas.get(key)) is not None and replica.leader is not None and replica.leader.leading:
+            replica.leader.in_sync.lost(now_ms)
+
+    # -- time
+
+    def next_tick_ms(self) -> float:
+        """When `tick` is due; infinity while nothing is."""
+        return self._host.timers.next_ms()
+
+    def tick(self, now_ms: float) -> None:
+        """Time-outs, signs of life, who is late. A tick that comes late itself blames nobody."""
+        due_ms = self.next_tick_ms()
+        if now_ms - due_ms > self._host.settings.late_tick_ms:
+            self._excuse_all(now_ms)
+        for kind, reference in self._host.timers.due(now_ms):
+            if isinstance(reference, PartitionKey):
+                self._partition_due(kind, reference, now_ms)
+            elif kind is TimerKind.SESSION:
+                self._session_due(reference, now_ms)
+            elif (session := self._leaders.by_leader.get(reference)) is not None:
+                session.look(now_ms)
+
+    def _excuse_all(self, now_ms: float) -> None:
+        for session in self._sessions.values():
+            session.last_heard_ms = now_ms
+        for to_leader in self._leaders.by_leader.values():
+            to_leader.excuse(now_ms)
+        for leader in self.led_partitions():
+            leader.excuse(now_ms)
+
+    def _session_due(self, session_id: int, now_ms: float) -> None:
+        session = self._sessions.get(session_id)
+        if session is None:
+            return
+        settings = self._host.settings
+        follower = session.audience is Audience.FOLLOWER
+        silence_ms = settings.silence_ms if follower else settings.consumer_silence_ms
+        if now_ms - session.last_heard_ms >= silence_ms:
+            self._refuse(session_id, TimedOut(f"nothing was heard on the session for {silence_ms:.0f} ms"))
+        else:
+            session.look(now_ms)
+
+    def _partition_due(self, kind: TimerKind, key: PartitionKey, now_ms: float) -> None:
+        replica = self._replicas.get(key)
+        if replica is None:
+            return
+        if kind is TimerKind.FOLLOWER_RESUME and replica.follower is not None:
+            replica.follower.resume()
+        leader = replica.leader
+        if leader is None:
+            return
+        match kind:
+            case TimerKind.PRODUCE:
+                leader.expire(now_ms)
+            case TimerKind.LAG:
+                leader.check_lag(now_ms)
+            case TimerKind.PROPOSAL if leader.leading:
+                leader.in_sync.send_proposal()

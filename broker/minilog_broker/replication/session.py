@@ -1,0 +1,375 @@
+"""A session on a leader: positions and credit come up, runs and news go down. For followers and for consumers.
+
+    subscription  meaning                                                   left by
+    WAITING       its position is not judged yet: no leader here, an epoch  the source says what it is
+                  that is not known here yet, an end that is not known yet
+    SENDING       its position passed the checks in the source's epoch      an error, a divergence, a lost source
+    STOPPED       an error or a divergence was said                         a new position
+
+Credit is an absolute count of bytes since the session was opened; with any left, one batch of any size may go. Ready
+partitions take turns, and a message carries all that is ready, up to about 1 MiB. News (high watermark, log start,
+divergence, errors) needs no credit, and goes at most every 5 ms. Nothing polls: appends and a moved high watermark
+make a subscription ready, and the first thing to say on a parked session wakes it, once.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from minilog.errors import FencedLeaderEpoch, MinilogError, NotLeaderOrFollower, OffsetOutOfRange, wire_error
+from minilog.record_batch.header import decode_header
+from minilog.v1 import common_pb2, data_pb2, peer_pb2
+from minilog_broker.replication.divergence import Diverged
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.state import PartitionKey
+
+_LENGTH = struct.Struct("<I")
+_LENGTH_AT = 4
+
+
+class Audience(enum.Enum):
+    """Who reads: a follower up to the log's end, a consumer up to the high watermark."""
+
+    FOLLOWER = enum.auto()
+    CONSUMER = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """One snapshot of a log's offsets."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """The position passed the checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not to be judged yet; `error`, if any, is said meanwhile."""
+
+    error: MinilogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """An error that ends with a new position only."""
+
+    error: MinilogError
+
+
+Judgement: TypeAlias = Send | Wait | Refuse | Diverged
+
+
+class Source(Protocol):
+    """What a session sends from: a leader, in one leader epoch, of data or of the metadata log."""
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    def judge(self, position: data_pb2.FetchPosition, session: Session, now_ms: float) -> Judgement:
+        """The checks of a position; a follower's acceptance or divergence is noted by the source."""
+
+    def readable_end(self, audience: Audience) -> int:
+        """Nothing at or above it is sent."""
+
+    def ends(self) -> Ends: ...
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        """Whole batches, at least one if any; the first contains `offset`. b'' where reading failed: see the source."""
+
+    def epoch_before(self, offset: int) -> int | None: ...
+
+
+class SubscriptionState(enum.Enum):
+    """See the module's table."""
+
+    WAITING = enum.auto()
+    SENDING = enum.auto()
+    STOPPED = enum.auto()
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """One partition of a session."""
+
+    session: Session
+    key: PartitionKey
+    source: Source | None
+    position: data_pb2.FetchPosition
+    state: SubscriptionState = SubscriptionState.WAITING
+    next_offset: int = 0
+    previous_epoch: int | None = None
+    error: MinilogError | None = None
+    diverged: Diverged | None = None
+
+    @property
+    def end_offset(self) -> int | None:
+        return self.position.end_offset if self.position.HasField("end_offset") else None
+
+    def bound(self) -> int:
+        """Nothing at or above it is sent now."""
+        assert self.source is not None
+        readable = self.source.readable_end(self.session.audience)
+        return readable if self.end_offset is None else min(readable, self.end_offset)
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """See the module's text. `wake(session_id)` is called when a parked session has something to say, `hold(session_id,
+    due_ms)` when it must look again then."""
+
+    session_id: int
+    audience: Audience
+    settings: ReplicationSettings
+    wake: Callable[[int], None]
+    hold: Callable[[int, float], None]
+    opened_ms: float
+    broker_id: int = -1
+    broker_epoch: int = -1
+    subscriptions: dict[PartitionKey, Subscription] = field(default_factory=dict)
+    credit_bytes: int = 0
+    sent_bytes: int = 0
+    last_heard_ms: float = 0.0
+    last_sent_ms: float = 0.0
+    _last_news_ms: float = float("-inf")
+    _awake: bool = False
+    _ready: dict[PartitionKey, Subscription] = field(default_factory=dict)
+    _news: dict[PartitionKey, Subscription] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.last_heard_ms = self.last_sent_ms = self.opened_ms
+        self.hold(self.session_id, self.opened_ms + self.settings.session_keepalive_ms)
+
+    # -- what comes up
+
+    def grant(self, credit_bytes: int, now_ms: float) -> None:
+        """Credit as the other side counts it; it never goes back."""
+        self.last_heard_ms = now_ms
+        if credit_bytes > self.credit_bytes:
+            self.credit_bytes = credit_bytes
+            if self._ready and self._has_credit():
+                self._wake()
+
+    def take_position(
+        self, key: PartitionKey, source: Source | None, position: data_pb2.FetchPosition, now_ms: float
+    ) -> Subscription:
+        """A position: from now on this one is what counts for the partition."""
+        subscription = self.subscriptions.get(key)
+        if subscription is None:
+            subscription = self.subscriptions[key] = Subscription(self, key, source, position)
+        subscription.source, subscription.position = source, position
+        self._judge(subscription, now_ms)
+        return subscription
+
+    def forget(self, key: PartitionKey) -> None:
+        """Send no more of it."""
+        self.subscriptions.pop(key, None)
+        self._ready.pop(key, None)
+        self._news.pop(key, None)
+
+    def is_at(self, key: PartitionKey, leader_epoch: int, position_number: int) -> bool:
+        """Whether progress so named belongs to the accepted position."""
+        found = self.subscriptions.get(key)
+        if found is None or found.state is not SubscriptionState.SENDING or found.source is None:
+            return False
+        return found.source.leader_epoch == leader_epoch and found.position.position_number == position_number
+
+    # -- what the source says
+
+    def source_changed(self, subscription: Subscription, source: Source | None, now_ms: float) -> None:
+        """Another leader epoch, or none here: all that was known of the position is forgotten."""
+        subscription.source = source
+        position_epoch = subscription.position.leader_epoch
+        never_judged = subscription.state is SubscriptionState.WAITING
+        if never_judged or (source is not None and position_epoch == source.leader_epoch):
+            self._judge(subscription, now_ms)
+        elif source is None:
+            error = NotLeaderOrFollower("this broker does not lead the partition any more: ask for metadata")
+            self.stop(subscription, error, now_ms)
+        elif position_epoch < source.leader_epoch:
+            text = f"leader epoch {position_epoch} is over, it is {source.leader_epoch}: ask for metadata"
+            self.stop(subscription, FencedLeaderEpoch(text), now_ms)
+
+    def judge_again(self, subscription: Subscription, now_ms: float) -> None:
+        """The source knows more than when it was asked."""
+        if subscription.state is SubscriptionState.WAITING:
+            self._judge(subscription, now_ms)
+
+    def available(self, subscription: Subscription, now_ms: float, *, news: bool) -> None:
+        """The source has more records, or (`news`) another high watermark or log start."""
+        if subscription.state is not SubscriptionState.SENDING:
+            return
+        if subscription.next_offset < subscription.bound():
+            self._ready[subscription.key] = subscription
+            if not self._awake and self._has_credit():
+                self._wake()
+        if news:
+            self._add_news(subscription, now_ms)
+
+    def stop(self, subscription: Subscription, error: MinilogError, now_ms: float) -> None:
+        """Say an error; nothing more goes before a new position."""
+        subscription.state, subscription.error, subscription.diverged = SubscriptionState.STOPPED, error, None
+        self._ready.pop(subscription.key, None)
+        self._add_news(subscription, now_ms)
+
+    def _judge(self, subscription: Subscription, now_ms: float) -> None:
+        self._ready.pop(subscription.key, None)
+        position, source = subscription.position, subscription.source
+        subscription.state, subscription.error, subscription.diverged = SubscriptionState.WAITING, None, None
+        judgement: Judgement = Wait(NotLeaderOrFollower("this broker does not lead the partition: ask for metadata"))
+        if source is not None:
+            judgement = source.judge(position, self, now_ms)
+        match judgement:
+            case Send() if source is not None:
+                subscription.state = SubscriptionState.SENDING
+                subscription.next_offset = position.fetch_offset
+                has_epoch = position.HasField("last_fetched_epoch")
+                follower = self.audience is Audience.FOLLOWER
+                # A consumer's first batch may begin below its position: its epoch before is looked up when it is sent.
+                epoch = position.last_fetched_epoch if has_epoch else source.epoch_before(position.fetch_offset)
+                subscription.previous_epoch = epoch if follower else None
+                self.available(subscription, now_ms, news=True)
+            case Diverged():
+                subscription.state, subscription.diverged = SubscriptionState.STOPPED, judgement
+                self._add_news(subscription, now_ms)
+            case Refuse(error=error):
+                self.stop(subscription, error, now_ms)
+            case Wait(error=error) if error is not None:
+                subscription.error = error
+                self._add_news(subscription, now_ms)
+
+    # -- what goes down
+
+    def _has_credit(self) -> bool:
+        return self.sent_bytes < self.credit_bytes
+
+    def _wake(self) -> None:
+        if not self._awake:
+            self._awake = True
+            self.wake(self.session_id)
+
+    def _add_news(self, subscription: Subscription, now_ms: float) -> None:
+        self._news[subscription.key] = subscription
+        if self._awake:
+            return
+        due_ms = self._last_news_ms + self.settings.news_interval_ms
+        if due_ms <= now_ms:
+            self._wake()
+        else:
+            self.hold(self.session_id, due_ms)
+
+    def look(self, now_ms: float) -> None:
+        """Held back long enough: is news due, or a sign of life?"""
+        keepalive_ms = self.last_sent_ms + self.settings.session_keepalive_ms
+        news_ms = self._last_news_ms + self.settings.news_interval_ms if self._news else keepalive_ms
+        due_ms = min(keepalive_ms, news_ms)
+        if due_ms <= now_ms:
+            self._wake()
+            due_ms = now_ms + self.settings.session_keepalive_ms
+        self.hold(self.session_id, due_ms)
+
+    def next_runs(self, now_ms: float) -> list[data_pb2.PartitionRun] | None:
+        """The runs of the next message; empty: a sign of life; None: nothing to say (the next thing wakes again)."""
+        runs = self._data_runs(now_ms)
+        if self._news and now_ms >= self._last_news_ms + self.settings.news_interval_ms:
+            self._last_news_ms = now_ms
+            news, self._news = self._news, {}
+            runs.extend(self._run(subscription, b"") for subscription in news.values())
+        if not runs and now_ms < self.last_sent_ms + self.settings.session_keepalive_ms:
+            self._awake = False
+            if self._news:
+                self.hold(self.session_id, self._last_news_ms + self.settings.news_interval_ms)
+            return None
+        self.last_sent_ms = now_ms
+        return runs
+
+    def _data_runs(self, now_ms: float) -> list[data_pb2.PartitionRun]:
+        runs: list[data_pb2.PartitionRun] = []
+        left = self.settings.message_bytes
+        while self._ready and left > 0 and self._has_credit():
+            key = next(iter(self._ready))
+            subscription = self._ready.pop(key)
+            run = self._read(subscription, min(left, self.credit_bytes - self.sent_bytes), now_ms)
+            if run is None:
+                continue
+            runs.append(run)
+            size_bytes = len(run.batches)
+            left -= size_bytes
+            self.sent_bytes += size_bytes
+            self._news.pop(key, None)
+            if subscription.next_offset < subscription.bound():
+                self._ready[key] = subscription  # its next turn is after the others'
+        return runs
+
+    def _read(self, subscription: Subscription, max_bytes: int, now_ms: float) -> data_pb2.PartitionRun | None:
+        source = subscription.source
+        assert source is not None
+        bound = subscription.bound()
+        if subscription.next_offset < source.ends().log_start_offset:
+            self.stop(subscription, below_log_start(subscription.next_offset, source.ends().log_start_offset), now_ms)
+            return None
+        if subscription.next_offset >= bound:
+            return None
+        batches = source.read(subscription.next_offset, max_bytes, bound)
+        if not batches:
+            return None
+        first, end_offset, last_epoch = _bounds(batches)
+        if subscription.previous_epoch is None:
+            subscription.previous_epoch = source.epoch_before(first)
+        run = self._run(subscription, batches)
+        run.first_offset = first
+        if subscription.previous_epoch is not None:
+            run.previous_epoch = subscription.previous_epoch
+        subscription.next_offset, subscription.previous_epoch = end_offset, last_epoch
+        return run
+
+    def _run(self, subscription: Subscription, batches: bytes) -> data_pb2.PartitionRun:
+        key, source = subscription.key, subscription.source
+        run = data_pb2.PartitionRun(
+            partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+            leader_epoch=-1 if source is None else source.leader_epoch,
+            position_number=subscription.position.position_number,
+            batches=batches,
+        )
+        if source is not None:
+            ends = source.ends()
+            run.high_watermark, run.last_stable_offset = ends.high_watermark, ends.last_stable_offset
+            run.log_start_offset, run.log_end_offset = ends.log_start_offset, ends.log_end_offset
+        if subscription.error is not None:
+            run.error.CopyFrom(wire_error(subscription.error))
+        if (diverged := subscription.diverged) is not None:
+            run.diverging_epoch.epoch, run.diverging_epoch.end_offset = diverged.epoch, diverged.end_offset
+        return run
+
+
+def below_log_start(offset: int, log_start_offset: int) -> OffsetOutOfRange:
+    """The error for a position that retention has passed."""
+    return OffsetOutOfRange(f"offset {offset} is below the log start {log_start_offset}: start there or at the end")
+
+
+def _bounds(batches: bytes) -> tuple[int, int, int]:
+    """(base offset of the first batch, offset behind the last, leader epoch of the last): two headers are decoded."""
+    first = decode_header(batches)
+    position, length = 0, first.length
+    while position + length < len(batches):
+        position += length
+        (length,) = _LENGTH.unpack_from(batches, position + _LENGTH_AT)
+        if length <= 0:
+            break
+    last = first if position == 0 else decode_header(batches, position)
+    return first.base_offset, last.next_offset, last.partition_leader_epoch
+
+
+def replicate_response(runs: list[data_pb2.PartitionRun]) -> peer_pb2.ReplicateResponse:
+    """The message of a follower's session."""
+    return peer_pb2.ReplicateResponse(runs=runs)
