@@ -2,7 +2,7 @@
 
 In memory three parallel columns, one entry about every `index_interval_bytes` and always one for the first batch:
 the offset of a batch, its position, and the largest timestamp of all batches of the segment before it.
-On disk two files, written when the segment is sealed or its log closed, and not synced (a checksum is enough for a cache):
+On disk two files, written when the segment is sealed or its log closed; not synced, a checksum is enough for a cache:
 
     <base offset>.index       stamp | offsets | positions
     <base offset>.timeindex   stamp | largest timestamp before the entry | offsets
@@ -108,7 +108,7 @@ def write_index_files(files: FileSystem, directory: str, base_offset: int, end: 
 
 
 def read_stamp(files: FileSystem, directory: str, base_offset: int) -> SegmentEnd | None:
-    """What the offset index says of the segment's end; None when missing or wrong. Reads a few bytes, not the entries."""
+    """What the offset index says of the segment's end; None when missing or wrong. Reads a few bytes only."""
     head = _read(files, index_path(directory, base_offset, INDEX_SUFFIX), _HEAD_BYTES)
     found = _parse_head(head, base_offset)
     return None if found is None else found[0]

@@ -1,11 +1,11 @@
 """The log of one partition: segments, indexes, epochs, producer snapshots and a checkpoint in one directory.
 
-Written (append, flush, truncate, ...) on one disk thread, read on the event loop at the same time. So what readers use is
-replaced, never changed: the tuple of segments, a segment's end, the columns of the epoch cache; `log_end_offset` is
-published after everything that it promises.
+Written (append, flush, truncate, ...) on one disk thread, read on the event loop at the same time. So what readers use
+is replaced, never changed: the tuple of segments, a segment's end, the columns of the epoch cache; `log_end_offset` is
+published when all that it promises is there.
 
-    append      written; readable by followers                      log_end_offset
-    flush       fdatasync returned                                  durable_end_offset (flush.policy=os: with the append)
+    append      written; readable by followers      log_end_offset
+    flush       fdatasync returned                  durable_end_offset (flush.policy=os: with the append)
 
 After an error the log is either as it was before (a full disk: the write was taken back) or *failed*: it then refuses
 every change with an OSError, so that nothing ever follows torn bytes and a failed fdatasync is never tried again.
@@ -28,8 +28,8 @@ from minilog_broker.storage.durable_file import remove_durable_file, write_durab
 from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.placed import LogKey, Run
-from minilog_broker.storage.producer_state import ProducerState
 from minilog_broker.storage.recovery import DAMAGE_MARK, EPOCH_FILE, Recovered, Recovery, RecoveryReport
+from minilog_broker.storage.retention import is_expired, removable
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.topic_id_file import prepare_directory
@@ -78,7 +78,7 @@ class Log:
         unclean: bool,
         create: bool,
     ) -> Log:
-        """Open the log in `directory`, with `create` make it where it is not there. `log.recovery` tells what was found.
+        """Open the log in `directory`, with `create` make it where it is not there. `log.recovery` tells all.
 
         Raises OSError, and DataDirectoryError where the directory is another partition's.
         """
@@ -100,8 +100,10 @@ class Log:
     # reading, from any thread
 
     def read(self, offset: int, max_bytes: int, end_offset: int | None = None) -> bytes:
-        """Whole batches of one segment, at most `max_bytes` unless the first is larger; the first contains `offset`, all
-        end at or below `end_offset`. Empty where there is none. Raises OffsetOutOfRange, OSError, CorruptMessage."""
+        """Whole batches of one segment; the first contains `offset`, all end at or below `end_offset`.
+
+        At most `max_bytes`, unless the first is larger; empty where there is none. Raises OffsetOutOfRange, OSError,
+        CorruptMessage."""
         end = self.log_end_offset
         segments = self._segments
         if not self.log_start_offset <= offset <= end:
@@ -129,8 +131,10 @@ class Log:
                 yield header
 
     def offset_for_timestamp(self, timestamp_us: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first batch with a record at or after `timestamp_us`: of its first record where that
-        is one, else its first offset and largest timestamp (records are not looked into). None where there is none."""
+        """(offset, timestamp) of the first batch with a record at or after `timestamp_us`; None where there is none.
+
+        Of its first record where that is one, else its first offset and largest timestamp: records are not looked into.
+        """
         start, end = self.log_start_offset, self.log_end_offset
         for segment in self._segments:
             header = segment.header_for_timestamp(timestamp_us, start)
@@ -254,7 +258,9 @@ class Log:
             segments = self._segments
             count = sum(segment.end.end_offset <= offset for segment in segments[:-1])
             self._segments = segments[count:]
-            self._remove_segments(segments[:count])
+            for segment in segments[:count]:  # what a crash leaves of them is below the log's start
+                segment.remove()
+            self._files.fsync_dir(self.directory)
         return count
 
     def apply_retention(self, now_us: int) -> int:
@@ -262,23 +268,11 @@ class Log:
 
         `now_us` is wall clock; whether it can be trusted is for the caller to judge."""
         self._check_usable()
-        oldest_us = now_us - self.settings.retention_ms * 1000
-        expires = self.settings.retention_ms >= 0
         active = self._segments[-1]
-        if active.end.size_bytes and (
-            (expires and active.end.max_timestamp_us < oldest_us) or self._roll_is_due(0, now_us)
-        ):
+        if is_expired(active, self.settings, now_us) or self._roll_is_due(0, now_us):
             self._roll()
-        surplus = self.size_bytes - self.settings.retention_bytes if self.settings.retention_bytes >= 0 else 0
-        start = self.log_start_offset
-        for segment in self._segments[:-1]:
-            surplus -= segment.end.size_bytes
-            too_old = expires and segment.end.max_timestamp_us < oldest_us
-            too_much = self.settings.retention_bytes >= 0 and surplus >= 0
-            if segment.end.end_offset > self.high_watermark or not (too_old or too_much):
-                break
-            start = segment.end.end_offset
-        return self.advance_log_start(start)
+        count = removable(self._segments, self.settings, self.high_watermark, now_us)
+        return self.advance_log_start(self._segments[count].base_offset)
 
     def write_producer_snapshot(self, offset: int, snapshot: bytes) -> None:
         """Store the producer state as of `offset`, durably."""
@@ -366,7 +360,7 @@ class Log:
     def _assign_epochs(self, headers: tuple[BatchHeader, ...]) -> None:
         """Epochs that begin in a run are in the epoch file before the run is in the log."""
         latest = self.epochs.latest_epoch
-        if latest is not None and all([header.partition_leader_epoch == latest for header in headers]):
+        if {header.partition_leader_epoch for header in headers} == {latest}:
             return
         epochs = self.epochs.copy()
         changed = [epochs.assign(header.partition_leader_epoch, header.base_offset) for header in headers]
@@ -401,7 +395,6 @@ class Log:
         """From the top down: what is left after a crash is without a gap."""
         for segment in reversed(segments):
             segment.remove()
-        if segments:
             self._files.fsync_dir(self.directory)
 
 
@@ -410,16 +403,3 @@ def _segment_with(segments: tuple[Segment, ...], offset: int) -> Segment:
     if active.base_offset <= offset:
         return active
     return segments[bisect_right(segments, offset, key=_BASE_OFFSET) - 1]
-
-
-def recover_producer_state(log: Log) -> ProducerState:
-    """The producers of a log: its newest snapshot, and the headers behind it."""
-    state = ProducerState()
-    offset = log.log_start_offset
-    stored = log.load_producer_snapshot()
-    if stored is not None:
-        offset = stored[0]
-        state.restore(stored[1])
-    for header in log.headers(offset):
-        state.apply(header)
-    return state

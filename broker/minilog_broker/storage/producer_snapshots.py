@@ -1,6 +1,6 @@
 """Producer state on disk: `<offset>.snapshot` holds the state up to `offset`; the two newest are kept.
 
-A snapshot above the log's end speaks of records that are gone: it is removed, durably, before others take their offsets.
+A snapshot above the log's end speaks of records that are gone: removed, durably, before others take their offsets.
 """
 
 from __future__ import annotations

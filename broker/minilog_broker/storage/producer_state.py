@@ -17,9 +17,9 @@ Sequences run from 0 to 2^31 - 1 and begin again at 0. REPLICATION.md, Producing
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import google_crc32c
 
@@ -153,16 +153,50 @@ class ProducerState:
         magic, crc, count = _SNAPSHOT.unpack_from(snapshot)
         if magic != _MAGIC or google_crc32c.value(body) != crc:
             raise CorruptFile("a producer snapshot is damaged: its checksum is wrong")
-        producers: dict[int, ProducerEntry] = {}
-        position = 0
-        for _ in range(count):
-            producer_id, timestamp_us, epoch, batch_count = _PRODUCER.unpack_from(body, position)
-            position += _PRODUCER.size
-            end = position + batch_count * _BATCH.size
-            batches = tuple(WrittenBatch(*fields) for fields in _BATCH.iter_unpack(body[position:end]))
-            producers[producer_id] = ProducerEntry(epoch, batches, timestamp_us)
-            position = end
-        self._producers = producers
+        try:
+            self._producers = _decode(body, count)
+        except struct.error as error:
+            raise CorruptFile("a producer snapshot ends in the middle of a producer") from error
+
+
+def _decode(body: bytes, count: int) -> dict[int, ProducerEntry]:
+    producers: dict[int, ProducerEntry] = {}
+    position = 0
+    for _ in range(count):
+        producer_id, timestamp_us, epoch, batch_count = _PRODUCER.unpack_from(body, position)
+        position += _PRODUCER.size
+        end = position + batch_count * _BATCH.size
+        batches = tuple(WrittenBatch(*fields) for fields in _BATCH.iter_unpack(body[position:end]))
+        producers[producer_id] = ProducerEntry(epoch, batches, timestamp_us)
+        position = end
+    return producers
+
+
+class ReplayableLog(Protocol):
+    """What rebuilding the state needs of a log."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    def load_producer_snapshot(self) -> tuple[int, bytes] | None: ...
+
+    def headers(self, from_offset: int) -> Iterator[BatchHeader]: ...
+
+
+def recover_producer_state(log: ReplayableLog) -> ProducerState:
+    """The producers of a log: its newest snapshot, and the headers behind it."""
+    state = ProducerState()
+    offset = log.log_start_offset
+    stored = log.load_producer_snapshot()
+    if stored is not None:
+        try:
+            state.restore(stored[1])
+            offset = stored[0]
+        except CorruptFile:
+            pass  # all headers say the same, and more slowly
+    for header in log.headers(offset):
+        state.apply(header)
+    return state
 
 
 def _entry_after(entry: ProducerEntry | None, header: BatchHeader) -> ProducerEntry:

@@ -20,6 +20,7 @@ beside it (`*.log.damaged`) for an operator.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from minilog_broker.storage import checkpoint as checkpoint_file
@@ -87,7 +88,9 @@ class Recovery:
         self._notes: list[str] = []
         self._found: list[_Found] = []
         self._unreachable: list[int] = []  # base offsets of segments behind damage
+        self._obsolete: list[int] = []  # base offsets of segments below the log's start
         self._checkpoint: Checkpoint | None = None
+        self._checkpoint_is_corrupt = False
 
     def run(self) -> Recovered:
         self._remove_temporaries()
@@ -129,11 +132,15 @@ class Recovery:
             return checkpoint_file.read_checkpoint(self._files, self._directory)
         except CorruptFile as error:
             self._notes.append(str(error))
+            self._checkpoint_is_corrupt = True
             return None
 
     def _look_at_segments(self) -> None:
         names = self._files.list(self._directory)
         bases = sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
+        log_start = self._checkpoint.log_start_offset if self._checkpoint else 0
+        below = max(0, bisect_right(bases, log_start) - 1)  # retention was removing these: gaps are no damage
+        self._obsolete, bases = bases[:below], bases[below:]
         for number, base_offset in enumerate(bases):
             if self._found and base_offset != self._found[-1].end.end_offset:
                 end_offset = self._found[-1].end.end_offset
@@ -158,7 +165,8 @@ class Recovery:
         path = segment_path(self._directory, base_offset)
         if next_base is not None or not self._unclean:
             stamp = read_stamp(self._files, self._directory, base_offset)
-            if stamp is not None and stamp.size_bytes == self._files.size(path):
+            fits = stamp is not None and next_base in (None, stamp.end_offset)
+            if stamp is not None and fits and stamp.size_bytes == self._files.size(path):
                 return _Found(base_offset, stamp)
         scan = scan_segment(self._files.open(path), base_offset, self._key, self._interval_bytes)
         return _Found(base_offset, scan.end, scan.index, scan)
@@ -169,6 +177,8 @@ class Recovery:
         end_offset = self._found[-1].end.end_offset if self._found else 0
         checkpoint = self._checkpoint
         if checkpoint is None:
+            if self._checkpoint_is_corrupt and not self._found:
+                self._damage.append("no segment is left, and the checkpoint is damaged")
             if any(found.scan and found.scan.surplus_bytes for found in self._found):
                 self._damage.append("the end of the log is torn, and there is no checkpoint to tell what was promised")
             return first or 0, end_offset
@@ -234,9 +244,9 @@ class Recovery:
         kept = [found for found in self._found if found.end.end_offset > log_start]
         if not kept and self._found and self._found[-1].end.end_offset == log_start:
             kept = self._found[-1:]
-        for found in self._found:
-            if found not in kept:
-                Segment(self._files, self._directory, found.base_offset, interval_bytes=self._interval_bytes).remove()
+        obsolete = self._obsolete + [found.base_offset for found in self._found if found not in kept]
+        for base_offset in obsolete:
+            Segment(self._files, self._directory, base_offset, interval_bytes=self._interval_bytes).remove()
         segments = [
             Segment(
                 self._files,

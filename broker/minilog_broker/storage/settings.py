@@ -9,8 +9,8 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """A segment is rolled before the run that would take it above `segment_bytes`, or that is `segment_ms` younger than its
-    first batch. A run is never split, so a segment of a single run may be longer. -1 for a retention means no bound."""
+    """A segment is rolled before the run that would take it above `segment_bytes`, or that is `segment_ms` younger than
+    its first batch. A run is never split: a segment of one run may be longer. -1 for a retention means no bound."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * _DAY_MS

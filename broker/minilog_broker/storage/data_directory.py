@@ -1,0 +1,251 @@
+"""A broker's data directory: whose it is, who has it open, and the logs in it.
+
+    lock            held while a process uses the directory; the process id is inside
+    broker.json     broker id, cluster id, directory id: made once, compared at every start
+    boot            the kernel boot of the last life: under flush.policy=os only the same boot has all that was written
+    clean-stop      the broker epoch of a life that stopped cleanly
+    broker.pid      the process id, for people and scripts
+    <topic>-<partition>/                  a log, whose file `topic-id` says of which topic
+    <topic>-<partition>.<hex>-delete/     one that was set aside
+
+The clean-stop mark is read and removed, durably, when the directory is opened: so it is gone before the first append of
+the new life, whatever happens, and a life that dies early counts as stopped uncleanly.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import msgspec
+
+from minilog_broker.storage.durable_file import (
+    parent,
+    read_durable_file,
+    remove_durable_file,
+    write_durable_file,
+)
+from minilog_broker.storage.errors import CorruptFile, DataDirectoryError, DataDirectoryInUse
+from minilog_broker.storage.files import File, FileSystem
+from minilog_broker.storage.topic_id_file import read_topic_id
+
+_LOCK_FILE = "lock"
+_BROKER_FILE = "broker.json"
+_BOOT_FILE = "boot"
+_CLEAN_STOP_FILE = "clean-stop"
+_PID_FILE = "broker.pid"
+_SET_ASIDE = re.compile(r".+\.[0-9a-f]{16}-delete")
+_PARTITION_NAME = re.compile(r".+-\d+")
+_MAX_NAME_BYTES = 200  # of a name set aside, so that it stays below the 255 of a file system
+_MAX_PID_BYTES = 20
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFile:
+    """The content of broker.json. `cluster_id` is empty until the broker has registered for the first time."""
+
+    broker_id: int
+    directory_id: str
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _CleanStop:
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDirectory:
+    """A log in the data directory."""
+
+    path: str
+    topic_id: bytes
+    topic_name: str
+    partition: int
+
+
+class DataDirectory:
+    """Made by `DataDirectory.open`; closed last of all, which gives up the lock."""
+
+    def __init__(self, files: FileSystem, path: str, lock: File, broker: BrokerFile) -> None:
+        self._files = files
+        self._lock = lock
+        self._broker = broker
+        self.path = path
+        self.clean_stop_epoch: int | None = None  # the broker epoch of the former life, if it stopped cleanly
+        self.same_boot = False  # the former life ran under the same boot of the kernel
+
+    @classmethod
+    def open(
+        cls,
+        files: FileSystem,
+        path: str,
+        broker_id: int,
+        cluster_id: str | None,
+        *,
+        boot_id: str = "",
+        process_id: int | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> DataDirectory:
+        """Take the directory at `path`, made where missing. `boot_id` is the kernel's, empty where it is not known.
+
+        Raises DataDirectoryInUse, DataDirectoryError where it is another broker's or cluster's, OSError.
+        """
+        files.make_dir(path)
+        files.fsync_dir(parent(path))
+        process_id = os.getpid() if process_id is None else process_id
+        lock = _take_lock(files, path, process_id)
+        try:
+            broker = _recognize(files, path, broker_id, cluster_id or "", random_bytes)
+            directory = cls(files, path, lock, broker)
+            _write_plain(files.open(f"{path}/{_PID_FILE}", create=True), f"{process_id}\n")
+            directory._begin_life(boot_id)
+        except BaseException:
+            lock.close()
+            raise
+        return directory
+
+    @property
+    def broker_id(self) -> int:
+        return self._broker.broker_id
+
+    @property
+    def directory_id(self) -> str:
+        """Made once; 32 hexadecimal digits."""
+        return self._broker.directory_id
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._broker.cluster_id or None
+
+    def set_cluster_id(self, cluster_id: str) -> None:
+        """Record, durably, to which cluster the directory belongs. Raises DataDirectoryError where it is another's."""
+        _check_cluster(self.path, self._broker, cluster_id)
+        if not self._broker.cluster_id:
+            self._broker = replace(self._broker, cluster_id=cluster_id)
+            _write_json(self._files, f"{self.path}/{_BROKER_FILE}", self._broker)
+
+    def write_clean_stop(self, broker_epoch: int) -> None:
+        """The last write of a life, after every log was closed cleanly."""
+        _write_json(self._files, f"{self.path}/{_CLEAN_STOP_FILE}", _CleanStop(broker_epoch))
+
+    def partition_path(self, topic_name: str, partition: int) -> str:
+        """Where the log of a partition is."""
+        return f"{self.path}/{topic_name}-{partition}"
+
+    def partitions(self) -> list[PartitionDirectory]:
+        """The logs there are. A directory in which creating a log was cut short is no log yet, and is left out.
+
+        Raises CorruptFile where a topic-id file is damaged."""
+        found = []
+        for name in self._files.list(self.path):
+            if not _PARTITION_NAME.fullmatch(name) or _SET_ASIDE.fullmatch(name):
+                continue
+            path = f"{self.path}/{name}"
+            topic = read_topic_id(self._files, path)
+            if topic is not None:
+                found.append(PartitionDirectory(path, bytes.fromhex(topic.topic_id), topic.topic_name, topic.partition))
+        return found
+
+    def set_aside(self, path: str, random_bytes: Callable[[int], bytes] = os.urandom) -> str:
+        """Rename the directory of a closed log to `<name>.<hex>-delete`, durably. Returns its new path."""
+        name = path.removeprefix(f"{self.path}/")[:_MAX_NAME_BYTES]
+        aside = f"{self.path}/{name}.{random_bytes(8).hex()}-delete"
+        self._files.rename(path, aside)
+        self._files.fsync_dir(self.path)
+        return aside
+
+    def partitions_set_aside(self) -> list[str]:
+        """The paths of what was set aside and not removed yet."""
+        return [f"{self.path}/{name}" for name in self._files.list(self.path) if _SET_ASIDE.fullmatch(name)]
+
+    def remove_set_aside(self, path: str) -> None:
+        """Remove a directory that was set aside, with all its files."""
+        if not _SET_ASIDE.fullmatch(path.rpartition("/")[2]):
+            raise ValueError(f"{path} was not set aside")
+        for name in self._files.list(path):
+            self._files.remove(f"{path}/{name}")
+        self._files.remove_dir(path)
+
+    def close(self) -> None:
+        """Give up the lock."""
+        self._lock.close()
+
+    def _begin_life(self, boot_id: str) -> None:
+        boot_path, clean_path = f"{self.path}/{_BOOT_FILE}", f"{self.path}/{_CLEAN_STOP_FILE}"
+        try:
+            former = read_durable_file(self._files, boot_path)
+        except CorruptFile:
+            former = None
+        self.same_boot = bool(boot_id) and former == boot_id.encode()
+        if not self.same_boot and (former is not None or boot_id):
+            write_durable_file(self._files, boot_path, boot_id.encode())
+        try:
+            clean = _read_json(self._files, clean_path, _CleanStop)
+        except CorruptFile:
+            clean = None  # an unclean start is always safe
+        remove_durable_file(self._files, clean_path)
+        self.clean_stop_epoch = clean.broker_epoch if clean else None
+
+
+def _take_lock(files: FileSystem, path: str, process_id: int) -> File:
+    lock = files.lock(f"{path}/{_LOCK_FILE}")
+    if lock is None:
+        holder = files.open(f"{path}/{_LOCK_FILE}").pread(_MAX_PID_BYTES, 0).decode(errors="replace").strip()
+        raise DataDirectoryInUse(
+            f"the data directory {path} is in use by process {holder or 'unknown'}: "
+            "stop that broker, or give this one a directory of its own"
+        )
+    lock.truncate(0)
+    lock.write([f"{process_id}\n".encode()], 0)
+    return lock
+
+
+def _recognize(
+    files: FileSystem, path: str, broker_id: int, cluster_id: str, random_bytes: Callable[[int], bytes]
+) -> BrokerFile:
+    """What broker.json says, made where it is missing. Raises DataDirectoryError where it says something else."""
+    broker_path = f"{path}/{_BROKER_FILE}"
+    known = _read_json(files, broker_path, BrokerFile)
+    if known is None:
+        known = BrokerFile(broker_id, random_bytes(16).hex(), cluster_id)
+        _write_json(files, broker_path, known)
+    if known.broker_id != broker_id:
+        raise DataDirectoryError(
+            f"the data directory {path} belongs to broker {known.broker_id}, this is broker {broker_id}"
+        )
+    if cluster_id:
+        _check_cluster(path, known, cluster_id)
+    return known
+
+
+def _check_cluster(path: str, known: BrokerFile, cluster_id: str) -> None:
+    if known.cluster_id and known.cluster_id != cluster_id:
+        raise DataDirectoryError(
+            f"the data directory {path} belongs to cluster {known.cluster_id}, this broker joins cluster {cluster_id}"
+        )
+
+
+def _write_plain(file: File, text: str) -> None:
+    file.truncate(0)
+    file.write([text.encode()], 0)
+    file.close()
+
+
+def _write_json(files: FileSystem, path: str, content: BrokerFile | _CleanStop) -> None:
+    write_durable_file(files, path, msgspec.json.encode(content))
+
+
+def _read_json(files: FileSystem, path: str, kind: type[_T]) -> _T | None:
+    content = read_durable_file(files, path)
+    if content is None:
+        return None
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError as error:
+        raise CorruptFile(f"{path} does not say what it should: {error}") from error

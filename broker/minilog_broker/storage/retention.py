@@ -1,0 +1,25 @@
+"""Which segments retention may take: the oldest ones that are too old or too much, all of it below the high watermark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minilog_broker.storage.segment import Segment
+from minilog_broker.storage.settings import LogSettings
+
+
+def is_expired(segment: Segment, settings: LogSettings, now_us: int) -> bool:
+    """Whether every record of the segment is older than retention.ms. Record timestamps, against the wall clock."""
+    oldest_us = now_us - settings.retention_ms * 1000
+    return settings.retention_ms >= 0 and segment.end.size_bytes > 0 and segment.end.max_timestamp_us < oldest_us
+
+
+def removable(segments: Sequence[Segment], settings: LogSettings, high_watermark: int, now_us: int) -> int:
+    """How many of the first of `segments` may go; never the last one."""
+    total_bytes = sum(segment.end.size_bytes for segment in segments)
+    for count, segment in enumerate(segments[:-1]):
+        total_bytes -= segment.end.size_bytes
+        too_much = 0 <= settings.retention_bytes <= total_bytes
+        if segment.end.end_offset > high_watermark or not (too_much or is_expired(segment, settings, now_us)):
+            return count
+    return max(0, len(segments) - 1)
