@@ -8,6 +8,7 @@ from __future__ import annotations
 import filecmp
 import pathlib
 import sys
+import sysconfig
 import tempfile
 
 from grpc_tools import protoc
@@ -15,6 +16,8 @@ from grpc_tools import protoc
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "proto" / "minilog" / "v1").glob("*.proto"))
 CHECKED_IN = ROOT / "client" / "minilog" / "v1"
+# The typed stubs' plugins stand beside the interpreter, which need not be on the PATH.
+SCRIPTS = pathlib.Path(sysconfig.get_path("scripts"))
 INIT = '"""Generated from proto/minilog/v1 by tools/generate_stubs.py: do not edit."""\n'
 
 
@@ -23,6 +26,7 @@ def generate(into: pathlib.Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
     arguments = [
         "protoc",
+        *(f"--plugin={name}={SCRIPTS / name}" for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")),
         f"--proto_path={ROOT / 'proto'}",
         f"--python_out={into}",
         f"--mypy_out={into}",
@@ -40,7 +44,9 @@ def check() -> int:
     with tempfile.TemporaryDirectory() as folder:
         generate(pathlib.Path(folder))
         fresh = pathlib.Path(folder) / "minilog" / "v1"
-        names = {p.name for p in fresh.iterdir()} | {p.name for p in CHECKED_IN.iterdir() if p.suffix in (".py", ".pyi")}
+        names = {p.name for p in fresh.iterdir()} | {
+            p.name for p in CHECKED_IN.iterdir() if p.suffix in (".py", ".pyi")
+        }
         _, different, missing = filecmp.cmpfiles(fresh, CHECKED_IN, sorted(names), shallow=False)
     for name in different + missing:
         print(f"client/minilog/v1/{name} is not what proto/minilog/v1 gives: run `make stubs`", file=sys.stderr)
