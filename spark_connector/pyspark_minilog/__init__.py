@@ -1,0 +1,9 @@
+"""The Spark source and sink of minilog: `spark.readStream.format("minilog")`, `df.writeStream.format("minilog")`.
+
+Spark imports every top-level module named `pyspark_*` and registers its `DefaultSource`; one such import that fails
+disables that for all of them. So this module, and what it imports, stays light: no grpc, no pyarrow, no client.
+"""
+
+from pyspark_minilog.source import DefaultSource
+
+__all__ = ["DefaultSource"]

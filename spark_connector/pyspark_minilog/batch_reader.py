@@ -1,0 +1,39 @@
+"""The batch source: offsets are resolved once, at the first action on a loaded DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_minilog.loss import LossReport
+from pyspark_minilog.options import SourceOptions
+from pyspark_minilog.planning import batch_ranges, split
+from pyspark_minilog.read_task import ReadTask, read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class BatchReader(DataSourceReader):
+    """Reads each range between startingOffsets and endingOffsets once. Pickled to the tasks: holds options only."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks. Raises InvalidOption, DataLoss, MinilogError."""
+        from pyspark_minilog.cluster import take_snapshot
+
+        options = self._options
+        snapshot = take_snapshot(options, must_exist=True)
+        ranges, losses = batch_ranges(options.starting, options.ending, snapshot)
+        LossReport(options.fail_on_data_loss).report(losses)
+        # Spark makes a task of its own where it is given none: an empty task reads nothing.
+        return [ReadTask(each) for each in split(ranges, options.min_partitions)] or [ReadTask(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One range as Arrow batches of the source's schema."""
+        assert isinstance(partition, ReadTask)
+        return read_range(partition.range, self._options)

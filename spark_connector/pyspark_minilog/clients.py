@@ -1,0 +1,55 @@
+"""Clients of this process, kept between tasks: a connection costs more than a small task.
+
+Python workers are forked by a daemon that never makes a client, and live for many tasks; the driver's long-lived source
+process keeps one Admin. A client is lent to one user at a time and comes back only from a use that went well: after
+a failure it is closed, so that nothing of a failed task is sent, or handed out, later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+from minilog import Admin, Consumer, Producer
+
+_Client = TypeVar("_Client", Admin, Consumer, Producer)
+_Key = tuple[type, tuple[tuple[str, str], ...]]
+
+# One of each kind and configuration: a worker runs one task at a time, more would only be connections left behind.
+_idle: dict[_Key, Admin | Consumer | Producer] = {}
+# A process that serves many queries of many configurations does not collect clients without end.
+_MAX_IDLE = 8
+_guard = threading.Lock()
+
+
+@contextlib.contextmanager
+def lend(kind: type[_Client], settings: Mapping[str, str]) -> Iterator[_Client]:
+    """A client of this kind, an idle one if there is one. Raises what its constructor raises."""
+    key = (kind, tuple(sorted(settings.items())))
+    with _guard:
+        idle = _idle.pop(key, None)
+    client = idle if isinstance(idle, kind) else kind(settings)
+    try:
+        yield client
+    except BaseException:
+        _close(client)
+        raise
+    _keep(key, client)
+
+
+def _keep(key: _Key, client: Admin | Consumer | Producer) -> None:
+    with _guard:
+        room = key not in _idle and len(_idle) < _MAX_IDLE
+        if room:
+            _idle[key] = client
+    if not room:
+        _close(client)
+
+
+def _close(client: Admin | Consumer | Producer) -> None:
+    if isinstance(client, Producer):
+        client.close(timeout=0.0)  # what a failed task has not had acknowledged is not worth waiting for
+    else:
+        client.close()

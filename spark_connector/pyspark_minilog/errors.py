@@ -1,0 +1,23 @@
+"""What the connector refuses or reports itself. Each message is one sentence: what is wrong, and what to do.
+
+Errors of the cluster come from the client (`minilog.errors`) and are not wrapped.
+"""
+
+from __future__ import annotations
+
+
+class InvalidOption(ValueError):
+    """An option, or the DataFrame's schema, that cannot be meant: the user changes the program."""
+
+
+class DataLoss(RuntimeError):
+    """Records that were to be read are not there any more (SPARK.md, section 3)."""
+
+
+class ReadStalled(RuntimeError):
+    """Records that are there did not arrive in time."""
+
+
+def refused(option: str, value: object, remedy: str) -> InvalidOption:
+    """The one form of a refusal: the option as it is spelled in the documentation, the value given, the remedy."""
+    return InvalidOption(f"option '{option}' is '{value}': {remedy}")

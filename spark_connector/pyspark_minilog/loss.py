@@ -1,0 +1,32 @@
+"""What to do about lost data: fail, or warn and go on (option failOnDataLoss)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from pyspark_minilog.errors import DataLoss
+
+logger = logging.getLogger(__name__)
+
+_REMEDY = "set failOnDataLoss to false to go on with what is there, or start a new query"
+# An idle query meets the same loss ten times a second: each is said once, and the memory of it is bounded.
+_MAX_REMEMBERED = 10_000
+
+
+class LossReport:
+    """Where one reader reports lost data."""
+
+    def __init__(self, fail: bool) -> None:
+        self._fail = fail
+        self._said: set[str] = set()
+
+    def report(self, losses: Iterable[str]) -> None:
+        """Raise DataLoss with all of `losses`, or warn of each that is new."""
+        found = list(losses)
+        if found and self._fail:
+            raise DataLoss(f"data was lost: {'; '.join(found)}. Remedy: {_REMEDY}")
+        for loss in found:
+            if loss not in self._said and len(self._said) < _MAX_REMEMBERED:
+                self._said.add(loss)
+                logger.warning("data was lost, the query goes on (failOnDataLoss=false): %s", loss)

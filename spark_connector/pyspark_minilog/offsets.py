@@ -1,0 +1,214 @@
+"""Offsets as JSON: the checkpoint of a stream, and what a user may write in startingOffsets and endingOffsets.
+
+A checkpoint is `{"__from": …, "__topic_ids": {"t": "<hex>"}, "t": {"0": 23, "1": 45}}`: the next offset to read of
+each partition. `__topic_ids` tells a topic that was deleted and created again from the one that was read. `__from`
+holds where the batch that ends here began, for the partitions for which the offset before does not say so: for all of
+them in the first batch (Spark asks for the initial offset again when it replays that batch, and may then hear of a
+later one), afterwards for partitions that are new or were skipped to another place. An initial offset is its own `__from`.
+
+Spark compares offsets as text: keys are sorted, partitions by number, and `SourceOffset.to_json` is deterministic. The
+`__topic_ids` are always there, so that no offset is ever `{}`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pyspark_minilog.errors import InvalidOption, refused
+
+EARLIEST = -2
+LATEST = -1
+FROM_KEY = "__from"
+TOPIC_IDS_KEY = "__topic_ids"
+
+_NAMED = {"earliest": EARLIEST, "latest": LATEST}
+_LARGEST_OFFSET = 2**63 - 1
+_EXAMPLE = '{"topic":{"0":23,"1":-2}}'
+
+
+class Partition(NamedTuple):
+    """One partition of a topic by name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+Positions = dict[Partition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """Where a stream is: the next offset to read of each partition, of the topics with these ids (hexadecimal)."""
+
+    positions: Positions
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    begun_from: Positions | None = None
+
+    @property
+    def is_initial(self) -> bool:
+        """No batch has been read yet: the end of the next one must say where it began."""
+        return self.begun_from is not None and self.begun_from == self.positions
+
+    def to_json(self) -> dict[str, Any]:
+        """The dictionary handed to Spark, sorted."""
+        begun = {} if self.begun_from is None else {FROM_KEY: _nested(self.begun_from)}
+        return {**begun, TOPIC_IDS_KEY: dict(sorted(self.topic_ids.items())), **_nested(self.positions)}
+
+    @classmethod
+    def from_json(cls, offset: Mapping[str, Any]) -> SourceOffset:
+        """An offset of a checkpoint; a Kafka-style one, without our two keys, will do."""
+        topics = {topic: value for topic, value in offset.items() if topic not in (FROM_KEY, TOPIC_IDS_KEY)}
+        begun = offset.get(FROM_KEY)
+        return cls(
+            positions=_flat(topics),
+            topic_ids=dict(offset.get(TOPIC_IDS_KEY, {})),
+            begun_from=None if begun is None else _flat(begun),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpec:
+    """What a user asked for: one place for all, or a place per topic or partition (-2 earliest, -1 latest)."""
+
+    option: str
+    text: str
+    everywhere: int | None = None
+    topics: dict[str, int] = field(default_factory=dict)
+    positions: Positions = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+
+    def mentions(self, place: int) -> bool:
+        """Whether the spec says EARLIEST or LATEST anywhere."""
+        return self.everywhere == place or place in (*self.topics.values(), *self.positions.values())
+
+    def place_of(self, partition: Partition) -> int | None:
+        """The offset, EARLIEST or LATEST for one partition; None where the spec says nothing of it."""
+        if self.everywhere is not None:
+            return self.everywhere
+        return self.positions.get(partition, self.topics.get(partition.topic))
+
+    def check_names(self, partitions: Iterable[Partition]) -> None:
+        """Specific offsets name all partitions that are read, and no other (as in Kafka's connector)."""
+        if self.everywhere is not None:
+            return
+        read = set(partitions)
+        missing = sorted(each for each in read if self.place_of(each) is None)
+        strange = sorted(
+            {*(str(p) for p in self.positions if p not in read), *(self.topics.keys() - {p.topic for p in read})}
+        )
+        if missing or strange:
+            wrong = [f"it leaves out {', '.join(map(str, missing))}"] if missing else []
+            wrong += [f"it names {', '.join(strange)}, which this query does not read"] if strange else []
+            raise refused(self.option, self.text, f"{' and '.join(wrong)}; name exactly the partitions that are read")
+
+
+def everywhere(option: str, place: int) -> OffsetSpec:
+    """The same place for all partitions."""
+    return OffsetSpec(option, "earliest" if place == EARLIEST else "latest", everywhere=place)
+
+
+def parse_offset_spec(option: str, text: str) -> OffsetSpec:
+    """`earliest`, `latest` or JSON per topic and partition. Raises InvalidOption."""
+    word = text.strip().lower()
+    if word in _NAMED:
+        return everywhere(option, _NAMED[word])
+    found = _parse_object(option, text, f"give earliest, latest, or JSON such as {_EXAMPLE}")
+    topics: dict[str, int] = {}
+    positions: Positions = {}
+    for topic, value in found.items():
+        if topic in (FROM_KEY, TOPIC_IDS_KEY):
+            continue
+        match value:
+            case str() if value.strip().lower() in _NAMED:
+                topics[topic] = _NAMED[value.strip().lower()]
+            case dict() if value:
+                positions.update(
+                    {_partition(option, text, topic, key): _place(option, text, v) for key, v in value.items()}
+                )
+            case _:
+                raise refused(option, text, f"topic '{topic}' needs earliest, latest or offsets, such as {_EXAMPLE}")
+    if not topics and not positions:
+        raise refused(option, text, f"name at least one topic, such as {_EXAMPLE}")
+    return OffsetSpec(option, text, None, topics, positions, _topic_ids(option, text, found.get(TOPIC_IDS_KEY, {})))
+
+
+def parse_assignment(option: str, text: str) -> dict[str, tuple[int, ...]]:
+    """`{"t":[0,1]}`: partitions by topic, sorted. Raises InvalidOption."""
+    example = 'give JSON such as {"topic":[0,1]}'
+    assigned: dict[str, tuple[int, ...]] = {}
+    for topic, numbers in sorted(_parse_object(option, text, example).items()):
+        if not isinstance(numbers, list) or not numbers or not all(_is_number(each) and each >= 0 for each in numbers):
+            raise refused(option, text, f"topic '{topic}' needs a list of partition numbers; {example}")
+        assigned[topic] = tuple(sorted(set(numbers)))
+    if not assigned:
+        raise refused(option, text, f"name at least one topic; {example}")
+    return assigned
+
+
+def _parse_object(option: str, text: str, remedy: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text, object_pairs_hook=_no_duplicates)
+    except ValueError as error:
+        raise refused(option, text, f"{remedy} ({error})") from None
+    if not isinstance(found, dict):
+        raise refused(option, text, remedy)
+    return found
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"'{next(name for name in names if names.count(name) > 1)}' is there twice")
+    return found
+
+
+def _partition(option: str, text: str, topic: str, key: str) -> Partition:
+    if not (key.isascii() and key.isdigit()):
+        raise refused(option, text, f"'{key}' is not a partition number of topic '{topic}'; give such as {_EXAMPLE}")
+    return Partition(topic, int(key))
+
+
+def _place(option: str, text: str, value: object) -> int:
+    if not _is_number(value) or not EARLIEST <= value <= _LARGEST_OFFSET:  # type: ignore[operator]
+        raise refused(
+            option, text, f"{json.dumps(value)} is not an offset; give 0 or more, -2 (earliest) or -1 (latest)"
+        )
+    return value  # type: ignore[return-value]
+
+
+def _topic_ids(option: str, text: str, value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        raise refused(option, text, f"'{TOPIC_IDS_KEY}' must map topics to ids, as in a checkpoint; or leave it out")
+    return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _nested(positions: Positions) -> dict[str, dict[str, int]]:
+    nested: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(positions.items()):
+        nested.setdefault(topic, {})[str(partition)] = offset
+    return nested
+
+
+def _flat(topics: Mapping[str, Mapping[str, int]]) -> Positions:
+    try:
+        return {
+            Partition(topic, int(partition)): int(offset)
+            for topic, partitions in topics.items()
+            for partition, offset in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InvalidOption(
+            f"the checkpoint holds an offset that minilog cannot read ({json.dumps(topics)}): it was written by "
+            f"another source; start the query with a new checkpointLocation ({error})"
+        ) from None

@@ -1,0 +1,210 @@
+"""The options of source and sink: one table, read once, everything refused that is not understood.
+
+Keys arrive lower-cased and in one dictionary with those that Spark adds itself. What this version does not have is not
+in the table, and is refused like a misspelling: a job never runs with an option that does nothing. Client settings are
+`minilog.<name>`; those that the connector must own are refused by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from minilog.config import config_names, parse_config
+from minilog.errors import InvalidConfig
+from pyspark_minilog.errors import InvalidOption, refused
+from pyspark_minilog.offsets import EARLIEST, LATEST, OffsetSpec, everywhere, parse_offset_spec
+from pyspark_minilog.subscription import Subscription, exactly_one
+
+logger = logging.getLogger(__name__)
+
+CLIENT_PREFIX = "minilog."
+SERVERS = ("bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers")
+
+_ADDED_BY_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
+_SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+_STREAM_ONLY = ("maxOffsetsPerTrigger",)
+_BATCH_ONLY = ("endingOffsets",)
+_SOURCE = (
+    *SERVERS,
+    *_SUBSCRIPTIONS,
+    *_STREAM_ONLY,
+    *_BATCH_ONLY,
+    "startingOffsets",
+    "minPartitions",
+    "failOnDataLoss",
+    "includeHeaders",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+# includeHeaders does nothing in a sink, here as in Kafka's connector, whose jobs carry it: the column decides.
+_SINK = (*SERVERS, "topic", "includeHeaders")
+
+_OWNED = {
+    "acks": "a Spark write is always acks=all; leave it out",
+    "enable.idempotence": "a Spark write is always idempotent; leave it out",
+    "auto.offset.reset": "use the option startingOffsets instead",
+    "enable.auto.commit": "the checkpoint holds the offsets; leave it out",
+    "group.id": "the checkpoint holds the offsets, and this version reports no group; leave it out",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a query reads and how. `client` are settings of the minilog client, servers included."""
+
+    client: dict[str, str]
+    subscription: Subscription
+    starting: OffsetSpec
+    ending: OffsetSpec
+    max_offsets_per_trigger: int | None
+    min_partitions: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    retries: int
+    retry_interval_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where a query writes. `topic` wins over the column of that name."""
+
+    client: dict[str, str]
+    topic: str | None
+
+
+def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options as far as they do not depend on batch or stream: for `schema()`. Raises InvalidOption."""
+    return _source_options(_named(given, _SOURCE, "source"), LATEST)
+
+
+def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options of a streaming query, which starts at the latest offsets by default. Raises InvalidOption."""
+    named = _named(given, _SOURCE, "source")
+    for option in _BATCH_ONLY:
+        if option in named:
+            raise refused(option, named[option], "a stream has no end; leave it out, or read a batch with spark.read")
+    return _source_options(named, LATEST)
+
+
+def parse_batch_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options of a batch, from the earliest to the latest offsets by default. Raises InvalidOption."""
+    named = _named(given, _SOURCE, "source")
+    for option in _STREAM_ONLY:
+        if option in named:
+            logger.warning("option '%s' has no meaning in a batch and is ignored", option)
+    options = _source_options(named, EARLIEST)
+    if options.starting.mentions(LATEST):
+        raise refused(
+            "startingOffsets", options.starting.text, "a batch cannot start at latest (-1); give earliest or offsets"
+        )
+    return options
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """The options of a write. Raises InvalidOption."""
+    named = _named(given, _SINK, "sink")
+    topic = named.get("topic")
+    if topic is not None and not topic.strip():
+        raise refused("topic", topic, "name a topic, or leave the option out and give a column 'topic'")
+    return SinkOptions(_client_settings(named), topic and topic.strip())
+
+
+def _source_options(named: dict[str, str], default_start: int) -> SourceOptions:
+    subscription = exactly_one({name: named[name] for name in _SUBSCRIPTIONS if name in named})
+    ending = _offsets(named, "endingOffsets", LATEST)
+    if ending.mentions(EARLIEST):
+        raise refused("endingOffsets", ending.text, "a batch cannot end at earliest (-2); give latest or offsets")
+    return SourceOptions(
+        client=_client_settings(named),
+        subscription=subscription,
+        starting=_offsets(named, "startingOffsets", default_start),
+        ending=ending,
+        max_offsets_per_trigger=_number(named, "maxOffsetsPerTrigger", None, 1),
+        min_partitions=_number(named, "minPartitions", None, 1),
+        fail_on_data_loss=_boolean(named, "failOnDataLoss", True),
+        include_headers=_boolean(named, "includeHeaders", False),
+        retries=_number(named, "fetchOffset.numRetries", 3, 0) or 0,
+        retry_interval_ms=_number(named, "fetchOffset.retryIntervalMs", 1000, 0) or 0,
+    )
+
+
+def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[str, str]:
+    """The options under their documented spelling; client settings stay `minilog.<name>`."""
+    spelling = {name.lower(): name for name in known}
+    named = {}
+    for key, value in given.items():
+        lower = key.lower()
+        if lower in spelling:
+            named[spelling[lower]] = value
+        elif lower in _ADDED_BY_SPARK:
+            continue
+        elif lower.startswith(CLIENT_PREFIX):
+            named[_client_option(lower, value)] = value
+        else:
+            raise _unknown(key, value, known, side)
+    return named
+
+
+def _client_option(key: str, value: str) -> str:
+    name = key.removeprefix(CLIENT_PREFIX)
+    if name in _OWNED:
+        raise refused(key, value, f"the connector sets it itself: {_OWNED[name]}")
+    if name not in config_names():
+        raise _unknown(key, value, (), "client")
+    return key
+
+
+def _free_settings() -> list[str]:
+    """The client settings that are left to the user, as options."""
+    return [CLIENT_PREFIX + name for name in config_names() if name not in _OWNED]
+
+
+def _unknown(key: str, value: str, known: tuple[str, ...], side: str) -> InvalidOption:
+    spelling = {name.lower(): name for name in (*known, *_free_settings())}
+    nearest = difflib.get_close_matches(key.lower().replace("kafka.", CLIENT_PREFIX), spelling, n=1, cutoff=0.6)
+    advice = f"leave it out, or did you mean '{spelling[nearest[0]]}'?" if nearest else "leave it out"
+    return InvalidOption(f"option '{key}' ('{value}') is not one that the {side} of this minilog version has: {advice}")
+
+
+def _client_settings(named: Mapping[str, str]) -> dict[str, str]:
+    servers = {name: named[name].strip() for name in SERVERS if name in named}
+    if len(set(servers.values())) > 1:
+        both = " and ".join(f"'{name}' ({value})" for name, value in servers.items())
+        raise InvalidOption(f"the options {both} name different servers: keep one of them")
+    if not any(servers.values()):
+        raise InvalidOption("option 'bootstrap.servers' is missing: name the brokers, such as 127.0.0.1:9092")
+    settings = {
+        name.removeprefix(CLIENT_PREFIX): value for name, value in named.items() if name.startswith(CLIENT_PREFIX)
+    }
+    settings["bootstrap.servers"] = next(iter(servers.values()))
+    try:
+        parse_config(settings)
+    except InvalidConfig as error:
+        prefix = "" if str(error).startswith("bootstrap.servers") else CLIENT_PREFIX
+        raise InvalidOption(f"option {prefix}{error}") from None
+    return settings
+
+
+def _offsets(named: Mapping[str, str], option: str, default: int) -> OffsetSpec:
+    return parse_offset_spec(option, named[option]) if option in named else everywhere(option, default)
+
+
+def _number(named: Mapping[str, str], option: str, default: int | None, least: int) -> int | None:
+    if option not in named:
+        return default
+    text = named[option].strip()
+    if not (text.isascii() and text.isdigit()) or not least <= int(text) < 2**63:
+        raise refused(option, named[option], f"give a whole number of {least} or more")
+    return int(text)
+
+
+def _boolean(named: Mapping[str, str], option: str, default: bool) -> bool:
+    if option not in named:
+        return default
+    text = named[option].strip().lower()
+    if text not in ("true", "false"):
+        raise refused(option, named[option], "give true or false")
+    return text == "true"

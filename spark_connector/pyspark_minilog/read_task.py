@@ -1,0 +1,173 @@
+"""One range of one partition, read in a Python worker: Arrow from the brokers to Spark, no row is touched.
+
+The consumer fetches ahead while Spark works; what it hands out is joined to batches of a size that costs Spark little.
+The topic's id is checked before and after, so that the records of another topic of the same name are never taken for
+the ones that were planned. Offsets without a record (markers, aborted or compacted ones) are no loss; a log
+that starts above the range or ends below it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from pyspark_minilog.errors import ReadStalled
+from pyspark_minilog.loss import LossReport
+from pyspark_minilog.options import SourceOptions
+from pyspark_minilog.planning import Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from minilog import Consumer
+
+# A batch for Spark: large enough that its fixed cost (some 0.2 ms) vanishes, small enough for the JVM's direct memory.
+TARGET_ROWS = 65_536
+TARGET_BYTES = 8 * 1024 * 1024
+_POLL_S = 1.0
+
+
+@dataclass(frozen=True)
+class ReadTask(InputPartition):
+    """What one task reads; None: nothing."""
+
+    range: Range | None
+
+
+def read_range(wanted: Range | None, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The records of `wanted`, in offset order. Raises DataLoss, ReadStalled, MinilogError."""
+    if wanted is None:
+        return
+    losses = LossReport(options.fail_on_data_loss)
+    yield from joined(_polled(wanted, options, losses), include_headers=options.include_headers)
+
+
+def joined(batches: Iterator[pa.RecordBatch], *, include_headers: bool) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of about the target size, under the exact schema that Spark expects."""
+    from pyspark_minilog.schema import arrow_source_schema
+
+    schema = arrow_source_schema(include_headers)
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if waiting and (rows + batch.num_rows > TARGET_ROWS or size + batch.nbytes > TARGET_BYTES):
+            yield _join(waiting, schema)
+            waiting, rows, size = [], 0, 0
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+    if waiting:
+        yield _join(waiting, schema)
+
+
+def _join(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    return pa.RecordBatch.from_arrays(
+        [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(whole.columns, schema, strict=True)
+        ],
+        schema=schema,
+    )
+
+
+def _polled(wanted: Range, options: SourceOptions, losses: LossReport) -> Iterator[pa.RecordBatch]:
+    from minilog import Consumer
+    from minilog.errors import OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
+    from pyspark_minilog.clients import lend
+
+    start = wanted.start
+    if not _is_the_topic(wanted, options, losses):
+        return
+    settings = {**options.client, "auto.offset.reset": "error"}
+    while start < wanted.end:
+        try:
+            with lend(Consumer, settings) as consumer:
+                for batch in _drain(consumer, wanted, start, options):
+                    start = batch.column("offset")[-1].as_py() + 1
+                    yield batch
+                _is_the_topic(wanted, options, losses)
+                return
+        except OffsetOutOfRange:
+            start = _after_the_gap(wanted, start, options, losses)
+        except ReadStalled:
+            if not _ends_early(wanted, options, losses):
+                raise
+            return
+        except (UnknownTopicId, UnknownTopicOrPartition):
+            if not _is_the_topic(wanted, options, losses):
+                return
+            raise
+
+
+def _drain(consumer: Consumer, wanted: Range, start: int, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """All batches of [start, end), bounded in the time without any progress."""
+    from minilog import TopicPartition
+
+    topic, partition = wanted.partition
+    assigned = TopicPartition(topic, partition, start, end_offset=wanted.end)
+    consumer.assign([assigned])
+    patience_s = int(options.client.get("request.timeout.ms", "30000")) / 1000
+    position: int | None = start
+    deadline_s = time.monotonic() + patience_s
+    while not consumer.finished():
+        yield from consumer.poll_arrow(timeout=_POLL_S, include_headers=options.include_headers)
+        moved_to = consumer.position(assigned)
+        if moved_to != position:
+            position, deadline_s = moved_to, time.monotonic() + patience_s
+        elif time.monotonic() > deadline_s:
+            raise _stalled(wanted, position, patience_s)
+    consumer.assign([])
+
+
+def _stalled(wanted: Range, position: int | None, patience_s: float) -> ReadStalled:
+    return ReadStalled(
+        f"partition {wanted.partition} gave nothing for {patience_s:g} s at offset {position}, before the end "
+        f"{wanted.end} of this task: look at the brokers, or raise minilog.request.timeout.ms"
+    )
+
+
+def _after_the_gap(wanted: Range, start: int, options: SourceOptions, losses: LossReport) -> int:
+    """Where to go on when the log does not hold `start`; reports the loss."""
+    from pyspark_minilog.cluster import log_bounds
+
+    earliest, latest = log_bounds(options.client, wanted.partition)
+    if start < earliest:
+        losses.report([f"offsets {start} to {earliest} of partition {wanted.partition} are not there any more"])
+        return earliest
+    losses.report(
+        [f"partition {wanted.partition} ends at offset {latest}, offsets {start} to {wanted.end} were to be read"]
+    )
+    return wanted.end
+
+
+def _ends_early(wanted: Range, options: SourceOptions, losses: LossReport) -> bool:
+    """Whether the log ends below the range, as after an unclean election; reports the loss."""
+    from pyspark_minilog.cluster import log_bounds
+
+    _, latest = log_bounds(options.client, wanted.partition)
+    if latest < wanted.end:
+        losses.report(
+            [f"partition {wanted.partition} ends at offset {latest}, offsets up to {wanted.end} were to be read"]
+        )
+    return latest < wanted.end
+
+
+def _is_the_topic(wanted: Range, options: SourceOptions, losses: LossReport) -> bool:
+    """Whether the topic of this name is the one that was planned; reports the loss where it is not."""
+    from pyspark_minilog.cluster import topic_id
+
+    if wanted.topic_id is None:
+        return True
+    found = topic_id(options.client, wanted.partition.topic)
+    if found == wanted.topic_id:
+        return True
+    state = "was deleted" if found is None else f"was deleted and created again, with id {found}"
+    losses.report([f"topic '{wanted.partition.topic}' of id {wanted.topic_id} {state}: {wanted.partition} is not read"])
+    return False

@@ -1,0 +1,60 @@
+"""The schema of the source, as Spark sees it and as Arrow carries it. All columns are nullable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_minilog.errors import InvalidOption
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+_COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+}
+_HEADERS = {"headers": "array<struct<key:string,value:binary>>"}
+
+
+def source_schema(include_headers: bool) -> str:
+    """The schema as Spark's DDL."""
+    return ", ".join(f"{name} {kind}" for name, kind in _columns(include_headers).items())
+
+
+def check_source_schema(schema: StructType, include_headers: bool) -> None:
+    """Refuse a schema given with `.schema(...)` that is not the source's own: nothing would be converted to it."""
+    given = {field.name: field.dataType.simpleString() for field in schema.fields}
+    wanted = _columns(include_headers)
+    if list(given.items()) != list(wanted.items()):
+        raise InvalidOption(
+            f"the schema given is '{schema.simpleString()}', the columns of minilog are fixed: leave .schema(...) out "
+            f"(here they are {source_schema(include_headers)}) and select or cast afterwards"
+        )
+
+
+def arrow_source_schema(include_headers: bool) -> pa.Schema:
+    """The schema of the batches handed to Spark: exactly these types in exactly this order."""
+    import pyarrow as pa
+
+    fields = [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    headers = [("headers", pa.list_(pa.field("element", header)))] if include_headers else []
+    return pa.schema(fields + headers)
+
+
+def _columns(include_headers: bool) -> dict[str, str]:
+    return _COLUMNS | _HEADERS if include_headers else _COLUMNS

@@ -1,0 +1,148 @@
+"""What a DataFrame's columns mean to the sink, and how its Arrow batches become the client's. Whole columns, pure.
+
+Columns by exact name: `value` (required; null is a tombstone), `key`, `topic`, `partition`, `headers`, `timestamp`;
+others are ignored. The option `topic` wins over the column, the column `partition` over the partitioner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_minilog.errors import InvalidOption
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+_TYPES = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
+    "topic": ("string",),
+    "partition": ("int",),
+}
+_PAYLOAD = ("key", "value", "timestamp", "headers")
+_PARTITION_BITS = 32
+
+
+class Payload(NamedTuple):
+    """Rows for one topic, and for one partition where the rows name it; columns as `Producer.send_batch` takes them."""
+
+    topic: str
+    partition: int | None
+    columns: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """Which columns are written, and to which topic; None: the one that each row names."""
+
+    topic: str | None
+    columns: tuple[str, ...]
+
+    def payloads(self, batch: pa.RecordBatch) -> Iterator[Payload]:
+        """The rows of `batch` by topic and partition, in their order. Raises InvalidOption for a null topic."""
+        columns = _payload_columns(batch, [name for name in _PAYLOAD if name in self.columns])
+        if self.topic is not None and "partition" not in self.columns:
+            yield Payload(self.topic, None, columns)
+        elif batch.num_rows:
+            yield from self._grouped(batch, columns)
+
+    def _grouped(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> Iterator[Payload]:
+        """A stable sort by one number per row, of topic and partition; each run of equal numbers is one payload."""
+        import pyarrow.compute as pc
+
+        codes, topics = self._codes(batch)
+        order = pc.sort_indices(codes)
+        runs = pc.run_end_encode(codes.take(order))
+        rows = columns.take(order)
+        start = 0
+        for end, code in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+            topic, partition = divmod(code, 2**_PARTITION_BITS)
+            # 0 is a null partition: the partitioner decides
+            yield Payload(topics[topic], partition - 1 if partition else None, rows.slice(start, end - start))
+            start = end
+
+    def _codes(self, batch: pa.RecordBatch) -> tuple[pa.Array, list[str]]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        codes = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
+        topics = [self.topic or ""]
+        if self.topic is None:
+            encoded = _topic_column(batch).dictionary_encode()
+            topics = encoded.dictionary.to_pylist()
+            codes = pc.shift_left(encoded.indices.cast(pa.int64()), _PARTITION_BITS)
+        if "partition" in self.columns:
+            codes = pc.add(codes, _partition_codes(batch))
+        return codes, topics
+
+
+def plan_sink(schema: StructType, topic: str | None) -> SinkPlan:
+    """Check the columns of a DataFrame. Raises InvalidOption, naming the column, its type and the remedy."""
+    found = {field.name: field.dataType.simpleString() for field in schema.fields if field.name in _TYPES}
+    for name, kind in found.items():
+        if kind not in _TYPES[name] and not (name == "topic" and topic is not None):
+            raise InvalidOption(f"column '{name}' is of type '{kind}': cast it to {' or '.join(_TYPES[name])}")
+    if "value" not in found:
+        raise InvalidOption(
+            f"column 'value' is missing among {', '.join(field.name for field in schema.fields) or 'no columns'}: name "
+            "the column to write 'value' (string or binary)"
+        )
+    if topic is None and "topic" not in found:
+        raise InvalidOption("no topic is named: set the option 'topic', or give a column 'topic' (string)")
+    return SinkPlan(topic, tuple(found))
+
+
+def refuse_overwrite() -> InvalidOption:
+    """Why a batch cannot replace what a topic holds."""
+    return InvalidOption(
+        "save mode 'overwrite' is not possible: a log is only appended to; use .mode(\"append\"), or delete and create "
+        "the topic first"
+    )
+
+
+def _payload_columns(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """The columns under the stored types, whatever the session's variants of them are (large types, time zone)."""
+    import pyarrow as pa
+
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    types = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "headers": pa.list_(header),
+    }
+    return pa.RecordBatch.from_arrays(
+        [_cast(batch.column(name), types[name]) for name in names],
+        schema=pa.schema([(name, types[name]) for name in names]),
+    )
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type.equals(kind) else column.cast(kind)
+
+
+def _topic_column(batch: pa.RecordBatch) -> pa.Array:
+    topics = batch.column("topic")
+    if topics.null_count:
+        row = topics.is_null().to_pylist().index(True)
+        raise InvalidOption(
+            f"column 'topic' is null in {topics.null_count} rows (the first is row {row} of its batch): fill it, filter "
+            "those rows out, or set the option 'topic'"
+        )
+    return topics
+
+
+def _partition_codes(batch: pa.RecordBatch) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    partitions = batch.column("partition").cast(pa.int64())
+    lowest = pc.min(partitions).as_py()
+    if lowest is not None and lowest < 0:
+        raise InvalidOption(f"column 'partition' is {lowest}: give 0 or more, or null to let the partitioner decide")
+    return pc.add(partitions.fill_null(-1), 1)

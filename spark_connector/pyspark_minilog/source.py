@@ -1,0 +1,70 @@
+"""The facade that Spark finds by itself: options in, readers and writers out. It imports nothing until it is used.
+
+Spark creates it in short-lived Python processes on the driver, from a dictionary of options with lower-cased keys.
+Source options are checked in `schema`, at `load()`, and again where a reader is made, since `.schema(...)` goes around
+the former; sink options where a writer is made, which for a stream is the first micro-batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_minilog.batch_reader import BatchReader
+    from pyspark_minilog.stream_reader import StreamReader
+    from pyspark_minilog.write_task import BatchWriter, StreamWriter
+
+
+class DefaultSource(DataSource):
+    """`format("minilog")`: topics of a minilog cluster as DataFrames."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "minilog"
+
+    def schema(self) -> str:
+        """The schema of SPARK.md section 2, all columns nullable. Raises InvalidOption."""
+        from pyspark_minilog.options import parse_source_options
+        from pyspark_minilog.schema import source_schema
+
+        return source_schema(parse_source_options(self.options).include_headers)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        from pyspark_minilog.batch_reader import BatchReader
+        from pyspark_minilog.options import parse_batch_options
+        from pyspark_minilog.schema import check_source_schema
+
+        options = parse_batch_options(self.options)
+        check_source_schema(schema, options.include_headers)
+        return BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        from pyspark_minilog.options import parse_stream_options
+        from pyspark_minilog.schema import check_source_schema
+        from pyspark_minilog.stream_reader import StreamReader
+
+        options = parse_stream_options(self.options)
+        check_source_schema(schema, options.include_headers)
+        return StreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from pyspark_minilog.options import parse_sink_options
+        from pyspark_minilog.sink import plan_sink, refuse_overwrite
+        from pyspark_minilog.write_task import BatchWriter
+
+        options = parse_sink_options(self.options)
+        if overwrite:
+            raise refuse_overwrite()
+        return BatchWriter(options, plan_sink(schema, options.topic))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        from pyspark_minilog.options import parse_sink_options
+        from pyspark_minilog.sink import plan_sink
+        from pyspark_minilog.write_task import StreamWriter
+
+        options = parse_sink_options(self.options)
+        return StreamWriter(options, plan_sink(schema, options.topic))
