@@ -25,6 +25,23 @@ if TYPE_CHECKING:
     from minilog.types import TopicAlteration as TopicAlteration
     from minilog.types import TopicPartition as TopicPartition
 
+__all__ = [
+    "Admin",
+    "BatchMetadata",
+    "BufferExhausted",
+    "Consumer",
+    "MinilogError",
+    "NewTopic",
+    "Producer",
+    "Record",
+    "RecordMetadata",
+    "RetriableError",
+    "TopicAlteration",
+    "TopicPartition",
+    "UnknownOutcome",
+    "aio",
+]
+
 _HOME = {
     "Admin": "minilog.sync.admin",
     "Consumer": "minilog.sync.consumer",
@@ -54,4 +71,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOME, *_MODULES, "MinilogError", "RetriableError", "UnknownOutcome"])
+    return sorted({*__all__, *_MODULES})

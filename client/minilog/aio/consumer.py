@@ -178,7 +178,7 @@ class ConsumerDriver:
                     query.failures.get(partition)
                     or query.last_errors.get(partition)
                     or OffsetNotAvailable(
-                        f"{wanted.where} of partition {partition.partition} of topic {partition.topic!r} is not known yet"
+                        f"{wanted.where} of partition {partition.partition} of topic {partition.topic!r} is not known"
                     )
                 )
             offset = offset_of(result, wanted.where, self.config.isolation_level)
@@ -251,15 +251,15 @@ class Consumer:
     def finished(self) -> bool:
         return self._driver.core.finished()
 
-    async def poll(self, timeout: float = 1.0) -> list[Record]:
+    async def poll(self, timeout: float = 1.0) -> list[Record]:  # noqa: ASYNC109
         taken = await self._decoded(timeout, POLL_BYTES)
         return [record for run, found in taken for rows in found for record in records(run, rows)]
 
-    async def poll_arrow(self, timeout: float = 1.0, *, include_headers: bool = False) -> list[pa.RecordBatch]:
+    async def poll_arrow(self, timeout: float = 1.0, *, include_headers: bool = False) -> list[pa.RecordBatch]:  # noqa: ASYNC109
         taken = await self._decoded(timeout, POLL_ARROW_BYTES)
         return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
 
-    async def _decoded(self, timeout: float, max_bytes: int) -> list[tuple[Run, list[pa.RecordBatch]]]:
+    async def _decoded(self, timeout: float, max_bytes: int) -> list[tuple[Run, list[pa.RecordBatch]]]:  # noqa: ASYNC109
         good, corrupt = decode_all(await self._driver.take(timeout, max_bytes))
         await self._driver.report([run for run, _ in good], corrupt)
         return good

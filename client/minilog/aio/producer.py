@@ -82,13 +82,13 @@ class Producer:
         self._driver.wake()
         return future
 
-    async def flush(self, timeout: float | None = None) -> None:
+    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Wait until everything sent so far is delivered or reported. Raises TimedOut (it goes on all the same)."""
         bound = self._driver.config.delivery_timeout_ms / 1000.0 + 1.0 if timeout is None else timeout
         if not await self._driver.flush(bound):
             raise TimedOut(f"flush was not done within {bound} s; what was sent is still under way")
 
-    async def close(self, timeout: float | None = None) -> None:
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Deliver what can be delivered within `timeout` seconds (delivery.timeout.ms), report the rest, close."""
         await self._driver.close(self._driver.config.delivery_timeout_ms / 1000.0 + 1.0 if timeout is None else timeout)
 
@@ -112,6 +112,6 @@ def buffer_exhausted(topic: str, driver: ProducerDriver) -> BufferExhausted:
     """The error for a buffer that stayed full for max.block.ms."""
     config = driver.config
     return BufferExhausted(
-        f"buffer.memory={config.buffer_memory} stayed full for max.block.ms={config.max_block_ms} when sending to topic "
-        f"{topic!r}: the brokers are slower than the program; wait for earlier futures, or raise one of the two"
+        f"buffer.memory={config.buffer_memory} stayed full for max.block.ms={config.max_block_ms} when sending to "
+        f"topic {topic!r}: the brokers are slower than the program; wait for earlier futures, or raise one of the two"
     )

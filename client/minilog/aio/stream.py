@@ -128,6 +128,6 @@ class DuplexStream:
         _log.debug("%s:%s ended the stream: %s", *self._address, status)
 
     async def _watch(self, silence: Silence) -> None:
-        while not silence.is_too_long(now_ms()):
+        while not silence.is_too_long(now_ms()):  # noqa: ASYNC110 - silence is no event
             await asyncio.sleep(self._keepalive_ms / 1000.0)
         _log.debug("%s:%s has been silent for too long", *self._address)

@@ -133,7 +133,8 @@ class Accumulator:
     def _check_fits(self, topic: Topic, size: int) -> None:
         if size > self._buffer_memory:
             raise MessageTooLarge(
-                f"{size} bytes for topic {topic.name!r} are above buffer.memory={self._buffer_memory}: raise it, or send less at once"
+                f"{size} bytes for topic {topic.name!r} are above buffer.memory={self._buffer_memory}: "
+                "raise it, or send less at once"
             )
 
     def slice_bytes(self, topic: Topic) -> int:

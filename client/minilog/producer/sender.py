@@ -385,7 +385,8 @@ class Sender:
     def _timed_out(self, batch: Batch) -> TimedOut:
         last = f"; the last refusal was {batch.error.code}: {batch.error}" if batch.error is not None else ""
         return TimedOut(
-            f"{batch} were not written within delivery.timeout.ms={self._timeout_ms()} ({batch.attempts} attempts){last}"
+            f"{batch} were not written within delivery.timeout.ms={self._timeout_ms()} "
+            f"({batch.attempts} attempts){last}"
         )
 
     def abandon(self) -> list[Effect]:

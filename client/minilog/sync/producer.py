@@ -1,4 +1,4 @@
-"""The blocking producer: `send` only appends to a batch under a lock; everything else happens on the background loop."""
+"""The blocking producer: `send` only appends to a batch under a lock; all else happens on the background loop."""
 
 from __future__ import annotations
 

@@ -1,0 +1,144 @@
+"""A small model of a cluster, for tests: it speaks the wire's messages, keeps logs in memory and can be told to misbehave.
+
+One topic by default, led as the test says. It checks what a leader would (checksums, sequences) and dedupes as a leader
+does, so that a client that breaks the rules is found out here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from minilog.record_batch.header import check_crc, decode_header, placement
+from minilog.v1 import common_pb2, data_pb2, metadata_pb2
+
+TOPIC_ID = bytes(range(16))
+TOPIC = "flights"
+Key = tuple[bytes, int]
+
+
+@dataclass
+class Log:
+    """One partition at its leader."""
+
+    leader: int = 1
+    epoch: int = 0
+    start: int = 0
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # first, next, bytes
+    producers: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)  # id: (sequence, count, offset)
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1][1] if self.batches else self.start
+
+    def append(self, batch: bytes) -> int:
+        header = decode_header(batch)
+        first = self.end
+        placed = placement(header.length, first, self.epoch) + batch[24:]
+        self.batches.append((first, first + header.record_count, placed))
+        return first
+
+
+class Brokers:
+    """All brokers of the model. `script` holds errors that the next produce entries are answered with."""
+
+    def __init__(self, partitions: int = 1, brokers: tuple[int, ...] = (1, 2)) -> None:
+        self.broker_ids = brokers
+        self.logs: dict[Key, Log] = {(TOPIC_ID, number): Log() for number in range(partitions)}
+        self.metadata_offset = 1
+        self.script: deque[int | None] = deque()
+        self.next_producer_id = 100
+        self.addresses = {broker: ("127.0.0.1", 9000 + broker) for broker in brokers}
+
+    def log(self, partition: int = 0) -> Log:
+        return self.logs[(TOPIC_ID, partition)]
+
+    def move(self, leader: int, partition: int = 0) -> None:
+        log = self.log(partition)
+        log.leader, log.epoch = leader, log.epoch + 1
+        self.metadata_offset += 1
+
+    def metadata(self) -> metadata_pb2.GetMetadataResponse:
+        topic = metadata_pb2.TopicMetadata(name=TOPIC, topic_id=TOPIC_ID)
+        for (_, number), log in sorted(self.logs.items()):
+            topic.partitions.append(
+                metadata_pb2.PartitionMetadata(
+                    partition=number,
+                    leader_id=log.leader,
+                    leader_epoch=log.epoch,
+                    replicas=self.broker_ids,
+                    in_sync_replicas=self.broker_ids,
+                )
+            )
+        brokers = [
+            metadata_pb2.BrokerMetadata(
+                broker_id=broker, host=host, port=port, state=metadata_pb2.BROKER_STATE_RUNNING
+            )
+            for broker, (host, port) in self.addresses.items()
+        ]
+        return metadata_pb2.GetMetadataResponse(
+            cluster_id="model",
+            controller_id=self.broker_ids[0],
+            controller_epoch=1,
+            metadata_offset=self.metadata_offset,
+            brokers=brokers,
+            topics=[topic],
+        )
+
+    def produce(self, broker: int, entry: data_pb2.ProduceEntry) -> data_pb2.ProduceResult:
+        key = (entry.partition_id.topic_id, entry.partition_id.partition)
+        log = self.logs[key]
+        scripted = self.script.popleft() if self.script else None
+        if scripted is not None:
+            return _result(entry, scripted)
+        if log.leader != broker or log.epoch != entry.leader_epoch:
+            return _result(entry, common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, log=log)
+        header = decode_header(entry.batch)
+        check_crc(*key, entry.batch, header)
+        if header.producer_id < 0:
+            return _result(entry, offset=log.append(entry.batch))
+        last = log.producers.setdefault(header.producer_id, deque(maxlen=5))
+        for sequence, count, offset in last:
+            if (sequence, count) == (header.base_sequence, header.record_count):
+                return _result(entry, offset=offset)
+        if last and last[-1][0] + last[-1][1] != header.base_sequence:
+            return _result(entry, common_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER)
+        offset = log.append(entry.batch)
+        last.append((header.base_sequence, header.record_count, offset))
+        return _result(entry, offset=offset)
+
+    def run(self, position: data_pb2.FetchPosition, *, limit: int | None = None) -> data_pb2.PartitionRun:
+        """All (or `limit`) batches from a position on, as a leader would push them."""
+        key = (position.partition_id.topic_id, position.partition_id.partition)
+        log = self.logs[key]
+        run = data_pb2.PartitionRun(
+            partition_id=position.partition_id,
+            leader_epoch=log.epoch,
+            position_number=position.position_number,
+            high_watermark=log.end,
+            last_stable_offset=log.end,
+            log_start_offset=log.start,
+            log_end_offset=log.end,
+        )
+        if not log.start <= position.fetch_offset <= log.end:
+            run.error.code = common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
+            return run
+        bound = position.end_offset if position.HasField("end_offset") else log.end
+        found = [(f, b) for f, n, b in log.batches if n > position.fetch_offset and f < bound][:limit]
+        if found:
+            run.first_offset = found[0][0]
+            run.batches = b"".join(batch for _, batch in found)
+        return run
+
+
+def _result(
+    entry: data_pb2.ProduceEntry, code: int = 0, *, offset: int = -1, log: Log | None = None
+) -> data_pb2.ProduceResult:
+    return data_pb2.ProduceResult(
+        correlation_id=entry.correlation_id,
+        partition_id=entry.partition_id,
+        error=common_pb2.Error(code=code, message="as the test says") if code else None,  # type: ignore[arg-type]
+        base_offset=offset,
+        leader_id=log.leader if log else -1,
+        leader_epoch=log.epoch if log else -1,
+    )
