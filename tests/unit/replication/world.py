@@ -1,0 +1,480 @@
+"""A cluster in one thread: the real cores on the real storage, joined by fake wires, so each send test is a receive test.
+
+Nothing happens by itself. Tests call `settle()` (all that can happen without time passing does) or `advance(ms)`;
+random histories pick one of `steps()` at a time. Disk work, flushes, messages, images and proposals each wait in a
+queue of their own and may be delayed, and, where a crash or a broken wire allows it, lost.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from minilog.record_batch.builder import build_batch, records_to_columns
+from minilog.record_batch.header import BatchHeader
+from minilog.v1 import data_pb2, peer_pb2
+from minilog_broker.replication import effects
+from minilog_broker.replication.effects import AnswerProduce, ProposeInSyncReplicas
+from minilog_broker.replication.leader import LeaderPartition
+from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.state import PartitionKey, TopicConfig
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.producer_state import recover_producer_state
+from minilog_broker.storage.settings import LogSettings
+from tests.unit.replication.controller import Controller
+from tests.unit.replication.memory_files import MemoryFileSystem
+
+TOPIC_ID = bytes(range(16))
+KEY = PartitionKey(TOPIC_ID, 0)
+NOW_US = 1_700_000_000_000_000
+
+
+def batch(
+    rows: int = 1, *, key: PartitionKey = KEY, producer: tuple[int, int, int] = (-1, -1, -1), size_bytes: int = 10
+) -> bytes:
+    """A client's batch. `producer`: id, epoch, base sequence."""
+    columns = records_to_columns([b"x" * size_bytes] * rows)
+    producer_id, producer_epoch, sequence = producer
+    return build_batch(
+        key.topic_id,
+        key.partition,
+        columns,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+        timestamp_us=NOW_US,
+    )
+
+
+@dataclass(eq=False)
+class Link:
+    """One Replicate stream: `up` to the leader, `down` to the follower. In order, until it breaks."""
+
+    follower_id: int
+    leader_id: int
+    leader_broker_epoch: int
+    session_id: int | None = None
+    up: deque[peer_pb2.ReplicateRequest] = field(default_factory=deque)
+    down: deque[peer_pb2.ReplicateResponse] = field(default_factory=deque)
+    up_ready: bool = False
+    down_ready: bool = False
+
+
+class Broker:
+    """The shell of one broker: carries out effects. A crash makes a new life on what the disk kept."""
+
+    def __init__(self, world: World, broker_id: int) -> None:
+        self.world = world
+        self.broker_id = broker_id
+        self.files = MemoryFileSystem()
+        self.alive = True
+        self.answers: dict[object, AnswerProduce] = {}
+        self.links: dict[int, Link] = {}  # by leader
+        self._begin()
+
+    def _begin(self) -> None:
+        self.manager = ReplicaManager(self.broker_id, self.world.settings, random.Random(self.broker_id))
+        self.logs: dict[PartitionKey, Log] = {}
+        self.disk: deque[Callable[[], None]] = deque()
+        self.dirty: dict[PartitionKey, None] = {}
+        self.proposals: deque[ProposeInSyncReplicas] = deque()
+        self.broker_epoch: int | None = None
+        self.images_replayed = 0
+        self.offline: dict[PartitionKey, str] = {}
+        self.refused: list[int] = []
+        self.sessions: dict[int, Link] = {}  # served here
+        self.consumers: dict[int, list[data_pb2.FetchResponse]] = {}
+        self.consumers_ready: dict[int, None] = {}
+        self.history: list[effects.Effect] = []
+
+    # -- life
+
+    def crash(self) -> None:
+        """The process dies and the machine loses power."""
+        self.alive = False
+        self.files.crash()
+        for link in [*self.links.values(), *self.sessions.values()]:
+            self.world.break_link(link)
+        self.links.clear()
+
+    def restart(self) -> None:
+        """A new life: logs are recovered, then it registers and replays the metadata from the beginning."""
+        keys = list(self.logs)
+        self.alive = True
+        self._begin()
+        for key in keys:
+            self.logs[key] = self._open(key, unclean=True)
+            log = self.logs[key]
+            self.manager.adopt_log(key, log, recover_producer_state(log), self.world.now_ms)
+        self.register()
+
+    def register(self) -> None:
+        self.broker_epoch = self.world.controller.register(self.broker_id)
+        self.manager.set_broker_epoch(self.broker_epoch, self.world.now_ms)
+
+    def _open(self, key: PartitionKey, *, unclean: bool = False) -> Log:
+        settings = LogSettings(flush_on_append=self.world.config.flush_on_append)
+        path = f"/topic-{key.partition}"
+        return Log.open(self.files, path, key, "topic", settings, unclean=unclean, create=True)
+
+    # -- effects
+
+    def run(self) -> None:
+        """Carry out what the core asks for."""
+        while todo := self.manager.take_effects():
+            for effect in todo:
+                self.history.append(effect)
+                self._carry_out(effect)
+
+    def _carry_out(self, effect: effects.Effect) -> None:
+        match effect:
+            case effects.AnswerProduce(ticket=ticket):
+                assert ticket not in self.answers, "answered twice"
+                self.answers[ticket] = effect
+                self.world.answered(self, effect)
+            case effects.SessionReady(session_id=session_id):
+                if session_id in self.sessions:
+                    self.sessions[session_id].down_ready = True
+                elif session_id in self.consumers:
+                    self.consumers_ready[session_id] = None
+            case effects.SessionRefused(session_id=session_id):
+                self.refused.append(session_id)
+                if session_id in self.sessions:
+                    self.world.break_link(self.sessions[session_id])
+            case effects.OpenLeaderSession(leader_id=leader_id, broker_epoch=epoch):
+                self._close_link(leader_id)
+                self.links[leader_id] = Link(self.broker_id, leader_id, epoch)
+            case effects.CloseLeaderSession(leader_id=leader_id):
+                self._close_link(leader_id)
+            case effects.LeaderSessionReady(leader_id=leader_id):
+                if leader_id in self.links:
+                    self.links[leader_id].up_ready = True
+            case effects.ProposeInSyncReplicas():
+                self.proposals.append(effect)
+            case effects.PartitionOffline(key=key, reason=reason):
+                self.offline[key] = reason
+            case _:
+                self.disk.append(lambda: self._work(effect))
+
+    def _close_link(self, leader_id: int) -> None:
+        link = self.links.pop(leader_id, None)
+        if link is not None:
+            self.world.break_link(link, tell_follower=False)
+
+    def _work(self, effect: effects.Effect) -> None:
+        """What the disk thread does."""
+        now_ms, manager = self.world.now_ms, self.manager
+        match effect:
+            case effects.OpenLog(key=key):
+                self.logs[key] = self._open(key)
+                manager.log_opened(key, self.logs[key], now_ms)
+            case effects.DeleteLog(key=key):
+                self.logs.pop(key, None)
+            case effects.AppendToLog(key=key, batches=batches):
+                self._append(key, batches)
+            case effects.RecordEpochStart(key=key, leader_epoch=epoch, start_offset=start):
+                self.logs[key].assign_epoch(epoch, start)
+            case effects.TruncateLog(key=key, end_offset=end_offset):
+                self.logs[key].truncate_to(end_offset)
+                manager.log_truncated(key, recover_producer_state(self.logs[key]), now_ms)
+            case effects.StartLogAt(key=key, offset=offset):
+                self.logs[key].truncate_fully_and_start_at(offset)
+                manager.log_truncated(key, recover_producer_state(self.logs[key]), now_ms)
+            case effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
+                self.logs[key].write_producer_snapshot(offset, snapshot)
+
+    def _append(self, key: PartitionKey, batches: effects.PlacedBatches) -> None:
+        log = self.logs[key]
+        if log.log_end_offset != batches.first_offset:
+            return  # an append in front of it failed, which was told
+        try:
+            log.append(batches)
+        except OSError as error:
+            self.manager.log_failed(key, error, self.world.now_ms)
+            return
+        self.dirty[key] = None
+        self.manager.log_appended(key, batches.end_offset, self.world.now_ms)
+
+    def work(self) -> None:
+        """The disk's next command."""
+        self.disk.popleft()()
+        self.run()
+
+    def flush(self) -> None:
+        """Sync what was written (the disk thread's group commit)."""
+        dirty, self.dirty = self.dirty, {}
+        for key in dirty:
+            if key not in self.logs:
+                continue
+            try:
+                self.logs[key].flush()
+            except OSError as error:
+                self.manager.log_failed(key, error, self.world.now_ms)
+            else:
+                self.manager.log_flushed(key, self.logs[key].durable_end_offset, self.world.now_ms)
+        self.run()
+
+    # -- views for tests
+
+    def leader(self, key: PartitionKey = KEY) -> LeaderPartition | None:
+        return next((led for led in self.manager.led_partitions() if led.key == key), None)
+
+    def headers(self, key: PartitionKey = KEY) -> list[BatchHeader]:
+        log = self.logs[key]
+        return list(log.headers(log.log_start_offset))
+
+    def ends(self, key: PartitionKey = KEY) -> tuple[int, int, int]:
+        """(high watermark, durable end, end)."""
+        log = self.logs[key]
+        return log.high_watermark, log.durable_end_offset, log.log_end_offset
+
+
+class World:
+    """See the module's text. Brokers are 1 to `brokers`; partition KEY is on all of them unless the test makes others."""
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        min_in_sync: int = 2,
+        settings: ReplicationSettings | None = None,
+        flush_on_append: bool = True,
+        leader_id: int | None = 1,
+    ) -> None:
+        self.now_ms = 1_000.0
+        self.settings = settings or ReplicationSettings()
+        self.config = TopicConfig(min_in_sync, 8 << 20, 1 << 30, 1 << 40, flush_on_append, -1, -1, False)
+        self.controller = Controller(min_in_sync)
+        self.cut: set[tuple[int, int]] = set()  # (follower, leader) that cannot reach each other
+        self.on_answer: Callable[[Broker, AnswerProduce], None] | None = None
+        self._next_session_id = 0
+        self._next_ticket = 0
+        self.brokers = {b: Broker(self, b) for b in range(1, brokers + 1)}
+        for broker in self.brokers.values():
+            broker.register()
+        if leader_id is not None:
+            self.controller.create(KEY, tuple(self.brokers), leader_id)
+            self.settle()
+
+    def __getitem__(self, broker_id: int) -> Broker:
+        return self.brokers[broker_id]
+
+    def live(self) -> list[Broker]:
+        return [broker for broker in self.brokers.values() if broker.alive]
+
+    def answered(self, broker: Broker, answer: AnswerProduce) -> None:
+        if self.on_answer is not None:
+            self.on_answer(broker, answer)
+
+    # -- wires
+
+    def session_id(self) -> int:
+        self._next_session_id += 1
+        return self._next_session_id
+
+    def break_link(self, link: Link, *, tell_follower: bool = True) -> None:
+        """The stream is gone, and all that was under way on it."""
+        leader, follower = self.brokers[link.leader_id], self.brokers[link.follower_id]
+        link.up.clear()
+        link.down.clear()
+        if link.session_id is not None and leader.sessions.pop(link.session_id, None) is not None and leader.alive:
+            leader.manager.close_session(link.session_id)
+            leader.run()
+        if tell_follower and follower.links.get(link.leader_id) is link:
+            del follower.links[link.leader_id]
+            if follower.alive:
+                follower.manager.leader_session_closed(link.leader_id, self.now_ms)
+                follower.run()
+
+    def open_link(self, link: Link) -> None:
+        """The stream reaches its leader, or is refused."""
+        leader, follower = self.brokers[link.leader_id], self.brokers[link.follower_id]
+        if not leader.alive or (link.follower_id, link.leader_id) in self.cut or follower.broker_epoch is None:
+            self.break_link(link)
+            return
+        link.session_id = self.session_id()
+        leader.sessions[link.session_id] = link
+        leader.manager.open_follower_session(link.session_id, link.follower_id, follower.broker_epoch, self.now_ms)
+        leader.run()
+        if link.session_id in leader.sessions:
+            follower.manager.leader_session_opened(link.leader_id, self.now_ms)
+            follower.run()
+
+    def links(self) -> list[Link]:
+        return [link for broker in self.live() for link in broker.links.values()]
+
+    def pull_up(self, link: Link) -> None:
+        follower = self.brokers[link.follower_id]
+        message = follower.manager.next_request(link.leader_id, self.now_ms)
+        follower.run()
+        if message is None:
+            link.up_ready = False
+        else:
+            link.up.append(peer_pb2.ReplicateRequest.FromString(message.SerializeToString()))
+
+    def pull_down(self, link: Link) -> None:
+        leader = self.brokers[link.leader_id]
+        assert link.session_id is not None
+        message = leader.manager.next_message(link.session_id, self.now_ms)
+        leader.run()
+        if message is None:
+            link.down_ready = False
+        else:
+            link.down.append(peer_pb2.ReplicateResponse.FromString(message.SerializeToString()))
+
+    def deliver_up(self, link: Link) -> None:
+        leader = self.brokers[link.leader_id]
+        assert link.session_id is not None
+        leader.manager.replicate_request(link.session_id, link.up.popleft(), self.now_ms)
+        leader.run()
+
+    def deliver_down(self, link: Link) -> None:
+        follower = self.brokers[link.follower_id]
+        follower.manager.leader_message(link.leader_id, link.down.popleft(), self.now_ms)
+        follower.run()
+
+    def replay(self, broker: Broker) -> None:
+        """The next committed batch reaches a broker."""
+        image = self.controller.images[broker.images_replayed]
+        broker.images_replayed += 1
+        topics = {state.key.topic_id for state in image.states}
+        configs, names = dict.fromkeys(topics, self.config), dict.fromkeys(topics, "topic")
+        broker.manager.apply_image(image.states, image.removed, configs, names, image.lives, self.now_ms)
+        broker.run()
+
+    def answer_proposal(self, broker: Broker) -> None:
+        asked = broker.proposals.popleft()
+        assert broker.broker_epoch is not None
+        answer = self.controller.propose(broker.broker_id, broker.broker_epoch, asked)
+        broker.manager.proposal_answered(asked.key, answer, self.now_ms)
+        broker.run()
+
+    def lose_proposal(self, broker: Broker, *, after_commit: bool) -> None:
+        """The call fails, before or after the controller acted on it."""
+        asked = broker.proposals.popleft()
+        assert broker.broker_epoch is not None
+        if after_commit:
+            self.controller.propose(broker.broker_id, broker.broker_epoch, asked)
+        broker.manager.proposal_lost(asked.key, self.now_ms)
+        broker.run()
+
+    # -- what can happen
+
+    def steps(self) -> list[Callable[[], None]]:
+        """Everything that could happen next without time passing."""
+        found: list[Callable[[], None]] = []
+        for broker in self.live():
+            if broker.disk:
+                found.append(broker.work)
+            if broker.dirty:
+                found.append(broker.flush)
+            if broker.images_replayed < len(self.controller.images):
+                found.append(lambda broker=broker: self.replay(broker))  # type: ignore[misc]
+            if broker.proposals:
+                found.append(lambda broker=broker: self.answer_proposal(broker))  # type: ignore[misc]
+            found.extend(
+                lambda b=broker, s=session_id: self.pull_consumer(b, s)  # type: ignore[misc]
+                for session_id in broker.consumers_ready
+            )
+        for link in self.links():
+            if link.session_id is None:
+                found.append(lambda link=link: self.open_link(link))  # type: ignore[misc]
+            for flag, step in (
+                (link.up_ready, self.pull_up),
+                (link.down_ready, self.pull_down),
+                (link.up, self.deliver_up),
+                (link.down, self.deliver_down),
+            ):
+                if flag and link.session_id is not None:
+                    found.append(lambda link=link, step=step: step(link))  # type: ignore[misc]
+        return found
+
+    def settle(self, *, without: str = "") -> None:
+        """Let all happen that can without time passing."""
+        for broker in self.live():
+            broker.run()
+        for _ in range(20_000):
+            steps = [step for step in self.steps() if not without or without not in getattr(step, "__name__", "")]
+            if not steps:
+                return
+            steps[0]()
+        raise AssertionError("the world does not come to rest")
+
+    def advance(self, ms: float, *, settle: bool = True) -> None:
+        """Let time pass, with every tick when it is due, and settle after each."""
+        end_ms = self.now_ms + ms
+        while True:
+            due_ms = min((broker.manager.next_tick_ms() for broker in self.live()), default=end_ms)
+            if due_ms > end_ms:
+                break
+            self.now_ms = max(self.now_ms, due_ms)
+            self.tick()
+            if settle:
+                self.settle()
+        self.now_ms = end_ms
+
+    def tick(self) -> None:
+        for broker in self.live():
+            if broker.manager.next_tick_ms() <= self.now_ms:
+                broker.manager.tick(self.now_ms)
+                broker.run()
+
+    # -- clients
+
+    def produce(
+        self,
+        broker_id: int,
+        data: bytes | None = None,
+        *,
+        acks: int = -1,
+        timeout_ms: float = 5_000,
+        leader_epoch: int = -1,
+        key: PartitionKey = KEY,
+    ) -> int:
+        """Send a batch; the ticket finds the answer in `broker.answers`."""
+        self._next_ticket += 1
+        broker = self.brokers[broker_id]
+        data = batch(key=key) if data is None else data
+        broker.manager.produce(self._next_ticket, key, leader_epoch, acks, timeout_ms, data, self.now_ms)
+        broker.run()
+        return self._next_ticket
+
+    def consume(self, broker_id: int, offset: int, *, credit: int = 1 << 30, **position: int) -> int:
+        """Open a consumer's session with one position; what comes is in `broker.consumers[session]`."""
+        broker, session_id = self.brokers[broker_id], self.session_id()
+        broker.consumers[session_id] = []
+        broker.manager.open_consumer_session(session_id, 1, self.now_ms)
+        self.fetch(broker_id, session_id, offset, credit=credit, **position)
+        return session_id
+
+    def fetch(self, broker_id: int, session_id: int, offset: int, *, credit: int = 1 << 30, **position: int) -> None:
+        fields = {"position_number": 1, "leader_epoch": -1} | position
+        request = data_pb2.FetchRequest(credit_bytes=credit)
+        wanted = request.positions.add(fetch_offset=offset, **fields)
+        wanted.partition_id.topic_id, wanted.partition_id.partition = KEY
+        self.brokers[broker_id].manager.fetch_request(session_id, request, self.now_ms)
+        self.brokers[broker_id].run()
+
+    def pull_consumer(self, broker: Broker, session_id: int) -> None:
+        message = broker.manager.next_message(session_id, self.now_ms)
+        broker.run()
+        if message is None:
+            broker.consumers_ready.pop(session_id, None)
+        else:
+            assert isinstance(message, data_pb2.FetchResponse)
+            broker.consumers[session_id].append(message)
+
+    def runs(self, broker_id: int, session_id: int) -> list[data_pb2.PartitionRun]:
+        """What a consumer was sent, in order."""
+        return [run for message in self.brokers[broker_id].consumers[session_id] for run in message.runs]
+
+
+def count_effects(broker: Broker) -> dict[str, int]:
+    """How many effects of each kind a life has asked for."""
+    counts: dict[str, int] = defaultdict(int)
+    for effect in broker.history:
+        counts[type(effect).__name__] += 1
+    return counts
