@@ -1,0 +1,81 @@
+"""The metadata log's batches: MetadataRecords as the values of an ordinary record batch, one decision to a batch.
+
+The log is partition 0 of the topic `__cluster_metadata`; a batch's checksum covers that topic id, so that a batch of
+another log is refused. A leader change is a control batch and carries no MetadataRecord.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from minilog.errors import CorruptMessage
+from minilog.record_batch.builder import build_batch, build_control_batch, records_to_columns
+from minilog.record_batch.header import PLACEMENT_BYTES, Buffer, check_crc, decode_header, iterate_headers, placement
+from minilog.record_batch.reader import read_control, read_payload
+from minilog.v1 import peer_pb2, records_pb2
+from minilog_broker.replication.effects import PlacedBatches
+from minilog_broker.replication.state import PartitionKey
+
+CLUSTER_METADATA_TOPIC_NAME = "__cluster_metadata"
+CLUSTER_METADATA_TOPIC_ID = bytes(15) + b"\x01"  # as in Kafka: no random topic id can be it
+METADATA_KEY = PartitionKey(CLUSTER_METADATA_TOPIC_ID, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """One decision, committed: `records` stand at `base_offset` and on; a leader change has none."""
+
+    base_offset: int
+    end_offset: int
+    epoch: int
+    records: tuple[records_pb2.MetadataRecord, ...]
+
+
+def encode_records(records: Sequence[records_pb2.MetadataRecord], timestamp_us: int) -> bytes:
+    """The batch of one decision, without a place in the log yet. `timestamp_us`: the wall clock's."""
+    columns = records_to_columns([record.SerializeToString() for record in records])
+    return build_batch(*METADATA_KEY, columns, timestamp_us=timestamp_us)
+
+
+def encode_leader_change(leader_id: int, epoch: int, voters: Sequence[peer_pb2.VoterAddress], timestamp_us: int) -> bytes:
+    """The control batch that is the first entry of a quorum leader's epoch."""
+    change = records_pb2.LeaderChangeRecord(leader_id=leader_id, leader_epoch=epoch, voters=voters)
+    payload = records_pb2.ControlRecord(leader_change=change).SerializeToString()
+    return build_control_batch(*METADATA_KEY, payload, timestamp_us=timestamp_us)
+
+
+def place(batch: bytes, base_offset: int, epoch: int) -> PlacedBatches:
+    """`batch` at its place in the log."""
+    placed = placement(len(batch), base_offset, epoch) + batch[PLACEMENT_BYTES:]
+    return PlacedBatches((decode_header(placed),), (placed,))
+
+
+def check_run(run: bytes) -> PlacedBatches:
+    """A run of batches from the quorum's leader, looked at before it is appended. Raises CorruptMessage."""
+    view = memoryview(run)
+    headers = []
+    for position, header in iterate_headers(view):
+        check_crc(*METADATA_KEY, view[position : position + header.length], header)
+        if headers and header.base_offset != headers[-1].next_offset:
+            raise CorruptMessage(f"a run of metadata jumps from offset {headers[-1].next_offset} to {header.base_offset}")
+        headers.append(header)
+    return PlacedBatches(tuple(headers), (run,))
+
+
+def decode_run(run: Buffer) -> Iterator[CommittedBatch]:
+    """The decisions in a run of whole batches. Raises CorruptMessage where a batch or a record is damaged."""
+    view = memoryview(run)
+    for position, header in iterate_headers(view):
+        batch = view[position : position + header.length]
+        check_crc(*METADATA_KEY, batch, header)
+        records: tuple[records_pb2.MetadataRecord, ...] = ()
+        if not header.is_control:
+            values = read_payload(batch, header).column("value").to_pylist()
+            records = tuple(records_pb2.MetadataRecord.FromString(value) for value in values)
+        yield CommittedBatch(header.base_offset, header.next_offset, header.partition_leader_epoch, records)
+
+
+def decode_leader_change(batch: Buffer) -> records_pb2.LeaderChangeRecord:
+    """What a control batch of this log says."""
+    return records_pb2.ControlRecord.FromString(read_control(batch)).leader_change
