@@ -4,7 +4,8 @@ A checkpoint is `{"__from": …, "__topic_ids": {"t": "<hex>"}, "t": {"0": 23, "
 each partition. `__topic_ids` tells a topic that was deleted and created again from the one that was read. `__from`
 holds where the batch that ends here began, for the partitions for which the offset before does not say so: for all of
 them in the first batch (Spark asks for the initial offset again when it replays that batch, and may then hear of a
-later one), afterwards for partitions that are new or were skipped to another place. An initial offset is its own `__from`.
+later one), afterwards for partitions that are new or were skipped to another place. An initial offset is its
+own `__from`.
 
 Spark compares offsets as text: keys are sorted, partitions by number, and `SourceOffset.to_json` is deterministic. The
 `__topic_ids` are always there, so that no offset is ever `{}`.

@@ -171,7 +171,8 @@ def split(ranges: Sequence[Range], min_partitions: int | None) -> list[Range]:
     for _ in range(wanted - len(whole)):
         _, index = largest[0]
         pieces[index] += 1
-        heapq.heapreplace(largest, (-(whole[index].size // pieces[index]), index))
+        # the ceiling of its piece's size, so that a range of single offsets comes last
+        heapq.heapreplace(largest, (-whole[index].size // pieces[index], index))
     return [piece for each, count in zip(whole, pieces, strict=True) for piece in _cut(each, count)]
 
 

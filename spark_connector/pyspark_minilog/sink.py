@@ -131,8 +131,8 @@ def _topic_column(batch: pa.RecordBatch) -> pa.Array:
     if topics.null_count:
         row = topics.is_null().to_pylist().index(True)
         raise InvalidOption(
-            f"column 'topic' is null in {topics.null_count} rows (the first is row {row} of its batch): fill it, filter "
-            "those rows out, or set the option 'topic'"
+            f"column 'topic' is null in {topics.null_count} rows (the first is row {row} of its batch): fill it, "
+            "filter those rows out, or set the option 'topic'"
         )
     return topics
 

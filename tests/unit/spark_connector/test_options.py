@@ -1,0 +1,196 @@
+"""Options: what is understood, and that every refusal is one sentence with option, value and remedy."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pyspark_minilog.errors import InvalidOption
+from pyspark_minilog.offsets import EARLIEST, LATEST, Partition
+from pyspark_minilog.options import parse_batch_options, parse_sink_options, parse_source_options, parse_stream_options
+
+BASE = {"bootstrap.servers": "localhost:9092", "subscribe": "flights"}
+
+
+def test_defaults_of_a_stream() -> None:
+    options = parse_stream_options(BASE)
+    assert options.starting.everywhere == LATEST
+    assert (options.fail_on_data_loss, options.include_headers) == (True, False)
+    assert (options.retries, options.retry_interval_ms) == (3, 1000)
+    assert options.max_offsets_per_trigger is options.min_partitions is None
+
+
+def test_defaults_of_a_batch() -> None:
+    options = parse_batch_options(BASE)
+    assert (options.starting.everywhere, options.ending.everywhere) == (EARLIEST, LATEST)
+
+
+def test_keys_are_understood_in_any_case() -> None:
+    given = {
+        "BOOTSTRAP.SERVERS": "h:1",
+        "subscribepattern": "a.*",
+        "MaxOffsetsPerTrigger": "7",
+        "fetchoffset.numretries": "0",
+    }
+    options = parse_stream_options(given)
+    assert (options.max_offsets_per_trigger, options.retries, options.subscription.pattern) == (7, 0, "a.*")
+
+
+def test_what_spark_adds_itself_is_ignored() -> None:
+    parse_stream_options({**BASE, "path": "x", "checkpointlocation": "y", "queryname": "z"})
+
+
+@pytest.mark.parametrize("name", ["bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers"])
+def test_servers_have_three_names(name: str) -> None:
+    assert parse_source_options({name: "h:1", "subscribe": "t"}).client == {"bootstrap.servers": "h:1"}
+
+
+def test_client_settings_reach_the_client() -> None:
+    options = parse_source_options(
+        {**BASE, "minilog.isolation.level": "read_uncommitted", "minilog.fetch.max.bytes": "99"}
+    )
+    assert options.client == {
+        "bootstrap.servers": "localhost:9092",
+        "isolation.level": "read_uncommitted",
+        "fetch.max.bytes": "99",
+    }
+
+
+def test_options_travel_to_the_tasks() -> None:
+    options = parse_source_options({**BASE, "startingOffsets": '{"flights":{"0":3}}'})
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert options.starting.place_of(Partition("flights", 0)) == 3
+
+
+REFUSED_BY_SOURCE = [
+    ({}, "no topic is named: set exactly one of the options subscribe, subscribePattern, assign"),
+    (
+        {"subscribe": "a", "assign": '{"a":[0]}'},
+        "'subscribe' (a) and 'assign' ({\"a\":[0]}) exclude each other: keep one",
+    ),
+    ({"subscribe": " , "}, "option 'subscribe' is ' , ': name at least one topic"),
+    ({"subscribePattern": "a("}, "option 'subscribePattern' is 'a(': correct the regular expression"),
+    ({"assign": "[1]"}, "option 'assign' is '[1]': give JSON such as"),
+    ({"assign": '{"a":[]}'}, "topic 'a' needs a list of partition numbers"),
+    ({"assign": '{"a":[-1]}'}, "topic 'a' needs a list of partition numbers"),
+    ({"subscribe": "a", "minPartitions": "0"}, "option 'minPartitions' is '0': give a whole number of 1 or more"),
+    (
+        {"subscribe": "a", "maxOffsetsPerTrigger": "-5"},
+        "option 'maxOffsetsPerTrigger' is '-5': give a whole number of 1 or more",
+    ),
+    ({"subscribe": "a", "maxOffsetsPerTrigger": "1e3"}, "option 'maxOffsetsPerTrigger' is '1e3'"),
+    (
+        {"subscribe": "a", "fetchOffset.numRetries": "-1"},
+        "option 'fetchOffset.numRetries' is '-1': give a whole number of 0",
+    ),
+    ({"subscribe": "a", "failOnDataLoss": "no"}, "option 'failOnDataLoss' is 'no': give true or false"),
+    (
+        {"subscribe": "a", "startingOffsets": "oldest"},
+        "option 'startingOffsets' is 'oldest': give earliest, latest, or JSON",
+    ),
+    (
+        {"subscribe": "a", "startingOffsets": "-1000"},
+        "option 'startingOffsets' is '-1000': give earliest, latest, or JSON",
+    ),
+    ({"subscribe": "a", "startingOffsets": "{}"}, "name at least one topic"),
+    (
+        {"subscribe": "a", "startingOffsets": '{"a":{"0":-3}}'},
+        "-3 is not an offset; give 0 or more, -2 (earliest) or -1 (latest)",
+    ),
+    ({"subscribe": "a", "startingOffsets": '{"a":{"x":1}}'}, "'x' is not a partition number of topic 'a'"),
+    ({"subscribe": "a", "startingOffsets": '{"a":7}'}, "topic 'a' needs earliest, latest or offsets"),
+    ({"subscribe": "a", "startingOffsets": '{"a":{"0":1,"0":2}}'}, "'0' is there twice"),
+    ({"subscribe": "a", "endingOffsets": '{"a":"earliest"}'}, "a batch cannot end at earliest (-2)"),
+    (
+        {"subscribe": "a", "minilog.auto.offset.reset": "latest"},
+        "the connector sets it itself: use the option startingOffsets",
+    ),
+    ({"subscribe": "a", "minilog.group.id": "g"}, "option 'minilog.group.id' is 'g': the connector sets it itself"),
+    ({"subscribe": "a", "minilog.acks": "1"}, "option 'minilog.acks' is '1': the connector sets it itself"),
+    (
+        {"subscribe": "a", "minilog.linger.ms": "x"},
+        "option minilog.linger.ms='x' is not possible: it must be a whole number",
+    ),
+    ({"subscribe": "a", "kafka.bootstrap.servers": "other:1"}, "name different servers: keep one of them"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED_BY_SOURCE, ids=[str(each[0]) for each in REFUSED_BY_SOURCE])
+def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidOption) as refusal:
+        parse_source_options({"bootstrap.servers": "localhost:9092", **given})
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("subscrib", "did you mean 'subscribe'?"),
+        ("startingoffset", "did you mean 'startingOffsets'?"),
+        ("minilog.fetch.max.byte", "did you mean 'minilog.fetch.max.bytes'?"),
+        ("kafka.request.timeout.ms", "did you mean 'minilog.request.timeout.ms'?"),
+        ("zzz", "leave it out"),
+        # options of later versions are not there yet, and never ignored
+        ("minoffsetspertrigger", "did you mean 'maxOffsetsPerTrigger'?"),
+        ("maxtriggerdelay", "leave it out"),
+        ("maxbytespertrigger", "leave it out"),
+        ("startingtimestamp", "leave it out"),
+        ("endingoffsetsbytimestamp", "leave it out"),
+        ("maxrecordsperpartition", "leave it out"),
+        ("groupidprefix", "leave it out"),
+        ("topic", "leave it out"),
+    ],
+)
+def test_unknown_options_are_refused_with_the_nearest_name(option: str, advice: str) -> None:
+    with pytest.raises(InvalidOption) as refusal:
+        parse_source_options({**BASE, option: "5"})
+    assert f"option '{option}' ('5') is not one that the " in str(refusal.value)
+    assert "of this minilog version has" in str(refusal.value)
+    assert advice in str(refusal.value)
+
+
+def test_servers_are_needed_and_checked() -> None:
+    with pytest.raises(InvalidOption, match=r"option 'bootstrap.servers' is missing"):
+        parse_source_options({"subscribe": "a"})
+    with pytest.raises(
+        InvalidOption, match=r"option bootstrap.servers='nowhere' is not possible: it must be HOST:PORT"
+    ):
+        parse_source_options({"subscribe": "a", "bootstrap.servers": "nowhere"})
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(InvalidOption, match="option 'endingOffsets' is 'latest': a stream has no end"):
+        parse_stream_options({**BASE, "endingOffsets": "latest"})
+
+
+@pytest.mark.parametrize("start", ["latest", '{"flights":{"0":-1}}', '{"flights":"latest"}'])
+def test_a_batch_does_not_start_at_latest(start: str) -> None:
+    with pytest.raises(InvalidOption, match="a batch cannot start at latest"):
+        parse_batch_options({**BASE, "startingOffsets": start})
+
+
+def test_a_cap_per_trigger_in_a_batch_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    parse_batch_options({**BASE, "maxOffsetsPerTrigger": "5"})
+    assert "'maxOffsetsPerTrigger' has no meaning in a batch" in caplog.text
+
+
+def test_sink_options() -> None:
+    options = parse_sink_options({"kafka.bootstrap.servers": "h:1", "topic": " t ", "minilog.compression.type": "lz4"})
+    assert options.topic == "t"
+    assert options.client == {"bootstrap.servers": "h:1", "compression.type": "lz4"}
+    assert parse_sink_options({"bootstrap.servers": "h:1", "includeHeaders": "true"}).topic is None
+
+
+@pytest.mark.parametrize("option", ["subscribe", "exactlyonce", "transactionalid", "startingoffsets"])
+def test_the_sink_refuses_what_it_does_not_have(option: str) -> None:
+    with pytest.raises(
+        InvalidOption, match=f"option '{option}' \\('x'\\) is not one that the sink of this minilog version has"
+    ):
+        parse_sink_options({"bootstrap.servers": "h:1", "topic": "t", option: "x"})
+
+
+def test_an_empty_sink_topic_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="option 'topic' is ' ': name a topic"):
+        parse_sink_options({"bootstrap.servers": "h:1", "topic": " "})
