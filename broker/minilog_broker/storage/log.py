@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
 
-from minilog.errors import OffsetOutOfRange
+from minilog.errors import CorruptMessage, OffsetOutOfRange
 from minilog.record_batch.header import BatchHeader
 from minilog_broker.storage import checkpoint as checkpoint_file
 from minilog_broker.storage import producer_snapshots
@@ -29,7 +29,7 @@ from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.placed import LogKey, Run
 from minilog_broker.storage.recovery import DAMAGE_MARK, EPOCH_FILE, Recovered, Recovery, RecoveryReport
-from minilog_broker.storage.retention import is_expired, removable
+from minilog_broker.storage.retention import is_expired, removable, roll_is_due
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.topic_id_file import prepare_directory
@@ -167,7 +167,7 @@ class Log:
             raise ValueError(f"{self!r}: the buffers of a run are not the {run_bytes} bytes that its headers say")
         self._clear_damage_mark()
         self._assign_epochs(headers)
-        if self._roll_is_due(run_bytes, headers[0].max_timestamp_us):
+        if roll_is_due(self._segments[-1], self.settings, run_bytes, headers[0].max_timestamp_us):
             self._roll()
         active = self._segments[-1]
         self._dirty = True
@@ -232,7 +232,7 @@ class Log:
             self._record(Checkpoint(offset, offset, offset, self.settings.flush_on_append))
             producer_snapshots.remove_snapshots(self._files, self.directory, above_offset=-1)
             self._remove_segments(self._segments)
-            segment = Segment(self._files, self.directory, offset, interval_bytes=self.settings.index_interval_bytes)
+            segment = self._new_segment(offset)
             segment.create()
             self._files.fsync_dir(self.directory)
             self._store_epochs(EpochCache())
@@ -269,7 +269,7 @@ class Log:
         `now_us` is wall clock; whether it can be trusted is for the caller to judge."""
         self._check_usable()
         active = self._segments[-1]
-        if is_expired(active, self.settings, now_us) or self._roll_is_due(0, now_us):
+        if is_expired(active, self.settings, now_us) or roll_is_due(active, self.settings, 0, now_us):
             self._roll()
         count = removable(self._segments, self.settings, self.high_watermark, now_us)
         return self.advance_log_start(self._segments[count].base_offset)
@@ -319,6 +319,9 @@ class Log:
         """An OSError inside makes the log failed, unless it is one of `passing` (nothing was half done)."""
         try:
             yield
+        except CorruptMessage as error:
+            self.failed = OSError(errno.EIO, str(error))
+            raise self.failed from error
         except OSError as error:
             if self.failed is None and error.errno not in passing:
                 self.failed = error
@@ -332,22 +335,11 @@ class Log:
         with self._failing(passing=frozenset()):
             active.file.truncate(active.end.size_bytes)
 
-    def _roll_is_due(self, run_bytes: int, timestamp_us: int) -> bool:
-        active = self._segments[-1]
-        if not active.end.size_bytes:
-            return False
-        if active.end.size_bytes + run_bytes > self.settings.segment_bytes:
-            return True
-        first_us = active.first_timestamp_us
-        return first_us is not None and timestamp_us - first_us > self.settings.segment_ms * 1000
-
     def _roll(self) -> None:
         """Begin a new segment. The old one is synced first, under either policy: recovery reads only the last."""
         self.sync()
         active = self._segments[-1]
-        segment = Segment(
-            self._files, self.directory, self.log_end_offset, interval_bytes=self.settings.index_interval_bytes
-        )
+        segment = self._new_segment(self.log_end_offset)
         with self._failing():
             segment.create()
         with self._failing(passing=frozenset()):
@@ -356,6 +348,10 @@ class Log:
         with contextlib.suppress(OSError):  # the index is a cache
             active.write_index_files()
         self.write_checkpoint()
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        interval_bytes = self.settings.index_interval_bytes
+        return Segment(self._files, self.directory, base_offset, interval_bytes=interval_bytes)
 
     def _assign_epochs(self, headers: tuple[BatchHeader, ...]) -> None:
         """Epochs that begin in a run are in the epoch file before the run is in the log."""

@@ -1,4 +1,5 @@
-"""Which segments retention may take: the oldest ones that are too old or too much, all of it below the high watermark."""
+"""When a segment is followed by a new one; and which segments retention may take: the oldest ones that are too old or too
+much, all of it below the high watermark."""
 
 from __future__ import annotations
 
@@ -6,6 +7,16 @@ from collections.abc import Sequence
 
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
+
+
+def roll_is_due(active: Segment, settings: LogSettings, run_bytes: int, timestamp_us: int) -> bool:
+    """Whether a run of so many bytes at this time belongs into a new segment."""
+    if not active.end.size_bytes:
+        return False
+    if active.end.size_bytes + run_bytes > settings.segment_bytes:
+        return True
+    first_us = active.first_timestamp_us
+    return first_us is not None and timestamp_us - first_us > settings.segment_ms * 1000
 
 
 def is_expired(segment: Segment, settings: LogSettings, now_us: int) -> bool:

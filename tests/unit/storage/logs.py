@@ -1,0 +1,113 @@
+"""What the storage tests share: a partition, batches made by hand (nobody looks into a payload), a log of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from minilog.record_batch.header import (
+    HEADER_BYTES,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Attributes,
+    BatchHeader,
+    batch_crc,
+    decode_header,
+    encode_header,
+    iterate_headers,
+)
+from minilog_broker.replication.effects import PlacedBatches
+from minilog_broker.replication.state import PartitionKey
+from minilog_broker.storage.files import FileSystem
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.settings import LogSettings
+
+KEY = PartitionKey(bytes(range(16)), 3)
+TOPIC = "flights"
+DIRECTORY = "/data/flights-3"
+SETTINGS = LogSettings(segment_bytes=1000, index_interval_bytes=200)
+
+
+def batch(
+    base_offset: int,
+    *,
+    records: int = 1,
+    epoch: int = 0,
+    timestamp_us: int | None = None,
+    payload: bytes = b"",
+    producer: tuple[int, int, int] = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE),
+    control: bool = False,
+) -> bytes:
+    """A whole batch at its place; `producer` is (id, epoch, base sequence)."""
+    payload += bytes(-len(payload) % 8)
+    timestamp_us = base_offset * 1000 if timestamp_us is None else timestamp_us
+    header = BatchHeader(
+        length=HEADER_BYTES + len(payload),
+        base_offset=base_offset,
+        partition_leader_epoch=epoch,
+        crc=0,
+        attributes=int(Attributes.CONTROL) if control else 0,
+        record_count=records,
+        last_offset_delta=records - 1,
+        base_timestamp_us=timestamp_us,
+        max_timestamp_us=timestamp_us,
+        producer_id=producer[0],
+        base_sequence=producer[2],
+        producer_epoch=producer[1],
+    )
+    crc = batch_crc(KEY.topic_id, KEY.partition, encode_header(header) + payload)
+    return encode_header(replace(header, crc=crc)) + payload
+
+
+def header(base_offset: int, *, records: int = 1, producer: tuple[int, int, int], timestamp_us: int = 0) -> BatchHeader:
+    return decode_header(batch(base_offset, records=records, producer=producer, timestamp_us=timestamp_us))
+
+
+def run_of(batches: Sequence[bytes]) -> PlacedBatches:
+    return PlacedBatches(tuple(decode_header(one) for one in batches), tuple(batches))
+
+
+def open_log(
+    files: FileSystem,
+    *,
+    unclean: bool = True,
+    create: bool = True,
+    settings: LogSettings = SETTINGS,
+    directory: str = DIRECTORY,
+) -> Log:
+    if create:
+        files.make_dir(directory.rpartition("/")[0])
+        files.fsync_dir("/")
+    return Log.open(files, directory, KEY, TOPIC, settings, unclean=unclean, create=create)
+
+
+def append(log: Log, count: int = 1, *, records: int = 1, epoch: int = 0, payload: bytes = b"") -> list[bytes]:
+    """Append `count` batches as one run; returns them."""
+    batches: list[bytes] = []
+    offset = log.log_end_offset
+    for _ in range(count):
+        batches.append(batch(offset, records=records, epoch=epoch, payload=payload))
+        offset += records
+    log.append(run_of(batches))
+    return batches
+
+
+def fill(log: Log, runs: int, **arguments: int | bytes) -> list[bytes]:
+    """`runs` appends of one batch each, then a flush."""
+    batches = [one for _ in range(runs) for one in append(log, 1, **arguments)]  # type: ignore[arg-type]
+    log.flush()
+    return batches
+
+
+def contents(log: Log) -> list[bytes]:
+    """All batches from the log's start, as read."""
+    found: list[bytes] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        run = log.read(offset, 1 << 20)
+        assert run, f"nothing to read at {offset}"
+        for position, one in iterate_headers(run):
+            found.append(run[position : position + one.length])
+            offset = one.next_offset
+    return found
