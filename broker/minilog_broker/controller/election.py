@@ -1,0 +1,172 @@
+"""Who leads a partition, who is in sync, who may still lead: pure functions of its committed state. Rules V4, V10, V17.
+
+    what befalls the broker           its replica
+    Departure(OUT)                    leaves an ISR that has another member (fenced, stopping, offline)
+    Departure(UNCLEAN)                the same, and is no eligible leader any more (unclean start, I/O error)
+    Departure(DAMAGED)                the same, and cannot be elected until it has joined an ISR again
+
+The ISR is never empty: its last member stays, whatever befalls it. A member that leaves while |ISR| < min stays an
+eligible leader, for the high watermark cannot move meanwhile, until the ISR is back at min. Elections choose the
+first electable replica of the ISR, in the order of the replicas; then of the eligible ones, whose ISR begins with
+itself alone; then, only where it is configured, of all (KIP-966).
+
+Every change raises the partition epoch; a leader of another life, or another leader, or none, raises the leader epoch.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from minilog_broker.replication.state import NO_LEADER, PartitionState
+
+NO_BROKER_EPOCH = -1
+
+
+class Departure(enum.Enum):
+    """See the module's table."""
+
+    OUT = enum.auto()
+    UNCLEAN = enum.auto()
+    DAMAGED = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionRules:
+    """What an election needs to know of the topic and of the brokers.
+
+    `electable`: unfenced, not stopping, the replica's disk not failed. `lives_on`: (broker id, broker epoch) is the
+    current life, unfenced and its disk not failed, stopping or not: a leader for which it holds need not be replaced.
+    """
+
+    min_in_sync_replicas: int
+    unclean_election: bool
+    electable: Callable[[int], bool]
+    lives_on: Callable[[int, int], bool]
+    broker_epoch: Callable[[int], int]
+
+    def effective_min(self, state: PartitionState) -> int:
+        return min(self.min_in_sync_replicas, len(state.replicas))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The new state (epochs raised where it changed), and whether it took an unclean election to get there."""
+
+    state: PartitionState
+    unclean: bool = False
+
+
+def depart(state: PartitionState, broker_id: int, departure: Departure, rules: ElectionRules) -> Outcome:
+    """The state after `departure` befell `broker_id`, one of the replicas; the leader chosen anew where it must be."""
+    gone = frozenset({broker_id})
+    remaining = tuple(member for member in state.in_sync_replicas if member != broker_id) or state.in_sync_replicas
+    barred = gone if departure is not Departure.OUT else frozenset[int]()
+    damaged = frozenset(state.damaged_replicas) | (gone if departure is Departure.DAMAGED else frozenset())
+    changed = replace(
+        state,
+        in_sync_replicas=remaining,
+        eligible_leaders=_eligible(state, remaining, barred, rules),
+        damaged_replicas=_ordered(state, damaged),
+    )
+    return _settle(state, changed, barred, rules)
+
+
+def with_in_sync_replicas(state: PartitionState, members: frozenset[int], rules: ElectionRules) -> Outcome:
+    """The state after the leader's proposal was accepted: who is in the ISR is damaged no more."""
+    in_sync = _ordered(state, members)
+    changed = replace(
+        state,
+        in_sync_replicas=in_sync,
+        eligible_leaders=_eligible(state, in_sync, frozenset(), rules),
+        damaged_replicas=tuple(broker for broker in state.damaged_replicas if broker not in members),
+    )
+    return _settle(state, changed, frozenset(), rules)
+
+
+def reconsider(state: PartitionState, rules: ElectionRules) -> Outcome:
+    """The state after brokers or the topic's configuration changed: a leader where there is none and one can lead."""
+    eligible = _eligible(state, state.in_sync_replicas, frozenset(), rules)
+    return _settle(state, replace(state, eligible_leaders=eligible), frozenset(), rules)
+
+
+def can_be_led_by_another(state: PartitionState, broker_id: int, rules: ElectionRules) -> bool:
+    """Whether a clean election would find a leader other than `broker_id`."""
+    return any(c != broker_id and _can_lead(state, c, rules) for c in (*state.in_sync_replicas, *state.eligible_leaders))
+
+
+def _eligible(
+    state: PartitionState, in_sync: tuple[int, ...], barred: frozenset[int], rules: ElectionRules
+) -> tuple[int, ...]:
+    if len(in_sync) >= rules.effective_min(state):
+        return ()
+    former = set(state.eligible_leaders) | set(state.in_sync_replicas)
+    return _ordered(state, frozenset(former) - frozenset(in_sync) - barred - frozenset(state.damaged_replicas))
+
+
+def _settle(before: PartitionState, state: PartitionState, barred: frozenset[int], rules: ElectionRules) -> Outcome:
+    """Keep the leader where it may stay, else elect; then the epochs."""
+    unclean = False
+    if not _stays(state, rules):
+        state, unclean = _elect(state, barred, rules)
+    if state == before:
+        return Outcome(before)
+    moved = (state.leader_id, state.leader_broker_epoch) != (before.leader_id, before.leader_broker_epoch)
+    return Outcome(
+        replace(
+            state,
+            leader_epoch=before.leader_epoch + moved,
+            partition_epoch=before.partition_epoch + 1,
+        ),
+        unclean,
+    )
+
+
+def _stays(state: PartitionState, rules: ElectionRules) -> bool:
+    """Whether the leader may go on: its life does, it is in sync, and if it stops nobody else could take over."""
+    leader = state.leader_id
+    if leader == NO_LEADER or leader not in state.in_sync_replicas or leader in state.damaged_replicas:
+        return False
+    if not rules.lives_on(leader, state.leader_broker_epoch):
+        return False
+    return rules.electable(leader) or not can_be_led_by_another(state, leader, rules)
+
+
+def _elect(state: PartitionState, barred: frozenset[int], rules: ElectionRules) -> tuple[PartitionState, bool]:
+    in_sync = [broker for broker in state.replicas if broker in state.in_sync_replicas]
+    eligible = [broker for broker in state.replicas if broker in state.eligible_leaders]
+    if leader := _first(in_sync, state, rules):
+        return _led_by(state, leader[0], rules), False
+    if leader := _first(eligible, state, rules):
+        alone = (leader[0],)
+        chosen = replace(state, in_sync_replicas=alone, eligible_leaders=_eligible(state, alone, barred, rules))
+        return _led_by(chosen, leader[0], rules), False
+    if rules.unclean_election and (leader := _least_bad(state, rules)):
+        damaged = tuple(broker for broker in state.damaged_replicas if broker != leader[0])
+        chosen = replace(state, in_sync_replicas=tuple(leader), eligible_leaders=(), damaged_replicas=damaged)
+        return _led_by(chosen, leader[0], rules), True
+    return replace(state, leader_id=NO_LEADER, leader_broker_epoch=NO_BROKER_EPOCH), False
+
+
+def _first(candidates: list[int], state: PartitionState, rules: ElectionRules) -> list[int]:
+    return [broker for broker in candidates if _can_lead(state, broker, rules)][:1]
+
+
+def _least_bad(state: PartitionState, rules: ElectionRules) -> list[int]:
+    """Any live replica, those not known to be damaged first."""
+    live = [broker for broker in state.replicas if rules.electable(broker)]
+    return sorted(live, key=lambda broker: broker in state.damaged_replicas)[:1]
+
+
+def _can_lead(state: PartitionState, broker_id: int, rules: ElectionRules) -> bool:
+    return rules.electable(broker_id) and broker_id not in state.damaged_replicas
+
+
+def _led_by(state: PartitionState, leader_id: int, rules: ElectionRules) -> PartitionState:
+    return replace(state, leader_id=leader_id, leader_broker_epoch=rules.broker_epoch(leader_id))
+
+
+def _ordered(state: PartitionState, brokers: frozenset[int]) -> tuple[int, ...]:
+    """In the order of the replicas, so that equal states are equal records."""
+    return tuple(broker for broker in state.replicas if broker in brokers)

@@ -1,0 +1,259 @@
+"""The metadata image: what a prefix of the metadata log says of the cluster (V13). Every broker has one.
+
+    record                    what it changes
+    ClusterRecord             cluster_id, voters
+    BrokerRegistrationRecord  a new life of a broker, fenced; its broker epoch is the record's offset
+    BrokerStateRecord         fenced, stopping; of the current life only
+    TopicRecord               a topic, by id and by name
+    PartitionRecord           the whole state of one partition
+    TopicConfigRecord         one key of a topic, set or unset
+    TopicDeletionRecord       a topic, its partitions and its configuration are gone
+    ProducerIdBlockRecord     the first producer id that nobody was given
+
+`apply` notes what changed; `take_changes` hands that over, so that nobody walks the whole image for one record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from minilog.v1 import records_pb2
+from minilog_broker.replication.state import BrokerLife, PartitionKey, PartitionState
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """The current life of one broker."""
+
+    broker_id: int
+    broker_epoch: int
+    directory_id: bytes
+    host: str
+    port: int
+    rack: str | None
+    host_label: str
+    kernel_boot_id: str
+    fenced: bool = True
+    stopping: bool = False
+
+    @property
+    def life(self) -> BrokerLife:
+        return BrokerLife(self.broker_id, self.broker_epoch, self.host, self.port, self.fenced, self.stopping)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic; `partition_count` partitions are numbered from 0."""
+
+    name: str
+    topic_id: bytes
+    internal: bool
+    partition_count: int = 0
+
+    def keys(self) -> list[PartitionKey]:
+        return [PartitionKey(self.topic_id, partition) for partition in range(self.partition_count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """A voter of the metadata quorum, as the first metadata entry records it."""
+
+    broker_id: int
+    directory_id: bytes
+    host: str
+    port: int
+
+
+@dataclass(slots=True)
+class ImageChanges:
+    """What changed since the last time it was asked. A deleted topic's partitions are in `removed` only."""
+
+    brokers: set[int] = field(default_factory=set)
+    partitions: set[PartitionKey] = field(default_factory=set)
+    removed: set[PartitionKey] = field(default_factory=set)
+    topics: set[bytes] = field(default_factory=set)
+    configs: set[bytes] = field(default_factory=set)
+
+
+class MetadataImage:
+    """See the module's text. Change it by `apply` only; `end_offset` is the end of what was applied."""
+
+    def __init__(self) -> None:
+        self.cluster_id: str | None = None
+        self.voters: tuple[Voter, ...] = ()
+        self.brokers: dict[int, Broker] = {}
+        self.topics: dict[bytes, Topic] = {}
+        self.topic_ids: dict[str, bytes] = {}
+        self.partitions: dict[PartitionKey, PartitionState] = {}
+        self.configs: dict[bytes, dict[str, str]] = {}
+        self.partitions_of_broker: dict[int, set[PartitionKey]] = {}
+        self.next_producer_id = 0
+        self.end_offset = 0
+        self._changes = ImageChanges()
+
+    def __eq__(self, other: object) -> bool:
+        """Equal content: what changed lately and how far it was read are not part of it."""
+        return isinstance(other, MetadataImage) and self._content() == other._content()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _content(self) -> tuple[object, ...]:
+        configs = {topic_id: values for topic_id, values in self.configs.items() if values}
+        index = {broker_id: keys for broker_id, keys in self.partitions_of_broker.items() if keys}
+        names = (self.cluster_id, self.voters, self.next_producer_id)
+        return (*names, self.brokers, self.topics, self.topic_ids, self.partitions, configs, index)
+
+    def copy(self) -> MetadataImage:
+        """An independent image of the same content, without changes to hand over."""
+        twin = MetadataImage()
+        twin.cluster_id, twin.voters = self.cluster_id, self.voters
+        twin.brokers, twin.topics = dict(self.brokers), dict(self.topics)
+        twin.topic_ids, twin.partitions = dict(self.topic_ids), dict(self.partitions)
+        twin.configs = {topic_id: dict(values) for topic_id, values in self.configs.items()}
+        twin.partitions_of_broker = {broker_id: set(keys) for broker_id, keys in self.partitions_of_broker.items()}
+        twin.next_producer_id, twin.end_offset = self.next_producer_id, self.end_offset
+        return twin
+
+    # -- questions
+
+    def topic(self, name: str) -> Topic | None:
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics[topic_id]
+
+    def partitions_of(self, topic_id: bytes) -> list[PartitionState]:
+        return [self.partitions[key] for key in self.topics[topic_id].keys()]
+
+    def topic_config(self, topic_id: bytes) -> dict[str, str]:
+        """What was set explicitly."""
+        return dict(self.configs.get(topic_id, {}))
+
+    def replicas_on(self, broker_id: int) -> list[PartitionState]:
+        """The partitions that have a replica on this broker, in a fixed order."""
+        return [self.partitions[key] for key in sorted(self.partitions_of_broker.get(broker_id, ()))]
+
+    def lives(self) -> dict[int, BrokerLife]:
+        return {broker.broker_id: broker.life for broker in self.brokers.values()}
+
+    def take_changes(self) -> ImageChanges:
+        changes, self._changes = self._changes, ImageChanges()
+        return changes
+
+    # -- replay
+
+    def apply_batch(self, base_offset: int, end_offset: int, records: Iterable[records_pb2.MetadataRecord]) -> None:
+        """Apply one decision; a control batch has no records and moves `end_offset` only."""
+        for index, record in enumerate(records):
+            self.apply(base_offset + index, record)
+        self.end_offset = end_offset
+
+    def apply(self, offset: int, record: records_pb2.MetadataRecord) -> None:
+        """Apply the record at `offset`. A kind of a later version is skipped: it cannot concern this one."""
+        match record.WhichOneof("record"):
+            case "cluster":
+                self._apply_cluster(record.cluster)
+            case "broker_registration":
+                self._apply_registration(offset, record.broker_registration)
+            case "broker_state":
+                self._apply_broker_state(record.broker_state)
+            case "topic":
+                self._apply_topic(record.topic)
+            case "partition":
+                self._apply_partition(record.partition)
+            case "topic_config":
+                self._apply_config(record.topic_config)
+            case "topic_deletion":
+                self._apply_deletion(record.topic_deletion.topic_id)
+            case "producer_id_block":
+                self.next_producer_id = record.producer_id_block.next_producer_id
+        self.end_offset = offset + 1
+
+    def _apply_cluster(self, record: records_pb2.ClusterRecord) -> None:
+        self.cluster_id = record.cluster_id
+        self.voters = tuple(Voter(v.broker_id, v.directory_id, v.host, v.port) for v in record.voters)
+
+    def _apply_registration(self, offset: int, record: records_pb2.BrokerRegistrationRecord) -> None:
+        self.brokers[record.broker_id] = Broker(
+            broker_id=record.broker_id,
+            broker_epoch=offset,
+            directory_id=record.directory_id,
+            host=record.host,
+            port=record.port,
+            rack=record.rack if record.HasField("rack") else None,
+            host_label=record.host_label,
+            kernel_boot_id=record.kernel_boot_id,
+        )
+        self._changes.brokers.add(record.broker_id)
+
+    def _apply_broker_state(self, record: records_pb2.BrokerStateRecord) -> None:
+        broker = self.brokers.get(record.broker_id)
+        if broker is not None and broker.broker_epoch == record.broker_epoch:
+            self.brokers[record.broker_id] = replace(broker, fenced=record.fenced, stopping=record.stopping)
+            self._changes.brokers.add(record.broker_id)
+
+    def _apply_topic(self, record: records_pb2.TopicRecord) -> None:
+        self.topics[record.topic_id] = Topic(record.name, record.topic_id, record.internal)
+        self.topic_ids[record.name] = record.topic_id
+        self._changes.topics.add(record.topic_id)
+
+    def _apply_partition(self, record: records_pb2.PartitionRecord) -> None:
+        key = PartitionKey(record.topic_id, record.partition)
+        topic = self.topics[key.topic_id]
+        if record.partition >= topic.partition_count:
+            self.topics[key.topic_id] = replace(topic, partition_count=record.partition + 1)
+            self._changes.topics.add(key.topic_id)
+        self.partitions[key] = state_of(record, topic.name)
+        for broker_id in record.replicas:
+            self.partitions_of_broker.setdefault(broker_id, set()).add(key)
+        self._changes.partitions.add(key)
+
+    def _apply_config(self, record: records_pb2.TopicConfigRecord) -> None:
+        values = self.configs.setdefault(record.topic_id, {})
+        if record.HasField("value"):
+            values[record.name] = record.value
+        else:
+            values.pop(record.name, None)
+        self._changes.configs.add(record.topic_id)
+
+    def _apply_deletion(self, topic_id: bytes) -> None:
+        topic = self.topics.pop(topic_id)
+        self.topic_ids.pop(topic.name, None)
+        self.configs.pop(topic_id, None)
+        for key in topic.keys():
+            for broker_id in self.partitions.pop(key).replicas:
+                self.partitions_of_broker[broker_id].discard(key)
+            self._changes.partitions.discard(key)
+            self._changes.removed.add(key)
+        self._changes.topics.add(topic_id)
+
+
+def state_of(record: records_pb2.PartitionRecord, topic_name: str) -> PartitionState:
+    return PartitionState(
+        key=PartitionKey(record.topic_id, record.partition),
+        topic_name=topic_name,
+        replicas=tuple(record.replicas),
+        in_sync_replicas=tuple(record.in_sync_replicas),
+        eligible_leaders=tuple(record.eligible_leaders),
+        damaged_replicas=tuple(record.damaged_replicas),
+        leader_id=record.leader_id,
+        leader_epoch=record.leader_epoch,
+        partition_epoch=record.partition_epoch,
+        leader_broker_epoch=record.leader_broker_epoch,
+    )
+
+
+def record_of(state: PartitionState) -> records_pb2.MetadataRecord:
+    return records_pb2.MetadataRecord(
+        partition=records_pb2.PartitionRecord(
+            topic_id=state.key.topic_id,
+            partition=state.key.partition,
+            replicas=state.replicas,
+            in_sync_replicas=state.in_sync_replicas,
+            eligible_leaders=state.eligible_leaders,
+            damaged_replicas=state.damaged_replicas,
+            leader_id=state.leader_id,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            leader_broker_epoch=state.leader_broker_epoch,
+        )
+    )
