@@ -10,13 +10,15 @@ import contextlib
 import logging
 import random
 import time
+from collections.abc import Callable
+from typing import Any
 
 from minilog.aio.cluster import Cluster, now_ms
 from minilog.aio.stream import DuplexStream
 from minilog.config import ClientConfig
 from minilog.errors import MinilogError, error_from_wire
 from minilog.producer.accumulator import Accumulator
-from minilog.producer.batch import Batch
+from minilog.producer.batch import Batch, RecordsCompletion
 from minilog.producer.sender import (
     Connect,
     Delivered,
@@ -37,7 +39,7 @@ _log = logging.getLogger(__name__)
 class ProducerDriver:
     """See the module's text. `start` and everything async belongs to the loop; `accumulator` to everyone."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, completion: Callable[[Batch], Any] = RecordsCompletion) -> None:
         self.config = config
         self.cluster = Cluster(config)
         chance = random.Random()
@@ -47,6 +49,7 @@ class ProducerDriver:
             buffer_memory=config.buffer_memory,
             chance=chance,
             available=self.cluster.cache.available_partitions,
+            completion=completion,
         )
         self._sender = Sender(config, self.accumulator, self.cluster.cache, chance)
         self._streams: dict[int, DuplexStream] = {}

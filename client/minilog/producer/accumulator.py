@@ -12,12 +12,13 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from minilog.errors import Closed, MessageTooLarge
 from minilog.metadata_cache import PartitionKey, Topic
-from minilog.producer.batch import Batch, Gathering, PartCompletion, Settable
+from minilog.producer.batch import Batch, Gathering, PartCompletion, RecordsCompletion
 from minilog.producer.partitioner import StickyPartitioner, partition_for_key
 from minilog.types import Headers
 
@@ -45,11 +46,13 @@ class Accumulator:
         buffer_memory: int,
         chance: random.Random,
         available: Callable[[Topic], list[int]],
+        completion: Callable[[Batch], Any] = RecordsCompletion,
     ) -> None:
         self._batch_size = batch_size
         self._linger_ms = linger_ms
         self._buffer_memory = buffer_memory
         self._available = available
+        self._completion = completion
         self._sticky = StickyPartitioner(chance)
         self._round_robin = StickyPartitioner(chance)
         self._queues: dict[PartitionKey, deque[Batch]] = {}
@@ -58,7 +61,8 @@ class Accumulator:
         self._flush_to = 0  # batches up to this number do not linger
         self._used_bytes = 0
         self._closed = False
-        self.changed = threading.Condition(threading.Lock())  # notified when batches are settled, and on close
+        self._lock = threading.Lock()
+        self.changed = threading.Condition(self._lock)  # notified when batches are settled, and on close
 
     def append(
         self,
@@ -68,14 +72,14 @@ class Accumulator:
         value: bytes | None,
         headers: Headers | None,
         timestamp_us: int,
-        future: Settable,
+        future: Any,
         now_ms: float,
     ) -> Taken:
         """Take one record. Raises Closed, and MessageTooLarge for a record above buffer.memory."""
         size = RECORD_OVERHEAD_BYTES + (len(value) if value else 0) + (len(key) if key else 0)
         if headers:
             size += sum(_HEADER_OVERHEAD_BYTES + len(name) + len(content or b"") for name, content in headers)
-        with self.changed:
+        with self._lock:
             if self._used_bytes + size > self._buffer_memory:
                 self._check_fits(topic, size)
                 return Taken.NO_SPACE
@@ -88,7 +92,7 @@ class Accumulator:
             batch.keys.append(key)
             batch.timestamps_us.append(timestamp_us)
             batch.headers.append(headers)
-            batch.completion.futures.append(future)  # type: ignore[attr-defined]
+            batch.completion.add(future)  # type: ignore[attr-defined]
             batch.size_bytes += size
             batch.charged_bytes += size
             self._used_bytes += size
@@ -115,7 +119,9 @@ class Accumulator:
             if queue[-1].size_bytes + size <= self._limit(topic):
                 return queue[-1], False
             queue[-1].closed = True
-        return self._new_batch(topic, key, now_ms), True
+        batch = self._new_batch(topic, key, now_ms)
+        batch.completion = self._completion(batch)
+        return batch, True
 
     def _new_batch(self, topic: Topic, key: PartitionKey, now_ms: float) -> Batch:
         self._numbers += 1
@@ -142,7 +148,7 @@ class Accumulator:
         return self._limit(topic) + _BATCH_OVERHEAD_BYTES
 
     def append_columns(
-        self, topic: Topic, parts: Sequence[tuple[int | None, pa.RecordBatch]], future: Settable, now_ms: float
+        self, topic: Topic, parts: Sequence[tuple[int | None, pa.RecordBatch]], future: Any, now_ms: float
     ) -> Taken:
         """Take all parts (partition or None for the next in turn, rows) or none; each becomes one batch."""
         sizes = [RECORD_OVERHEAD_BYTES + columns.nbytes for _, columns in parts]

@@ -23,6 +23,8 @@ def check_partition(topic: Topic, partition: int | None) -> None:
 
 def check_record(topic: str, value: object, key: object) -> None:
     """Raises InvalidRecord unless both are bytes or None."""
+    if (value is None or type(value) is bytes) and (key is None or type(key) is bytes):
+        return  # the hot path
     for name, given in (("value", value), ("key", key)):
         if given is not None and not isinstance(given, bytes):
             raise InvalidRecord(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import InvalidStateError
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from minilog.errors import MinilogError
 from minilog.metadata_cache import PartitionKey
+from minilog.producer.futures import RecordFuture, finish_all
 from minilog.record_batch.builder import build_batch, records_to_columns, set_producer
 from minilog.types import BatchMetadata, Headers, RecordMetadata
 
@@ -65,7 +67,7 @@ class Batch:
         self.timestamps_us: list[int] = []
         self.headers: list[Headers | None] = []
         self.columns: pa.RecordBatch | None = None
-        self.completion: Completion = RecordsCompletion(self)
+        self.completion: Completion
         self.encoded: bytes | None = None
         self.producer = (-1, -1)
         self.base_sequence = -1
@@ -115,7 +117,7 @@ class Completion(Protocol):
 
 
 class RecordsCompletion:
-    """One future per record of `send`."""
+    """One future per record of `send`, of asyncio."""
 
     __slots__ = ("_batch", "futures")
 
@@ -123,16 +125,46 @@ class RecordsCompletion:
         self._batch = batch
         self.futures: list[Settable] = []
 
+    def add(self, future: Settable) -> None:
+        self.futures.append(future)
+
     def delivered(self, base_offset: int) -> None:
-        batch, step = self._batch, 0 if base_offset < 0 else 1
-        topic, partition, offset = batch.topic, batch.key.partition, base_offset
-        for future, timestamp_us in zip(self.futures, batch.timestamps_us, strict=True):
-            settle(future.set_result, RecordMetadata(topic, partition, offset, timestamp_us // 1000))
-            offset += step
+        for future, place in zip(self.futures, _places(self._batch, base_offset), strict=True):
+            settle(future.set_result, place)
 
     def failed(self, error: MinilogError) -> None:
         for future in self.futures:
             settle(future.set_exception, error)
+
+
+class ThreadedRecordsCompletion:
+    """One future per record of `send`, of threads."""
+
+    __slots__ = ("_batch", "_condition", "futures")
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._condition = threading.Condition()
+        self.futures: list[RecordFuture] = []
+
+    def add(self, future: RecordFuture) -> None:
+        future.join(self._condition)
+        self.futures.append(future)
+
+    def delivered(self, base_offset: int) -> None:
+        finish_all(self.futures, self._condition, _places(self._batch, base_offset))
+
+    def failed(self, error: MinilogError) -> None:
+        finish_all(self.futures, self._condition, error)
+
+
+def _places(batch: Batch, base_offset: int) -> list[RecordMetadata]:
+    topic, partition = batch.topic, batch.key.partition
+    step = 0 if base_offset < 0 else 1
+    return [
+        RecordMetadata(topic, partition, base_offset + index * step, timestamp_us // 1000)
+        for index, timestamp_us in enumerate(batch.timestamps_us)
+    ]
 
 
 class Gathering:

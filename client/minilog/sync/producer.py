@@ -17,6 +17,8 @@ from minilog.errors import Closed, TimedOut
 from minilog.metadata_cache import Topic
 from minilog.producer.accumulator import Taken
 from minilog.producer.arguments import check_partition, check_record, cut_columns
+from minilog.producer.batch import ThreadedRecordsCompletion
+from minilog.producer.futures import RecordFuture
 from minilog.sync.loop import shared_loop
 from minilog.types import BatchMetadata, Headers, RecordMetadata
 
@@ -35,7 +37,7 @@ class Producer:
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self._driver = ProducerDriver(parse_config(config))
+        self._driver = ProducerDriver(parse_config(config), ThreadedRecordsCompletion)
         self._loop = shared_loop()
         self._accumulator = self._driver.accumulator
         self._cache = self._driver.cluster.cache
@@ -78,7 +80,7 @@ class Producer:
         if partition is not None:
             check_partition(known, partition)
         timestamp_us = time.time_ns() // 1000 if timestamp is None else timestamp * 1000
-        future: Future[RecordMetadata] = Future()
+        future = RecordFuture()
         deadline_s = 0.0
         while True:
             now_ms = time.monotonic() * 1000.0

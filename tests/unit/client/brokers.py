@@ -1,4 +1,4 @@
-"""A small model of a cluster, for tests: it speaks the wire's messages, keeps logs in memory and can be told to misbehave.
+"""A small model of a cluster, for tests: it speaks the wire's messages, keeps logs in memory and can misbehave.
 
 One topic by default, led as the test says. It checks what a leader would (checksums, sequences) and dedupes as a leader
 does, so that a client that breaks the rules is found out here.
@@ -71,9 +71,7 @@ class Brokers:
                 )
             )
         brokers = [
-            metadata_pb2.BrokerMetadata(
-                broker_id=broker, host=host, port=port, state=metadata_pb2.BROKER_STATE_RUNNING
-            )
+            metadata_pb2.BrokerMetadata(broker_id=broker, host=host, port=port, state=metadata_pb2.BROKER_STATE_RUNNING)
             for broker, (host, port) in self.addresses.items()
         ]
         return metadata_pb2.GetMetadataResponse(
