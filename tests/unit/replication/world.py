@@ -7,6 +7,7 @@ queue of their own and may be delayed, and, where a crash or a broken wire allow
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -71,11 +72,16 @@ class Broker:
         self.broker_id = broker_id
         self.files = MemoryFileSystem()
         self.alive = True
+        self.lives = 0
+        self.version = 0  # changes with every change of a log
+        self.kept: dict[PartitionKey, list[BatchHeader]] = {}  # what the disk kept at the last crash
         self.answers: dict[object, AnswerProduce] = {}
         self.links: dict[int, Link] = {}  # by leader
         self._begin()
 
     def _begin(self) -> None:
+        self.lives += 1
+        self.version += 1
         self.manager = ReplicaManager(self.broker_id, self.world.settings, random.Random(self.broker_id))
         self.logs: dict[PartitionKey, Log] = {}
         self.disk: deque[Callable[[], None]] = deque()
@@ -94,6 +100,8 @@ class Broker:
 
     def crash(self) -> None:
         """The process dies and the machine loses power."""
+        self.kept = {key: self.headers_below(key, log.durable_end_offset) for key, log in self.logs.items()}
+        self.version += 1
         self.alive = False
         self.files.crash()
         for link in [*self.links.values(), *self.sessions.values()]:
@@ -167,6 +175,7 @@ class Broker:
     def _work(self, effect: effects.Effect) -> None:
         """What the disk thread does."""
         now_ms, manager = self.world.now_ms, self.manager
+        self.version += 1
         match effect:
             case effects.OpenLog(key=key):
                 self.logs[key] = self._open(key)
@@ -206,6 +215,7 @@ class Broker:
     def flush(self) -> None:
         """Sync what was written (the disk thread's group commit)."""
         dirty, self.dirty = self.dirty, {}
+        self.version += 1
         for key in dirty:
             if key not in self.logs:
                 continue
@@ -225,6 +235,9 @@ class Broker:
     def headers(self, key: PartitionKey = KEY) -> list[BatchHeader]:
         log = self.logs[key]
         return list(log.headers(log.log_start_offset))
+
+    def headers_below(self, key: PartitionKey, end_offset: int) -> list[BatchHeader]:
+        return [header for header in self.headers(key) if header.next_offset <= end_offset]
 
     def ends(self, key: PartitionKey = KEY) -> tuple[int, int, int]:
         """(high watermark, durable end, end)."""
@@ -407,7 +420,7 @@ class World:
         """Let time pass, with every tick when it is due, and settle after each."""
         end_ms = self.now_ms + ms
         while True:
-            due_ms = min((broker.manager.next_tick_ms() for broker in self.live()), default=end_ms)
+            due_ms = min((broker.manager.next_tick_ms() for broker in self.live()), default=math.inf)
             if due_ms > end_ms:
                 break
             self.now_ms = max(self.now_ms, due_ms)

@@ -1,0 +1,215 @@
+"""Random histories of a world: one seed, one history. The same seed always gives the same one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from minilog.record_batch.header import decode_header, iterate_headers
+from minilog_broker.replication.effects import AnswerProduce
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.state import NO_LEADER
+from tests.unit.replication.invariants import Checker, Entry, entry
+from tests.unit.replication.world import KEY, Broker, World, batch
+
+# Short enough that a history of a few hundred steps sees late followers and silent streams.
+SETTINGS = ReplicationSettings(replica_lag_time_max_ms=150.0, session_keepalive_ms=20.0, replica_fetch_max_bytes=4_000)
+PRODUCER_ID = 7
+WINDOW = 5
+_BATCHES = [batch(producer=(PRODUCER_ID, 0, sequence)) for sequence in range(200)]
+_ANONYMOUS = batch()
+
+
+@dataclass
+class Producer:
+    """Idempotent, acks=all, at most five unanswered; what is not acknowledged is sent again in order."""
+
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    unanswered: list[int] = field(default_factory=list)
+    next_sequence: int = 0
+    tickets: dict[object, int] = field(default_factory=dict)
+    sent_to: tuple[int, int] = (-1, -1)  # a broker and its life
+    sent: int = 0
+    broken: bool = False
+
+    def act(self, world: World) -> None:
+        leader_id = world.controller.partitions[KEY].leader_id
+        if leader_id == NO_LEADER or not world[leader_id].alive:
+            return
+        life = (leader_id, world[leader_id].lives)
+        if self.broken or life != self.sent_to:
+            former = world.brokers.get(self.sent_to[0])
+            if self.tickets and former is not None and former.alive and former.lives == self.sent_to[1]:
+                return  # answers of the former leader are still to come
+            self.tickets.clear()
+            self.broken, self.sent_to = False, life
+            for sequence in list(self.unanswered):
+                self._send(world, sequence)
+        elif len(self.unanswered) < WINDOW and self.next_sequence < len(_BATCHES):
+            sequence, self.next_sequence = self.next_sequence, self.next_sequence + 1
+            self.unanswered.append(sequence)
+            self._send(world, sequence)
+
+    def _send(self, world: World, sequence: int) -> None:
+        self.sent += 1
+        ticket = ("idempotent", self.sent)
+        self.tickets[ticket] = sequence
+        broker = world[self.sent_to[0]]
+        broker.manager.produce(ticket, KEY, -1, -1, 100.0, _BATCHES[sequence], world.now_ms)
+        broker.run()
+
+    def answered(self, answer: AnswerProduce) -> int | None:
+        """The sequence that was acknowledged."""
+        sequence = self.tickets.pop(answer.ticket, None)
+        if sequence is None:
+            return None
+        if answer.error is not None:
+            self.broken = True
+            return None
+        assert self.acknowledged.setdefault(sequence, answer.base_offset) == answer.base_offset, "V14: two offsets"
+        if sequence in self.unanswered:
+            self.unanswered.remove(sequence)
+        return sequence
+
+
+@dataclass
+class Reader:
+    """A consumer that goes to whoever believes to lead, and reads on where it stood."""
+
+    read: list[Entry] = field(default_factory=list)
+    session: tuple[int, int, int] | None = None  # broker, its life, session id
+    number: int = 0
+    seen: int = 0
+
+    def act(self, world: World, rng: random.Random) -> None:
+        if self.session is None or world[self.session[0]].lives != self.session[1] or rng.random() < 0.1:
+            believers = [broker for broker in world.live() if broker.leader() is not None]
+            if not believers:
+                return
+            broker = rng.choice(believers)
+            position = self.read[-1].next_offset if self.read else 0
+            self.number += 1
+            session_id = world.consume(broker.broker_id, position, position_number=self.number)
+            self.session, self.seen = (broker.broker_id, broker.lives, session_id), 0
+            return
+        broker_id, _, session_id = self.session
+        runs = world.runs(broker_id, session_id)
+        for run in runs[self.seen :]:
+            self._take(run.batches, run.high_watermark)
+            if run.error.code:
+                self.session = None
+        self.seen = len(runs)
+
+    def _take(self, batches: bytes, high_watermark: int) -> None:
+        for _, header in iterate_headers(batches):
+            expected = self.read[-1].next_offset if self.read else 0
+            assert header.base_offset == expected, "V14: a reader's offsets skip or repeat"
+            assert header.next_offset <= high_watermark, "a reader was shown what is not committed"
+            self.read.append(entry(header))
+
+
+@dataclass
+class History:
+    """One world under faults, with a producer, a reader and the invariants."""
+
+    seed: int
+    steps: int = 300
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.world = World(settings=SETTINGS)
+        self.checker = Checker(self.world)
+        self.producer, self.reader = Producer(), Reader()
+        self.world.on_answer = self._answered
+        self.crash_rate = self.rng.choice((0.0, 0.005, 0.02))
+        self.fault_rate = self.rng.choice((0.01, 0.05, 0.15))
+        self._down_ms: dict[int, float] = {}
+
+    def _answered(self, broker: Broker, answer: AnswerProduce) -> None:
+        sequence = self.producer.answered(answer)
+        if sequence is not None:
+            self.checker.acknowledged(broker, answer, decode_header(_BATCHES[sequence]).crc)
+
+    def run(self) -> None:
+        for _ in range(self.steps):
+            self.step()
+            self.checker.check()
+            assert self.reader.read == self.checker.committed[: len(self.reader.read)], "V14: a reader saw something else"
+        self.heal()
+
+    def step(self) -> None:
+        rng, world = self.rng, self.world
+        world.now_ms += rng.choice((0.0, 0.2, 1.0, 4.0))
+        world.tick()
+        if rng.random() < self.crash_rate:
+            self._crash_or_restart()
+        elif rng.random() < self.fault_rate:
+            rng.choice(self._faults())()
+        elif rng.random() < 0.15:
+            self.producer.act(world)
+        elif rng.random() < 0.05:
+            self._produce_carelessly()
+        elif rng.random() < 0.1:
+            self.reader.act(world, rng)
+        elif steps := world.steps():
+            rng.choice(steps)()
+
+    def _produce_carelessly(self) -> None:
+        """acks=0 or 1, to whoever believes to lead."""
+        believers = [broker for broker in self.world.live() if broker.leader() is not None]
+        if believers:
+            self.world.produce(self.rng.choice(believers).broker_id, _ANONYMOUS, acks=self.rng.choice((0, 1)))
+
+    def _crash_or_restart(self) -> None:
+        dead = [broker for broker in self.world.brokers.values() if not broker.alive]
+        if dead and self.rng.random() < 0.7:
+            self.rng.choice(dead).restart()
+        elif self.world.live():
+            self.rng.choice(self.world.live()).crash()
+
+    def _faults(self) -> list[Callable[[], None]]:
+        world, rng = self.world, self.rng
+        broker_id = rng.choice(list(world.brokers))
+        broker = world[broker_id]
+        state = world.controller.partitions[KEY]
+        faults: list[Callable[[], None]] = [
+            lambda: world.advance(rng.choice((10.0, 40.0, 200.0)), settle=False),
+            lambda: world.controller.fence(broker_id),
+            lambda: world.cut.add((broker_id, rng.choice(list(world.brokers)))),
+            world.cut.clear,
+        ]
+        faults.extend(lambda link=link: world.break_link(link) for link in world.links())  # type: ignore[misc]
+        if broker.alive and broker.proposals:
+            faults.append(lambda: world.lose_proposal(broker, after_commit=rng.random() < 0.5))
+        if broker.alive and world.controller.lives[broker_id].broker_epoch == broker.broker_epoch:
+            faults.append(lambda: self._unfence(broker_id))
+            if broker_id in state.in_sync_replicas and not world.controller.lives[broker_id].fenced:
+                faults.append(lambda: world.controller.move(KEY, broker_id))
+        return faults
+
+    def _unfence(self, broker_id: int) -> None:
+        self.world.controller.change_life(broker_id)
+        self.world.controller.elect_missing()
+        self.world.controller._commit(KEY)
+
+    def heal(self) -> None:
+        """The liveness phase: faults end, and V19 must come true."""
+        world = self.world
+        world.cut.clear()
+        for broker in world.brokers.values():
+            if not broker.alive:
+                broker.restart()
+            self._unfence(broker.broker_id)
+        world.settle()
+        for _ in range(40):
+            self.producer.act(world)
+            world.settle()
+            world.advance(50.0)
+            self.checker.check()
+        state = world.controller.partitions[KEY]
+        ends = {broker.ends() for broker in world.brokers.values()}
+        assert sorted(state.in_sync_replicas) == [1, 2, 3], f"V19: the ISR is {state.in_sync_replicas}"
+        assert len(ends) == 1, f"V19: the replicas end at {ends}"
+        assert len(set(next(iter(ends)))) == 1, f"V19: HW, durable end and end are {ends}"
+        assert not self.producer.unanswered, f"V19: unanswered {self.producer.unanswered}"
