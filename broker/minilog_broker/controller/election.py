@@ -93,7 +93,8 @@ def reconsider(state: PartitionState, rules: ElectionRules) -> Outcome:
 
 def can_be_led_by_another(state: PartitionState, broker_id: int, rules: ElectionRules) -> bool:
     """Whether a clean election would find a leader other than `broker_id`."""
-    return any(c != broker_id and _can_lead(state, c, rules) for c in (*state.in_sync_replicas, *state.eligible_leaders))
+    candidates = {*state.in_sync_replicas, *state.eligible_leaders} - {broker_id}
+    return any(_can_lead(state, candidate, rules) for candidate in candidates)
 
 
 def _eligible(

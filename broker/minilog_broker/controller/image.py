@@ -51,7 +51,7 @@ class Topic:
     internal: bool
     partition_count: int = 0
 
-    def keys(self) -> list[PartitionKey]:
+    def partition_keys(self) -> list[PartitionKey]:
         return [PartitionKey(self.topic_id, partition) for partition in range(self.partition_count)]
 
 
@@ -122,7 +122,7 @@ class MetadataImage:
         return None if topic_id is None else self.topics[topic_id]
 
     def partitions_of(self, topic_id: bytes) -> list[PartitionState]:
-        return [self.partitions[key] for key in self.topics[topic_id].keys()]
+        return [self.partitions[key] for key in self.topics[topic_id].partition_keys()]
 
     def topic_config(self, topic_id: bytes) -> dict[str, str]:
         """What was set explicitly."""
@@ -219,7 +219,7 @@ class MetadataImage:
         topic = self.topics.pop(topic_id)
         self.topic_ids.pop(topic.name, None)
         self.configs.pop(topic_id, None)
-        for key in topic.keys():
+        for key in topic.partition_keys():
             for broker_id in self.partitions.pop(key).replicas:
                 self.partitions_of_broker[broker_id].discard(key)
             self._changes.partitions.discard(key)

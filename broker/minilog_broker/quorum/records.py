@@ -38,7 +38,9 @@ def encode_records(records: Sequence[records_pb2.MetadataRecord], timestamp_us: 
     return build_batch(*METADATA_KEY, columns, timestamp_us=timestamp_us)
 
 
-def encode_leader_change(leader_id: int, epoch: int, voters: Sequence[peer_pb2.VoterAddress], timestamp_us: int) -> bytes:
+def encode_leader_change(
+    leader_id: int, epoch: int, voters: Sequence[peer_pb2.VoterAddress], timestamp_us: int
+) -> bytes:
     """The control batch that is the first entry of a quorum leader's epoch."""
     change = records_pb2.LeaderChangeRecord(leader_id=leader_id, leader_epoch=epoch, voters=voters)
     payload = records_pb2.ControlRecord(leader_change=change).SerializeToString()
@@ -49,18 +51,6 @@ def place(batch: bytes, base_offset: int, epoch: int) -> PlacedBatches:
     """`batch` at its place in the log."""
     placed = placement(len(batch), base_offset, epoch) + batch[PLACEMENT_BYTES:]
     return PlacedBatches((decode_header(placed),), (placed,))
-
-
-def check_run(run: bytes) -> PlacedBatches:
-    """A run of batches from the quorum's leader, looked at before it is appended. Raises CorruptMessage."""
-    view = memoryview(run)
-    headers = []
-    for position, header in iterate_headers(view):
-        check_crc(*METADATA_KEY, view[position : position + header.length], header)
-        if headers and header.base_offset != headers[-1].next_offset:
-            raise CorruptMessage(f"a run of metadata jumps from offset {headers[-1].next_offset} to {header.base_offset}")
-        headers.append(header)
-    return PlacedBatches(tuple(headers), (run,))
 
 
 def decode_run(run: Buffer) -> Iterator[CommittedBatch]:

@@ -1,0 +1,115 @@
+"""The controller's own image, ahead of what is committed, and how a decision gets into it and into the log.
+
+A decision is a list of records: `write` applies each to the image at once, so that the next rule sees it, and `seal`
+appends them as one batch. A request is checked whole before its first `write`: what is refused leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from minilog.v1 import records_pb2
+from minilog_broker.controller.effects import ControllerEffect, PartitionWaits, UncleanElection
+from minilog_broker.controller.election import ElectionRules, Outcome
+from minilog_broker.controller.image import MetadataImage, record_of
+from minilog_broker.controller.topic_config import effective_topic_config
+from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
+
+AppendRecords = Callable[[Sequence[records_pb2.MetadataRecord]], int]
+
+
+class Ledger:
+    """See the module's text. `append` writes one batch and returns the log's new end offset."""
+
+    def __init__(
+        self, image: MetadataImage, end_offset: int, defaults: TopicConfig, append: AppendRecords, effects: list[ControllerEffect]
+    ) -> None:
+        self.image = image
+        self.end_offset = end_offset
+        self.defaults = defaults
+        self.unclean_elections = 0
+        # Replicas that an I/O error took offline in the current life of their broker.
+        self.offline: dict[int, frozenset[PartitionKey]] = {}
+        self._append = append
+        self._effects = effects
+        self._records: list[records_pb2.MetadataRecord] = []
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next record will stand."""
+        return self.end_offset + len(self._records)
+
+    def write(self, record: records_pb2.MetadataRecord) -> int:
+        """Make `record` part of the decision; its offset."""
+        offset = self.next_offset
+        self.image.apply(offset, record)
+        self._records.append(record)
+        return offset
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """Write a partition's new state where it is one; tell of what people should know."""
+        state, former = outcome.state, self.image.partitions[outcome.state.key]
+        if state == former:
+            return
+        self.write(record_of(state))
+        if outcome.unclean:
+            self.unclean_elections += 1
+            self._effects.append(UncleanElection(state.key, state.topic_name, state.leader_id))
+        if state.leader_id == NO_LEADER and former.leader_id != NO_LEADER:
+            self._effects.append(PartitionWaits(state.key, state.topic_name, waiting_reason(state)))
+
+    def write_outcomes(
+        self, states: Iterable[PartitionState], decide: Callable[[PartitionState, ElectionRules], Outcome]
+    ) -> None:
+        for state in states:
+            self.write_outcome(decide(state, self.rules(state.key)))
+
+    def seal(self) -> None:
+        """Append what was written as one batch; nothing where nothing was."""
+        if not self._records:
+            return
+        records, self._records = self._records, []
+        expected = self.end_offset + len(records)
+        self.end_offset = self._append(records)
+        if self.end_offset != expected:
+            raise AssertionError(f"the metadata log ends at {self.end_offset} after a decision meant to end at {expected}")
+
+    # -- what the rules need to know
+
+    def config(self, topic_id: bytes, overrides: Mapping[str, str] | None = None) -> TopicConfig:
+        values = self.image.topic_config(topic_id) if overrides is None else overrides
+        replicas = self.image.partitions[PartitionKey(topic_id, 0)].replicas
+        return effective_topic_config(values, self.defaults, len(replicas))
+
+    def rules(self, key: PartitionKey) -> ElectionRules:
+        config = self.config(key.topic_id)
+        return ElectionRules(
+            min_in_sync_replicas=config.min_in_sync_replicas,
+            unclean_election=config.unclean_leader_election,
+            electable=lambda broker_id: self._electable(broker_id, key),
+            lives_on=lambda broker_id, epoch: self._lives_on(broker_id, epoch, key),
+            broker_epoch=lambda broker_id: self.image.brokers[broker_id].broker_epoch,
+        )
+
+    def _electable(self, broker_id: int, key: PartitionKey) -> bool:
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or broker.fenced or broker.stopping:
+            return False
+        return key not in self.offline.get(broker_id, ())
+
+    def _lives_on(self, broker_id: int, broker_epoch: int, key: PartitionKey) -> bool:
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or broker.fenced or broker.broker_epoch != broker_epoch:
+            return False
+        return key not in self.offline.get(broker_id, ())
+
+
+def waiting_reason(state: PartitionState) -> str:
+    """Why nobody leads, and what would help."""
+    candidates = sorted({*state.in_sync_replicas, *state.eligible_leaders})
+    damaged = sorted(set(candidates) & set(state.damaged_replicas))
+    harm = f"; on {damaged} the copy is damaged" if damaged else ""
+    return (
+        f"partition {state.key.partition} of {state.topic_name} has no leader: only brokers {candidates} have all that was "
+        f"acknowledged, and none of them can lead now{harm}. Start them, or accept the loss by unclean.leader.election.enable"
+    )
