@@ -154,9 +154,7 @@ def test_unknown_options_are_refused_with_the_nearest_name(option: str, advice: 
 def test_servers_are_needed_and_checked() -> None:
     with pytest.raises(InvalidOption, match=r"option 'bootstrap.servers' is missing"):
         parse_source_options({"subscribe": "a"})
-    with pytest.raises(
-        InvalidOption, match=r"option bootstrap.servers='nowhere' is not possible: it must be HOST:PORT"
-    ):
+    with pytest.raises(InvalidOption, match=r"option bootstrap.servers=.nowhere. is not possible: it must be HOST"):
         parse_source_options({"subscribe": "a", "bootstrap.servers": "nowhere"})
 
 

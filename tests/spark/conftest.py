@@ -1,0 +1,69 @@
+"""One cluster of three brokers and one Spark for all tests of this folder; each test makes topics of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from minilog import Admin, Producer
+from tests.cluster import Cluster, running_cluster
+from tests.spark.kit import Kit
+
+# os: these tests are about the connector; durability is tested with the brokers, and costs a second per hundred writes.
+BROKER_SETTINGS = {"flush.policy": "os"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """PySpark leaves sockets to the garbage collector, which is not our warning to fix."""
+    for item in items:
+        if "tests/spark/" in str(item.path):
+            item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("brokers"), brokers=3, settings=BROKER_SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    directory = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("minilog tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+        .config("spark.local.dir", str(directory / "local"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def clients(cluster: Cluster) -> Iterator[tuple[Admin, Producer]]:
+    settings = {"bootstrap.servers": cluster.bootstrap_servers}
+    with Admin(settings) as admin, Producer(settings) as producer:
+        yield admin, producer
+
+
+@pytest.fixture
+def kit(
+    spark: SparkSession, cluster: Cluster, clients: tuple[Admin, Producer], request: pytest.FixtureRequest
+) -> Iterator[Kit]:
+    """What a test works with; queries that it leaves running are stopped."""
+    yield Kit(spark, cluster.bootstrap_servers, *clients, name=request.node.name)
+    for query in spark.streams.active:
+        query.stop()

@@ -1,0 +1,120 @@
+"""What the Spark tests share: topics, records, readers and writers with the cluster's address filled in."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQuery
+
+from minilog import Admin, NewTopic, Producer
+
+WAIT_S = 40.0
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Kit:
+    """One test's view of the cluster and of Spark."""
+
+    spark: SparkSession
+    servers: str
+    admin: Admin
+    producer: Producer
+    name: str
+
+    def topic(self, partitions: int = 1, name: str | None = None) -> str:
+        """A new topic, named after the test."""
+        topic = name or f"{re.sub(r'[^a-zA-Z0-9]+', '-', self.name)[:60]}-{next(_numbers)}"
+        self.admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
+        return topic
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, and wait until nobody knows of it."""
+        self.admin.delete_topics([topic])
+        wait_until(lambda: topic not in self.admin.list_topics())
+
+    def send(self, topic: str, values: Iterable[str], partition: int = 0) -> None:
+        """Write text values to one partition; they are committed when this returns."""
+        futures = [self.producer.send(topic, value.encode(), partition=partition) for value in values]
+        self.producer.flush()
+        for future in futures:
+            future.result(timeout=WAIT_S)
+
+    def read(self, **options: object) -> DataFrame:
+        return self._with(self.spark.read.format("minilog"), options).load()
+
+    def read_stream(self, **options: object) -> DataFrame:
+        return self._with(self.spark.readStream.format("minilog"), options).load()
+
+    def _with(self, reader: Any, options: dict[str, object]) -> Any:
+        reader = reader.option("bootstrap.servers", self.servers)
+        for name, value in options.items():
+            reader = reader.option(name.replace("__", "."), str(value))
+        return reader
+
+
+Reader = DataFrameReader | DataStreamReader
+
+
+def values(frame: DataFrame) -> list[str]:
+    """The values as text, sorted."""
+    return sorted(bytes(row.value).decode() for row in frame.select("value").collect())
+
+
+class Collected:
+    """A foreachBatch that keeps what each batch read."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[tuple[int, int, str]]] = {}
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        rows = frame.select("partition", "offset", "value").collect()
+        self.batches[batch_id] = sorted((row.partition, row.offset, bytes(row.value).decode()) for row in rows)
+
+    @property
+    def values(self) -> list[str]:
+        return sorted(value for batch in self.batches.values() for _, _, value in batch)
+
+    def counts(self) -> list[dict[int, int]]:
+        """Records by partition, of each batch in turn."""
+        found = []
+        for _, batch in sorted(self.batches.items()):
+            partitions = [partition for partition, _, _ in batch]
+            found.append({each: partitions.count(each) for each in sorted(set(partitions))})
+        return found
+
+
+def run_available(frame: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: object) -> None:
+    """One AvailableNow run to its end; raises what the query raises."""
+    query = (
+        frame.writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    finish(query)
+
+
+def start(frame: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: object) -> StreamingQuery:
+    """A query that runs until it is stopped."""
+    writer: DataStreamWriter = frame.writeStream.foreachBatch(sink)
+    return writer.option("checkpointLocation", str(checkpoint)).trigger(processingTime="0 seconds").start()
+
+
+def finish(query: StreamingQuery) -> None:
+    """Wait for the end of a query that ends by itself."""
+    assert query.awaitTermination(int(WAIT_S)), f"the query did not end within {WAIT_S} s: {query.status}"
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
+    """Until `condition` holds; fails after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not so within {timeout_s} s"
+        time.sleep(0.05)

@@ -1,0 +1,111 @@
+"""Each refusal as the user sees it: where Spark lets us say it, in one sentence. Most need no broker."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.kit import Kit, finish
+
+NOWHERE = "127.0.0.1:1"
+
+
+def load(spark: SparkSession, *, stream: bool = False, **options: str) -> DataFrame:
+    reader = (spark.readStream if stream else spark.read).format("minilog").option("bootstrap.servers", NOWHERE)
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return reader.load()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "no topic is named: set exactly one of the options subscribe, subscribePattern, assign"),
+        ({"subscribe": "t", "minPartitions": "0"}, "option 'minPartitions' is '0': give a whole number of 1 or more"),
+        ({"subscribe": "t", "startingOffset": "earliest"}, "did you mean 'startingOffsets'?"),
+        ({"subscribe": "t", "maxBytesPerTrigger": "1"}, "is not one that the source of this minilog version has"),
+        ({"subscribe": "t", "minilog.group.id": "g"}, "the connector sets it itself"),
+    ],
+    ids=lambda each: ",".join(each) if isinstance(each, dict) else "",
+)
+def test_source_options_are_refused_at_load(spark: SparkSession, options: dict[str, str], message: str) -> None:
+    with pytest.raises(PySparkException) as refusal:
+        load(spark, **options)
+    assert message in str(refusal.value)
+
+
+def refused(action: Callable[[], object]) -> str:
+    with pytest.raises(PySparkException) as refusal:
+        action()
+    return str(refusal.value)
+
+
+def test_a_schema_does_not_go_around_the_checks(spark: SparkSession) -> None:
+    reader = spark.read.format("minilog").schema("value string").option("bootstrap.servers", NOWHERE)
+    assert "the columns of minilog are fixed" in refused(lambda: reader.option("subscribe", "t").load().collect())
+    assert "option 'minPartitions' is 'x'" in refused(
+        lambda: reader.option("subscribe", "t").option("minPartitions", "x").load().collect()
+    )
+
+
+def test_a_batch_does_not_start_at_latest(spark: SparkSession) -> None:
+    message = refused(lambda: load(spark, subscribe="t", startingOffsets="latest").collect())
+    assert "option 'startingOffsets' is 'latest': a batch cannot start at latest (-1)" in message
+
+
+def test_a_stream_has_no_end(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    def run() -> None:
+        frame = load(spark, stream=True, subscribe="t", endingOffsets="latest")
+        query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+        finish(query)
+
+    assert "option 'endingOffsets' is 'latest': a stream has no end" in refused(run)
+
+
+@pytest.mark.parametrize(
+    ("select", "options", "mode", "message"),
+    [
+        ("id as value", {"topic": "t"}, "append", "column 'value' is of type 'bigint': cast it to binary or string"),
+        ("string(id) as text", {"topic": "t"}, "append", "column 'value' is missing among text"),
+        ("string(id) as value", {}, "append", "no topic is named: set the option 'topic', or give a column 'topic'"),
+        ("string(id) as value", {"topic": "t"}, "overwrite", "a log is only appended to"),
+        (
+            "string(id) as value",
+            {"topic": "t", "exactlyOnce": "false"},
+            "append",
+            "is not one that the sink of this minilog",
+        ),
+        ("string(id) as value", {"topic": "t", "minilog.acks": "1"}, "append", "a Spark write is always acks=all"),
+    ],
+)
+def test_writes_are_refused_before_anything_is_written(
+    spark: SparkSession, select: str, options: dict[str, str], mode: str, message: str
+) -> None:
+    writer = spark.range(3).selectExpr(select).write.format("minilog").option("bootstrap.servers", NOWHERE).mode(mode)
+    assert message in refused(lambda: writer.options(**options).save())
+
+
+def test_a_null_topic_is_refused(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(None, "a")], "topic string, value string")
+    writer = frame.write.format("minilog").option("bootstrap.servers", NOWHERE).mode("append")
+    assert "column 'topic' is null in 1 rows" in refused(writer.save)
+
+
+def test_a_topic_that_does_not_exist_is_refused(kit: Kit) -> None:
+    message = refused(lambda: kit.read(subscribe="no-such-topic").count())
+    assert (
+        "option 'subscribe' is 'no-such-topic': no-such-topic does not exist; create it or correct the name" in message
+    )
+
+
+def test_a_partition_that_does_not_exist_is_refused(kit: Kit) -> None:
+    topic = kit.topic(partitions=2)
+    frame = kit.spark.createDataFrame([(5, "a")], "partition int, value string")
+    writer = (
+        frame.write.format("minilog").option("bootstrap.servers", kit.servers).option("topic", topic).mode("append")
+    )
+    assert "has partitions 0 to 1, not 5" in refused(writer.save)

@@ -1,0 +1,237 @@
+"""readStream: each record once, over restarts, limits and new topics; and what is data loss."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from tests.spark.kit import Collected, Kit, finish, run_available, start, values, wait_until
+
+
+def test_available_now_and_a_restart_read_each_record_once(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic(partitions=2)
+    kit.send(topic, ["a", "b"], partition=0)
+    kit.send(topic, ["c"], partition=1)
+    collected = Collected()
+    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest")
+    run_available(frame, collected, tmp_path)
+    assert collected.values == ["a", "b", "c"]
+    kit.send(topic, ["d", "e"], partition=1)
+    run_available(frame, collected, tmp_path)
+    run_available(frame, collected, tmp_path)
+    assert collected.values == ["a", "b", "c", "d", "e"]
+
+
+def test_the_checkpoint_holds_offsets_topic_ids_and_the_beginning(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a", "b"])
+    collected = Collected()
+    run_available(kit.read_stream(subscribe=topic, startingOffsets="earliest"), collected, tmp_path)
+    written = json.loads((tmp_path / "offsets" / "0").read_text().splitlines()[-1])
+    assert written["__from"] == {topic: {"0": 0}}
+    assert written[topic] == {"0": 2}
+    assert written["__topic_ids"] == {topic: kit.admin.describe_topics([topic])[0].id}
+
+
+def test_a_first_batch_from_latest_loses_nothing_when_it_is_replayed(kit: Kit, tmp_path: pathlib.Path) -> None:
+    """Spark asks for the initial offset again when batch 0 is replayed, and "latest" has moved on by then."""
+    topic = kit.topic()
+    kit.send(topic, ["before"])
+    failing: list[int] = []
+
+    def fail(_: object, batch_id: int) -> None:
+        failing.append(batch_id)
+        raise RuntimeError("this batch fails on purpose")
+
+    frame = kit.read_stream(subscribe=topic)
+    query = start(frame, fail, tmp_path)
+    wait_until(lambda: query.status["message"] == "Waiting for data to arrive" or bool(query.recentProgress))
+    kit.send(topic, ["a", "b"])
+    with pytest.raises(StreamingQueryException):
+        finish(query)
+    assert failing == [0]
+    kit.send(topic, ["c"])
+    collected = Collected()
+    run_available(frame, collected, tmp_path)
+    assert collected.batches[0] == [(0, 1, "a"), (0, 2, "b")]
+    assert collected.values == ["a", "b", "c"]
+
+
+def test_a_running_query_sees_new_records(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic()
+    collected = Collected()
+    query = start(kit.read_stream(subscribe=topic, startingOffsets="earliest"), collected, tmp_path)
+    for value in ("a", "b", "c"):
+        kit.send(topic, [value])
+        wait_until(lambda value=value: value in collected.values)  # type: ignore[misc]
+    query.stop()
+    assert collected.values == ["a", "b", "c"]
+
+
+def test_progress_reports_offsets_and_rows(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a", "b", "c"])
+    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=2)
+    query = (
+        frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    )
+    finish(query)
+    first = next(each for each in query.recentProgress if each["batchId"] == 0)
+    assert first["numInputRows"] == 2
+    assert json.loads(first["sources"][0]["latestOffset"])[topic] == {"0": 3}
+
+
+def test_the_limit_per_trigger_is_shared_in_proportion_to_backlog(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic(partitions=3)
+    for partition, count in enumerate((60, 30, 1)):
+        kit.send(topic, [f"{partition}-{n:02}" for n in range(count)], partition=partition)
+    collected = Collected()
+    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=30)
+    run_available(frame, collected, tmp_path)
+    assert collected.counts()[0] == {0: 19, 1: 9, 2: 1}
+    assert all(sum(count.values()) <= 32 for count in collected.counts())
+    assert len(collected.counts()) == 4
+    assert collected.values == sorted(f"{p}-{n:02}" for p, count in enumerate((60, 30, 1)) for n in range(count))
+
+
+def test_available_now_ends_at_what_was_there_when_it_began(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a", "b"])
+    collected = Collected()
+
+    def add_more(frame: object, batch_id: int) -> None:
+        kit.send(topic, [f"late{batch_id}"])
+        collected(frame, batch_id)  # type: ignore[arg-type]
+
+    run_available(
+        kit.read_stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=1), add_more, tmp_path
+    )
+    assert collected.values == ["a", "b"]
+
+
+def test_min_partitions_of_a_stream_reads_each_offset_once(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic()
+    kit.send(topic, [f"{n:03}" for n in range(200)])
+    collected = Collected()
+    run_available(kit.read_stream(subscribe=topic, startingOffsets="earliest", minPartitions=5), collected, tmp_path)
+    assert collected.values == [f"{n:03}" for n in range(200)]
+
+
+def test_a_new_topic_of_a_pattern_is_read_from_its_start(kit: Kit, tmp_path: pathlib.Path) -> None:
+    prefix = kit.topic()
+    kit.send(kit.topic(name=f"{prefix}.one"), ["a"])
+    collected = Collected()
+    frame = kit.read_stream(subscribePattern=f"{prefix}\\..*")
+    run_available(frame, collected, tmp_path)
+    assert collected.values == []
+    kit.send(kit.topic(name=f"{prefix}.two"), ["b", "c"])
+    kit.send(f"{prefix}.one", ["d"])
+    run_available(frame, collected, tmp_path)
+    assert collected.values == ["b", "c", "d"]
+
+
+def test_new_partitions_are_read_from_their_start(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic()
+    collected = Collected()
+    frame = kit.read_stream(subscribe=topic)
+    run_available(frame, collected, tmp_path)
+    kit.admin.alter_topic(topic, num_partitions=2)
+    wait_until(lambda: len(kit.admin.describe_topics([topic])[0].partitions) == 2)
+    kit.send(topic, ["a"], partition=1)
+    run_available(frame, collected, tmp_path)
+    assert collected.values == ["a"]
+
+
+def test_a_topic_created_again_fails_the_query(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a", "b"])
+    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest")
+    run_available(frame, Collected(), tmp_path)
+    kit.delete(topic)
+    kit.topic(name=topic)
+    kit.send(topic, ["x", "y", "z"])
+    with pytest.raises(
+        StreamingQueryException, match=f"topic '{topic}' was deleted and created again.* set failOnDataLoss"
+    ):
+        run_available(frame, Collected(), tmp_path)
+
+
+def test_without_fail_on_data_loss_the_new_topic_is_read_from_its_start(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a", "b"])
+    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false")
+    collected = Collected()
+    run_available(frame, collected, tmp_path)
+    kit.delete(topic)
+    kit.topic(name=topic)
+    kit.send(topic, ["x", "y", "z"])
+    run_available(frame, collected, tmp_path)
+    run_available(frame, collected, tmp_path)
+    assert collected.values == ["a", "b", "x", "y", "z"]
+
+
+def test_a_topic_that_is_gone_fails_the_query_or_is_waited_for(kit: Kit, tmp_path: pathlib.Path) -> None:
+    prefix = kit.topic()
+    gone, stays = kit.topic(name=f"{prefix}.gone"), kit.topic(name=f"{prefix}.stays")
+    kit.send(gone, ["a"])
+    kit.send(stays, ["b"])
+    collected = Collected()
+    options = {"subscribePattern": f"{prefix}\\..*", "startingOffsets": "earliest"}
+    run_available(kit.read_stream(**options), collected, tmp_path)
+    kit.delete(gone)
+    kit.send(stays, ["c"])
+    with pytest.raises(StreamingQueryException, match=f"partition {gone}-0, read to offset 1, is not there any more"):
+        run_available(kit.read_stream(**options), collected, tmp_path)
+    run_available(kit.read_stream(**options, failOnDataLoss="false"), collected, tmp_path)
+    assert collected.values == ["a", "b", "c"]
+
+
+def test_two_limited_sources_in_a_union_keep_their_own_offsets(kit: Kit, tmp_path: pathlib.Path) -> None:
+    one, other = kit.topic(), kit.topic()
+    kit.send(one, [f"a{n}" for n in range(4)])
+    kit.send(other, [f"b{n}" for n in range(6)])
+    frames = [
+        kit.read_stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=limit)
+        for topic, limit in ((one, 2), (other, 3))
+    ]
+    collected = Collected()
+    run_available(frames[0].union(frames[1]), collected, tmp_path)
+    assert collected.values == [f"a{n}" for n in range(4)] + [f"b{n}" for n in range(6)]
+
+
+def test_a_stream_is_written_to_a_topic_over_a_restart(kit: Kit, tmp_path: pathlib.Path) -> None:
+    source, sink = kit.topic(), kit.topic(partitions=2)
+    frame = kit.read_stream(subscribe=source, startingOffsets="earliest").selectExpr(
+        "key", "upper(string(value)) as value"
+    )
+
+    def run() -> None:
+        writer = frame.writeStream.format("minilog").option("bootstrap.servers", kit.servers).option("topic", sink)
+        finish(writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start())
+
+    kit.send(source, ["a", "b"])
+    run()
+    kit.send(source, ["c"])
+    run()
+    assert values(kit.read(subscribe=sink)) == ["A", "B", "C"]
+
+
+def test_a_complete_aggregate_is_appended(kit: Kit, tmp_path: pathlib.Path) -> None:
+    source, sink = kit.topic(), kit.topic()
+    kit.send(source, ["a", "a", "b"])
+    counts = kit.read_stream(subscribe=source, startingOffsets="earliest").groupBy("value").count()
+    writer = (
+        counts.selectExpr("concat(string(value), '=', count) as value")
+        .writeStream.format("minilog")
+        .outputMode("complete")
+    )
+    writer = (
+        writer.option("bootstrap.servers", kit.servers)
+        .option("topic", sink)
+        .option("checkpointLocation", str(tmp_path))
+    )
+    finish(writer.trigger(availableNow=True).start())
+    assert values(kit.read(subscribe=sink)) == ["a=2", "b=1"]
