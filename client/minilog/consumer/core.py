@@ -219,13 +219,26 @@ class ConsumerCore:
             self._looked = True
             self._absent_topics = {topic for topic in self._subscribed if topic not in self._cache.topics}
         for assigned in self._assigned.values():
-            if assigned.key is not None and assigned.error is None:
-                try:
-                    self._cache.check_same_topic(assigned.partition.topic, assigned.key.topic_id)
-                except UnknownTopicId as error:
-                    assigned.drop_runs()
-                    assigned.detach()
-                    assigned.error = _Gone(str(error))
+            if assigned.error is None:
+                self._look_again(assigned, now_ms)
+
+    def _look_again(self, assigned: Assigned, now_ms: float) -> None:
+        """Is it gone; or is what it paused for there by now?"""
+        if assigned.key is None:
+            topic = self._cache.topics.get(assigned.partition.topic)
+            if topic is not None and assigned.partition.partition < topic.partition_count:
+                assigned.retry_at_ms = now_ms
+            return
+        try:
+            self._cache.check_same_topic(assigned.partition.topic, assigned.key.topic_id)
+        except UnknownTopicId as error:
+            assigned.drop_runs()
+            assigned.detach()
+            assigned.error = _Gone(str(error))
+            return
+        leader = self._cache.leader(assigned.key)
+        if leader is not None and leader.epoch > assigned.leader_epoch:
+            assigned.retry_at_ms = now_ms
 
     def _grow(self, name: str) -> None:
         topic = self._cache.topics.get(name)

@@ -1,0 +1,91 @@
+"""A consumer's real core joined to the model of the brokers, on virtual time."""
+
+from __future__ import annotations
+
+from minilog.consumer.core import CloseSession, ConsumerCore, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
+from minilog.consumer.decode import decode
+from minilog.metadata_cache import MetadataCache
+from minilog.record_batch.builder import build_batch, records_to_columns
+from minilog.record_batch.header import iterate_headers
+from minilog.v1 import data_pb2
+from tests.unit.client.brokers import TOPIC_ID, Brokers
+from tests.unit.client.producing import config_of
+
+
+def fill(brokers: Brokers, *batches: int, partition: int = 0) -> None:
+    """Write batches of so many records; each value is the record's offset as text."""
+    for count in batches:
+        log = brokers.log(partition)
+        columns = records_to_columns([b"%d" % (log.end + index) for index in range(count)], None, [9] * count, None)
+        log.append(build_batch(TOPIC_ID, partition, columns))
+
+
+class Consuming:
+    """Pushes only when `push` is called, one run per attached partition, so that tests say what crosses what."""
+
+    def __init__(self, brokers: Brokers, **settings: object) -> None:
+        self.brokers = brokers
+        self.config = config_of(**settings)
+        self.cache = MetadataCache()
+        self.core = ConsumerCore(self.config, self.cache)
+        self.now = 1000.0
+        self.down: set[int] = set()
+        self.requests: list[tuple[int, data_pb2.FetchRequest]] = []
+        self.positions: dict[tuple[int, int], data_pb2.FetchPosition] = {}  # (broker, partition)
+        self.asked: list[ResolveOffset] = []
+        self.closed: list[int] = []
+
+    def run(self, for_ms: float = 0.0) -> None:
+        end = self.now + for_ms
+        while True:
+            for _ in range(20):
+                self._step()
+            if self.now >= end:
+                return
+            self.now = min(self.now + 10.0, end)
+
+    def _step(self) -> None:
+        for effect in self.core.poll(self.now):
+            match effect:
+                case OpenSession(broker) if broker in self.down:
+                    self.core.session_lost(broker, self.now)
+                case OpenSession(broker):
+                    self.core.session_opened(broker)
+                case CloseSession(broker):
+                    self.closed.append(broker)
+                case SendFetch(broker, request):
+                    self.requests.append((broker, request))
+                    for position in request.positions:
+                        self.positions[broker, position.partition_id.partition] = position
+                    for key in request.forgotten:
+                        self.positions.pop((broker, key.partition), None)
+                case RefreshMetadata():
+                    self.cache.apply(self.brokers.metadata())
+                    self.core.metadata_changed(self.now)
+                case ResolveOffset(partition, where, number):
+                    self.asked.append(effect)
+                    log = self.brokers.log(partition.partition)
+                    self.core.offset_resolved(partition, number, log.start if where == "earliest" else log.end)
+
+    def push(self, *, limit: int | None = None) -> bool:
+        """Each leader pushes what it has from its positions on."""
+        news = False
+        for (broker, _), position in list(self.positions.items()):
+            run = self.brokers.run(position, limit=limit)
+            news |= self.receive(broker, run)
+            position.fetch_offset += sum(header.record_count for _, header in iterate_headers(run.batches))
+        return news
+
+    def receive(self, broker: int, run: data_pb2.PartitionRun) -> bool:
+        return self.core.received(broker, data_pb2.FetchResponse(runs=[run]), self.now)
+
+    def read(self) -> list[tuple[int, int]]:
+        """(partition, offset) of everything that can be handed out now; values are checked against offsets."""
+        found: list[tuple[int, int]] = []
+        while runs := self.core.take(1 << 30):
+            for run in runs:
+                for rows in decode(run):
+                    offsets = rows.column("offset").to_pylist()
+                    assert rows.column("value").to_pylist() == [b"%d" % offset for offset in offsets]
+                    found += [(run.partition.partition, offset) for offset in offsets]
+        return found
