@@ -15,16 +15,9 @@ import pyarrow as pa
 from minilog.aio.cluster import Cluster, now_ms
 from minilog.aio.stream import DuplexStream
 from minilog.config import ClientConfig, parse_config
-from minilog.consumer.core import (
-    CloseSession,
-    ConsumerCore,
-    Effect,
-    OpenSession,
-    RefreshMetadata,
-    ResolveOffset,
-    SendFetch,
-)
+from minilog.consumer.core import ConsumerCore
 from minilog.consumer.decode import as_polled, decode, records
+from minilog.consumer.effects import CloseSession, Effect, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
 from minilog.consumer.partition import Run
 from minilog.errors import Closed, CorruptMessage, MinilogError, OffsetNotAvailable
 from minilog.offsets_query import offset_of

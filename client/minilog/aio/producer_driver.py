@@ -19,16 +19,8 @@ from minilog.config import ClientConfig
 from minilog.errors import MinilogError, error_from_wire
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch, RecordsCompletion
-from minilog.producer.sender import (
-    Connect,
-    Delivered,
-    Effect,
-    Failed,
-    NeedProducerId,
-    RefreshMetadata,
-    Send,
-    Sender,
-)
+from minilog.producer.effects import Connect, Delivered, Effect, Failed, NeedProducerId, RefreshMetadata, Send
+from minilog.producer.sender import Sender
 from minilog.v1 import data_pb2, data_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 
 _LONGEST_WAIT_S = 1.0

@@ -11,11 +11,11 @@ Events and the time go in; `poll` returns what is to be done. The rules (REPLICA
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TypeAlias
 
 from minilog.config import ClientConfig
-from minilog.consumer.partition import Assigned, Run, Session
+from minilog.consumer.effects import CloseSession, Effect, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
+from minilog.consumer.partition import Assigned, Run, Session, take_in_turns
+from minilog.consumer.requests import check_partitions, cut_back, fetch_position, fetch_request, name_of, out_of_range
 from minilog.errors import (
     CorruptMessage,
     InvalidArgument,
@@ -27,53 +27,10 @@ from minilog.errors import (
 )
 from minilog.metadata_cache import MetadataCache, PartitionKey
 from minilog.types import TopicPartition
-from minilog.v1 import common_pb2, data_pb2
+from minilog.v1 import data_pb2
 
 _BROKEN_RUNS = 3  # at one offset, before the user is told
 _MISSING_MS = 5_000.0  # a topic may be created a little after it is asked for
-_ISOLATION = {
-    "read_committed": data_pb2.ISOLATION_LEVEL_READ_COMMITTED,
-    "read_uncommitted": data_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSession:
-    """Open a fetch stream to this broker; answer with session_opened or session_lost."""
-
-    broker_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class CloseSession:
-    """Nothing is wanted from this broker any more."""
-
-    broker_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class SendFetch:
-    """Put a message on the open stream to this broker."""
-
-    broker_id: int
-    request: data_pb2.FetchRequest
-
-
-@dataclass(frozen=True, slots=True)
-class ResolveOffset:
-    """Ask for "earliest" or "latest"; answer with offset_resolved or offset_failed, with the same number."""
-
-    partition: TopicPartition
-    where: str
-    position_number: int
-
-
-@dataclass(frozen=True, slots=True)
-class RefreshMetadata:
-    """Ask for metadata of `topics()`; answer with metadata_changed."""
-
-
-Effect: TypeAlias = OpenSession | CloseSession | SendFetch | ResolveOffset | RefreshMetadata
 
 
 class ConsumerCore:
@@ -82,7 +39,6 @@ class ConsumerCore:
     def __init__(self, config: ClientConfig, cache: MetadataCache) -> None:
         self._config = config
         self._cache = cache
-        self._identity = config.identity()
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._subscribed: list[str] = []
         self._absent_topics: set[str] = set()  # subscribed, and not there when first looked for
@@ -98,7 +54,7 @@ class ConsumerCore:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these from now on. Raises InvalidArgument for a partition given twice or offsets below 0."""
         wanted = list(partitions)
-        _check(wanted)
+        check_partitions(wanted)
         self._drop_all()
         self._subscribed = []
         for partition in wanted:
@@ -127,7 +83,7 @@ class ConsumerCore:
         if partition.offset is not None:
             assigned.place(partition.offset, assigned.position_number)
         elif reset == "error":
-            assigned.error = OffsetOutOfRange(f"{_name(plain)} was given no offset, and auto.offset.reset is error")
+            assigned.error = OffsetOutOfRange(f"{name_of(plain)} was given no offset, and auto.offset.reset is error")
         else:
             assigned.reset = reset
 
@@ -135,7 +91,7 @@ class ConsumerCore:
         """Go on from `offset`. Raises InvalidArgument for a partition that is not assigned."""
         assigned = self._get(partition)
         if offset < 0:
-            raise InvalidArgument(f"{_name(partition)} has no offset {offset}: offsets begin at 0")
+            raise InvalidArgument(f"{name_of(partition)} has no offset {offset}: offsets begin at 0")
         assigned.broken_runs, assigned.retry_at_ms = 0, 0.0
         assigned.place(offset, self._next_number())
 
@@ -166,19 +122,7 @@ class ConsumerCore:
             return []
         self._turn += 1
         start = self._turn % len(ready)
-        ready = ready[start:] + ready[:start]
-        taken: list[Run] = []
-        size = 0
-        while ready and (not taken or size + len(ready[0].runs[0].batches) <= max_bytes):
-            assigned = ready.pop(0)
-            run = assigned.runs.popleft()
-            run.session.given_back_bytes += len(run.batches)
-            assigned.position = run.end_offset
-            size += len(run.batches)
-            taken.append(run)
-            if assigned.runs:
-                ready.append(assigned)
-        return taken
+        return take_in_turns(ready[start:] + ready[:start], max_bytes)
 
     def _raise_error(self) -> None:
         for assigned in self._assigned.values():
@@ -190,7 +134,7 @@ class ConsumerCore:
 
     def _get(self, partition: TopicPartition) -> Assigned:
         if partition not in self._assigned:
-            raise InvalidArgument(f"{_name(partition)} is not assigned to this consumer")
+            raise InvalidArgument(f"{name_of(partition)} is not assigned to this consumer")
         return self._assigned[partition]
 
     def _next_number(self) -> int:
@@ -309,21 +253,14 @@ class ConsumerCore:
     def _turn_away(
         self, assigned: Assigned, error: MinilogError | None, run: data_pb2.PartitionRun, now_ms: float
     ) -> None:
-        where = _name(assigned.partition)
         match error:
             case None if run.HasField("diverging_epoch"):
-                assigned.error = OffsetOutOfRange(
-                    f"{where} ends at {run.diverging_epoch.end_offset} in epoch {run.diverging_epoch.epoch}: records "
-                    f"below {assigned.fetch_offset} that were read are not in the log any more; seek to go on"
-                )
+                assigned.error = OffsetOutOfRange(cut_back(assigned, run))
                 assigned.detach()
             case OffsetOutOfRange() if self._config.auto_offset_reset != "error":
                 assigned.begin_reset(self._config.auto_offset_reset, self._next_number())
             case OffsetOutOfRange():
-                assigned.error = OffsetOutOfRange(
-                    f"{where} has offsets {run.log_start_offset} to {run.log_end_offset}, {assigned.fetch_offset} was "
-                    f"asked for, and auto.offset.reset is error: {error}"
-                )
+                assigned.error = OffsetOutOfRange(out_of_range(assigned, run))
                 assigned.detach()
             case MinilogError() if not error.retriable:
                 assigned.error = error
@@ -339,7 +276,7 @@ class ConsumerCore:
         assigned.pause(now_ms + self._config.retry_backoff_max_ms)
         if assigned.broken_runs >= _BROKEN_RUNS:
             assigned.error = CorruptMessage(
-                f"{_name(assigned.partition)} cannot be read at {assigned.fetch_offset}: {error}"
+                f"{name_of(assigned.partition)} cannot be read at {assigned.fetch_offset}: {error}"
             )
 
     def run_is_corrupt(self, run: Run, error: CorruptMessage, now_ms: float) -> None:
@@ -403,7 +340,7 @@ class ConsumerCore:
                 assigned.detach()
             assigned.session, assigned.leader_epoch = session, leader.epoch
             assigned.position_number = self._next_number()
-            positions.setdefault(leader.broker_id, []).append(_position(assigned, assigned.key))
+            positions.setdefault(leader.broker_id, []).append(fetch_position(assigned, assigned.key))
         return []
 
     def _find(self, assigned: Assigned, now_ms: float) -> bool:
@@ -442,21 +379,8 @@ class ConsumerCore:
             if not session.is_open or not (wanted or forgotten or session.owes_credit()):
                 continue
             session.forgotten = []
-            effects.append(SendFetch(broker_id, self._request(session, wanted, forgotten)))
+            effects.append(SendFetch(broker_id, fetch_request(session, wanted, forgotten, self._config)))
         return effects
-
-    def _request(
-        self, session: Session, wanted: list[data_pb2.FetchPosition], forgotten: list[PartitionKey]
-    ) -> data_pb2.FetchRequest:
-        first = session.credit_sent_bytes == 0
-        session.credit_sent_bytes = session.credit_bytes
-        return data_pb2.FetchRequest(
-            client=self._identity if first else None,
-            isolation_level=_ISOLATION[self._config.isolation_level] if first else data_pb2.ISOLATION_LEVEL_NONE,
-            credit_bytes=session.credit_bytes,
-            positions=wanted,
-            forgotten=[common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in forgotten],
-        )
 
     def life_sign(self, broker_id: int) -> data_pb2.FetchRequest:
         """What to send to a broker that has heard nothing for a while: the credit, once more."""
@@ -477,28 +401,3 @@ class _Gone(UnknownTopicId):
     """A topic id that is known to be gone: asking again is useless, unlike for one that is not known yet."""
 
     retriable = False
-
-
-def _position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosition:
-    return data_pb2.FetchPosition(
-        partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
-        position_number=assigned.position_number,
-        fetch_offset=assigned.fetch_offset or 0,
-        end_offset=assigned.end_offset,
-        leader_epoch=assigned.leader_epoch,
-        last_fetched_epoch=assigned.last_epoch,
-    )
-
-
-def _name(partition: TopicPartition) -> str:
-    return f"partition {partition.partition} of topic {partition.topic!r}"
-
-
-def _check(partitions: list[TopicPartition]) -> None:
-    if len(set(partitions)) != len(partitions):
-        twice = next(partition for partition in partitions if partitions.count(partition) > 1)
-        raise InvalidArgument(f"{_name(twice)} is given twice: give each partition once")
-    for partition in partitions:
-        for given in (partition.offset, partition.end_offset):
-            if given is not None and given < 0:
-                raise InvalidArgument(f"{_name(partition)} has no offset {given}: offsets begin at 0")

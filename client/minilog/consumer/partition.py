@@ -150,3 +150,19 @@ def end_of_run(batches: bytes, fetch_offset: int) -> tuple[int, int]:
             raise CorruptMessage(f"a run has offsets {base_offset} to {next_offset - 1} where {expected} comes next")
         expected, position = next_offset, position + length
     return expected, epoch
+
+
+def take_in_turns(ready: list[Assigned], max_bytes: int) -> list[Run]:
+    """One run of each in turn, at least one and about `max_bytes`; credit is given back, positions move behind them."""
+    taken: list[Run] = []
+    size = 0
+    while ready and (not taken or size + len(ready[0].runs[0].batches) <= max_bytes):
+        assigned = ready.pop(0)
+        run = assigned.runs.popleft()
+        run.session.given_back_bytes += len(run.batches)
+        assigned.position = run.end_offset
+        size += len(run.batches)
+        taken.append(run)
+        if assigned.runs:
+            ready.append(assigned)
+    return taken

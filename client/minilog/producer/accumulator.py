@@ -86,7 +86,7 @@ class Accumulator:
             if self._closed:
                 raise Closed("the producer is closed: nothing more can be sent")
             if partition is None:
-                partition = self._choose(topic, key)
+                partition = self._choose(topic, key, size)
             batch, fresh = self._open_batch(topic, partition, size, now_ms)
             batch.values.append(value)
             batch.keys.append(key)
@@ -100,12 +100,16 @@ class Accumulator:
                 batch.closed = fresh = True
             return Taken.WAKE if fresh else Taken.ADDED
 
-    def _choose(self, topic: Topic, key: bytes | None) -> int:
+    def _choose(self, topic: Topic, key: bytes | None, size: int) -> int:
         if key is not None:
             return partition_for_key(key, topic.partition_count)
         current = self._sticky.current(topic.topic_id)
-        if current is not None and self._is_open(PartitionKey(topic.topic_id, current)):
-            return current
+        if current is not None:
+            queue = self._queues.get(PartitionKey(topic.topic_id, current))
+            if queue and not queue[-1].closed:
+                if queue[-1].size_bytes + size <= self._limit(topic):
+                    return current
+                queue[-1].closed = True  # full: the next batch is another partition's
         return self._sticky.advance(topic.topic_id, self._available(topic))
 
     def _is_open(self, key: PartitionKey) -> bool:

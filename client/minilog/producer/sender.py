@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
 
 from minilog.config import ClientConfig
 from minilog.errors import (
@@ -36,6 +34,7 @@ from minilog.errors import (
 from minilog.metadata_cache import Leader, MetadataCache, PartitionKey
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch
+from minilog.producer.effects import Connect, Delivered, Effect, Failed, NeedProducerId, RefreshMetadata, Send
 from minilog.producer.lane import Lane, sequence_after
 from minilog.v1 import common_pb2, data_pb2
 
@@ -44,50 +43,6 @@ _GAP_ATTEMPTS = 3  # a first batch that is out of order so often follows somethi
 _FOREVER = float("inf")
 # Errors that say that our picture of the cluster is old.
 _OLD_PICTURE = (NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, UnknownTopicId, UnknownTopicOrPartition)
-
-
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """Open a produce stream to this broker; answer with connection_opened or connection_lost."""
-
-    broker_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Put a message on the open stream to this broker, after those before it."""
-
-    broker_id: int
-    request: data_pb2.ProduceRequest
-
-
-@dataclass(frozen=True, slots=True)
-class RefreshMetadata:
-    """Ask for metadata; answer with metadata_changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class NeedProducerId:
-    """Call InitProducerId; answer with producer_id_given or producer_id_refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """Complete the batch. base_offset is -1 under acks=0."""
-
-    batch: Batch
-    base_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Complete the batch with an error."""
-
-    batch: Batch
-    error: MinilogError
-
-
-Effect: TypeAlias = Connect | Send | RefreshMetadata | NeedProducerId | Delivered | Failed
 
 
 class Sender:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from minilog.consumer.core import CloseSession, ConsumerCore, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
+from minilog.consumer.core import ConsumerCore
 from minilog.consumer.decode import decode
+from minilog.consumer.effects import CloseSession, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
 from minilog.metadata_cache import MetadataCache
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import iterate_headers

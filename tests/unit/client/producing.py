@@ -10,7 +10,8 @@ from minilog.config import ClientConfig, parse_config
 from minilog.metadata_cache import MetadataCache
 from minilog.producer.accumulator import Accumulator, Taken
 from minilog.producer.batch import Batch
-from minilog.producer.sender import Connect, Delivered, Failed, NeedProducerId, RefreshMetadata, Send, Sender
+from minilog.producer.effects import Connect, Delivered, Failed, NeedProducerId, RefreshMetadata, Send
+from minilog.producer.sender import Sender
 from minilog.types import RecordMetadata
 from minilog.v1 import data_pb2
 from tests.unit.client.brokers import TOPIC, Brokers

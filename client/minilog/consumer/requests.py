@@ -1,0 +1,76 @@
+"""What a consumer sends, and the check of what users ask for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from minilog.config import ClientConfig
+from minilog.consumer.partition import Assigned, Session
+from minilog.errors import InvalidArgument
+from minilog.metadata_cache import PartitionKey
+from minilog.types import TopicPartition
+from minilog.v1 import common_pb2, data_pb2
+
+_ISOLATION = {
+    "read_committed": data_pb2.ISOLATION_LEVEL_READ_COMMITTED,
+    "read_uncommitted": data_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED,
+}
+
+
+def fetch_request(
+    session: Session,
+    wanted: Iterable[data_pb2.FetchPosition],
+    forgotten: Iterable[PartitionKey],
+    config: ClientConfig,
+) -> data_pb2.FetchRequest:
+    """One message with all the credit there is; the first of a session says who asks, and under which isolation."""
+    first = session.credit_sent_bytes == 0
+    session.credit_sent_bytes = session.credit_bytes
+    return data_pb2.FetchRequest(
+        client=config.identity() if first else None,
+        isolation_level=_ISOLATION[config.isolation_level] if first else data_pb2.ISOLATION_LEVEL_NONE,
+        credit_bytes=session.credit_bytes,
+        positions=wanted,
+        forgotten=[common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in forgotten],
+    )
+
+
+def fetch_position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosition:
+    return data_pb2.FetchPosition(
+        partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+        position_number=assigned.position_number,
+        fetch_offset=assigned.fetch_offset or 0,
+        end_offset=assigned.end_offset,
+        leader_epoch=assigned.leader_epoch,
+        last_fetched_epoch=assigned.last_epoch,
+    )
+
+
+def name_of(partition: TopicPartition) -> str:
+    return f"partition {partition.partition} of topic {partition.topic!r}"
+
+
+def check_partitions(partitions: list[TopicPartition]) -> None:
+    if len(set(partitions)) != len(partitions):
+        twice = next(partition for partition in partitions if partitions.count(partition) > 1)
+        raise InvalidArgument(f"{name_of(twice)} is given twice: give each partition once")
+    for partition in partitions:
+        for given in (partition.offset, partition.end_offset):
+            if given is not None and given < 0:
+                raise InvalidArgument(f"{name_of(partition)} has no offset {given}: offsets begin at 0")
+
+
+def cut_back(assigned: Assigned, run: data_pb2.PartitionRun) -> str:
+    """The text for a log that does not hold what was read from it any more."""
+    return (
+        f"{name_of(assigned.partition)} ends at {run.diverging_epoch.end_offset} in epoch {run.diverging_epoch.epoch}: "
+        f"records below {assigned.fetch_offset} that were read are not in the log any more; seek to go on"
+    )
+
+
+def out_of_range(assigned: Assigned, run: data_pb2.PartitionRun) -> str:
+    """The text for an offset that the log does not have."""
+    return (
+        f"{name_of(assigned.partition)} has offsets {run.log_start_offset} to {run.log_end_offset}, "
+        f"{assigned.fetch_offset} was asked for, and auto.offset.reset is error: {run.error.message}"
+    )

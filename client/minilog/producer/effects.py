@@ -1,0 +1,54 @@
+"""What the sender wants done; the shell does it and reports back as each says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from minilog.errors import MinilogError
+from minilog.producer.batch import Batch
+from minilog.v1 import data_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open a produce stream to this broker; answer with connection_opened or connection_lost."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Put a message on the open stream to this broker, after those before it."""
+
+    broker_id: int
+    request: data_pb2.ProduceRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshMetadata:
+    """Ask for metadata; answer with metadata_changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedProducerId:
+    """Call InitProducerId; answer with producer_id_given or producer_id_refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Complete the batch. base_offset is -1 under acks=0."""
+
+    batch: Batch
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Complete the batch with an error."""
+
+    batch: Batch
+    error: MinilogError
+
+
+Effect: TypeAlias = Connect | Send | RefreshMetadata | NeedProducerId | Delivered | Failed

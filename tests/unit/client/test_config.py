@@ -1,0 +1,62 @@
+"""Client configuration: the contract's names and defaults, and errors that say what would be right."""
+
+from __future__ import annotations
+
+import pytest
+
+from minilog.config import parse_config
+from minilog.errors import InvalidConfig
+
+SERVERS = {"bootstrap.servers": "127.0.0.1:9092"}
+
+
+def test_defaults_are_those_of_the_contract() -> None:
+    config = parse_config(SERVERS)
+    assert (config.acks, config.linger_ms, config.batch_size, config.buffer_memory) == (-1, 5, 2**20, 64 * 2**20)
+    assert (config.request_timeout_ms, config.delivery_timeout_ms) == (30_000, 120_000)
+    assert config.isolation_level == "read_committed"
+    assert config.enable_idempotence
+    assert config.session_keepalive_ms == 100
+
+
+def test_every_name_of_the_contract_is_known() -> None:
+    names = """client.id acks linger.ms batch.size compression.type enable.idempotence delivery.timeout.ms
+        request.timeout.ms group.id auto.offset.reset isolation.level fetch.max.wait.ms fetch.max.bytes client.rack"""
+    values = {"compression.type": "lz4", "enable.idempotence": "true", "isolation.level": "read_uncommitted"}
+    values |= {"auto.offset.reset": "earliest", "acks": "all"}
+    parse_config(SERVERS | {name: values.get(name, "1000") for name in names.split()})
+
+
+def test_values_may_be_text() -> None:
+    config = parse_config(SERVERS | {"linger.ms": "7", "enable.idempotence": "FALSE", "acks": 1})
+    assert (config.linger_ms, config.enable_idempotence, config.acks) == (7, False, 1)
+
+
+def test_several_servers_and_ipv6() -> None:
+    config = parse_config({"bootstrap.servers": "a:1, [::1]:2"})
+    assert config.bootstrap_servers == (("a", 1), ("::1", 2))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bootstrap.server": "a:1"}, r"no setting 'bootstrap.server'; the nearest is 'bootstrap.servers'"),
+        ({"lingerms": 1}, r"the nearest is 'linger.ms'"),
+        ({}, r"bootstrap.servers is missing: give it as HOST:PORT"),
+        ({"bootstrap.servers": "a"}, r"bootstrap.servers='a' is not possible: it must be HOST:PORT"),
+        (SERVERS | {"acks": "2"}, r"acks='2' is not possible: it must be all or -1 or 0 or 1"),
+        (SERVERS | {"linger.ms": "soon"}, r"linger.ms='soon' is not possible: it must be a whole number from 0"),
+        (SERVERS | {"batch.size": 0}, r"batch.size=0 is not possible"),
+        (SERVERS | {"batch.size": True}, r"batch.size=True is not possible"),
+        (SERVERS | {"auto.offset.reset": "first"}, r"earliest or latest or error"),
+        (SERVERS | {"acks": 1, "enable.idempotence": True}, r"acks=1 .* all while enable.idempotence is true"),
+        (SERVERS | {"linger.ms": 9, "delivery.timeout.ms": 8}, r"delivery.timeout.ms=8 .* at least linger.ms"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_is_right(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        parse_config(settings)
+
+
+def test_acks_1_without_a_word_about_idempotence_turns_it_off() -> None:
+    assert not parse_config(SERVERS | {"acks": "1"}).enable_idempotence

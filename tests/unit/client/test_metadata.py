@@ -1,0 +1,125 @@
+"""What a client knows never goes back: metadata offsets, leader epochs, "latest" (V8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from minilog.errors import InvalidArgument, OffsetOutOfRange, UnknownTopicOrPartition
+from minilog.metadata_cache import Leader, MetadataCache, PartitionKey
+from minilog.offsets_query import OffsetsQuery, offset_of
+from minilog.types import TopicPartition
+from minilog.v1 import common_pb2, metadata_pb2
+from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
+
+KEY = PartitionKey(TOPIC_ID, 0)
+P0 = TopicPartition(TOPIC, 0)
+WHO = common_pb2.ClientIdentity(client_id="test")
+
+
+def known(brokers: Brokers) -> MetadataCache:
+    cache = MetadataCache()
+    assert cache.apply(brokers.metadata())
+    return cache
+
+
+def test_an_older_answer_of_the_same_cluster_is_refused() -> None:
+    brokers = Brokers()
+    cache = known(brokers)
+    brokers.metadata_offset -= 1
+    assert not cache.apply(brokers.metadata())
+
+
+def test_another_cluster_begins_anew() -> None:
+    cache = known(Brokers())
+    assert cache.apply(metadata_pb2.GetMetadataResponse(cluster_id="another", metadata_offset=0, controller_id=-1))
+    assert cache.topics == {}
+    assert cache.controller_id == -1
+
+
+def test_leaders_of_lower_epochs_are_ignored() -> None:
+    cache = known(Brokers())
+    assert cache.learn_leader(KEY, Leader(2, 4))
+    assert not cache.learn_leader(KEY, Leader(1, 3))
+    assert cache.leader(KEY) == Leader(2, 4)
+
+
+def test_a_leader_whose_address_is_not_known_is_none() -> None:
+    cache = known(Brokers())
+    cache.learn_leader(KEY, Leader(77, 4))
+    assert cache.leader(KEY) is None
+
+
+def test_partitions_that_do_not_exist_are_named() -> None:
+    cache = known(Brokers())
+    with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 0, not 5"):
+        cache.key(TopicPartition(TOPIC, 5))
+
+
+def test_a_deleted_topic_is_forgotten() -> None:
+    brokers = Brokers()
+    cache = known(brokers)
+    answer = brokers.metadata()
+    answer.topics[0].Clear()
+    answer.topics[0].name = TOPIC
+    answer.topics[0].error.code = common_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+    cache.apply(answer)
+    assert cache.topics == {}
+
+
+def result(epoch: int, high_watermark: int = 7, code: int = 0) -> metadata_pb2.ListOffsetsResponse:
+    return metadata_pb2.ListOffsetsResponse(
+        results=[
+            metadata_pb2.ListOffsetsResult(
+                partition_id=common_pb2.PartitionId(topic_id=TOPIC_ID, partition=0),
+                error=common_pb2.Error(code=code),  # type: ignore[arg-type]
+                leader_epoch=epoch,
+                log_start_offset=2,
+                last_stable_offset=6,
+                high_watermark=high_watermark,
+            )
+        ]
+    )
+
+
+def test_latest_of_a_lower_epoch_than_seen_is_not_believed() -> None:
+    cache = known(Brokers())
+    cache.see_epoch(KEY, 3)
+    query = OffsetsQuery(cache, {P0: "latest"})
+    query.answered(result(epoch=2))
+    assert query.missing() == [P0]
+    query.answered(result(epoch=3))
+    assert query.missing() == []
+
+
+def test_a_leader_that_does_not_know_yet_is_asked_again() -> None:
+    query = OffsetsQuery(known(Brokers()), {P0: "latest"})
+    assert list(query.requests(WHO)) == [1]
+    query.answered(result(0, code=common_pb2.ERROR_CODE_OFFSET_NOT_AVAILABLE))
+    assert query.missing() == [P0]
+    assert list(query.requests(WHO)) == [1]
+
+
+def test_an_error_that_stays_ends_the_question() -> None:
+    query = OffsetsQuery(known(Brokers()), {P0: "latest"})
+    query.answered(result(0, code=common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE))
+    assert query.missing() == []
+    assert isinstance(query.failures[P0], OffsetOutOfRange)
+
+
+def test_latest_depends_on_the_isolation_level() -> None:
+    [answer] = result(0).results
+    assert offset_of(answer, "earliest", "read_committed") == 2
+    assert offset_of(answer, "latest", "read_committed") == 6
+    assert offset_of(answer, "latest", "read_uncommitted") == 7
+    assert offset_of(answer, 1_000, "read_committed") is None
+
+
+def test_timestamps_travel_in_microseconds() -> None:
+    [request] = OffsetsQuery(known(Brokers()), {P0: 1_500}).requests(WHO).values()
+    assert request.entries[0].timestamp_us == 1_500_000
+
+
+@pytest.mark.parametrize("spec", ["newest", -1, True, 1.5])
+def test_other_questions_are_refused(spec: object) -> None:
+    with pytest.raises(InvalidArgument, match="no offset to ask for"):
+        OffsetsQuery(known(Brokers()), {P0: spec})  # type: ignore[dict-item]

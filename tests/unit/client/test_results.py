@@ -1,0 +1,133 @@
+"""What users get: rows of the promised schema, records, futures; and when silence is too long."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import subprocess
+import sys
+import threading
+
+import pyarrow as pa
+import pytest
+
+import minilog
+from minilog.aio.stream import Silence
+from minilog.consumer.decode import POLL_SCHEMA, as_polled, decode, records
+from minilog.consumer.partition import Run, Session
+from minilog.errors import TimedOut
+from minilog.metadata_cache import PartitionKey
+from minilog.producer.futures import RecordFuture, finish_all
+from minilog.record_batch.builder import build_batch, records_to_columns
+from minilog.record_batch.header import placement
+from minilog.types import RecordMetadata, TopicPartition
+from tests.unit.client.brokers import TOPIC_ID
+
+
+def run_of(*batches: pa.RecordBatch, start: int = 0) -> Run:
+    placed, offset = b"", 0
+    for columns in batches:
+        batch = build_batch(TOPIC_ID, 1, columns)
+        placed += placement(len(batch), offset, 0) + batch[24:]
+        offset += columns.num_rows
+    key = PartitionKey(TOPIC_ID, 1)
+    return Run(TopicPartition("flights", 1), key, 1, start, offset, placed, Session(1, 1))
+
+
+COLUMNS = records_to_columns([b"a", None], [b"k", None], [1_500, 2_999], [[("h", b"1"), ("n", None)], None])
+
+
+def test_polled_batches_have_exactly_the_spark_sources_schema() -> None:
+    run = run_of(COLUMNS)
+    [rows] = [as_polled(run, found, include_headers=False) for found in decode(run)]
+    names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    types = [pa.binary(), pa.binary(), pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC"), pa.int32()]
+    assert rows.schema == POLL_SCHEMA == pa.schema(list(zip(names, types, strict=True)))
+    assert rows.column("topic").to_pylist() == ["flights"] * 2
+    assert rows.column("partition").to_pylist() == [1, 1]
+    assert rows.column("timestampType").to_pylist() == [0, 0]
+
+
+def test_headers_are_added_where_wanted() -> None:
+    run = run_of(COLUMNS)
+    [rows] = [as_polled(run, found, include_headers=True) for found in decode(run)]
+    assert rows.column("headers").to_pylist() == [[{"key": "h", "value": b"1"}, {"key": "n", "value": None}], None]
+
+
+def test_records_have_milliseconds_and_pairs_for_headers() -> None:
+    run = run_of(COLUMNS)
+    found = [record for rows in decode(run) for record in records(run, rows)]
+    assert found[0] == ("flights", 1, 0, 1, b"k", b"a", [("h", b"1"), ("n", None)])
+    assert found[1] == ("flights", 1, 1, 2, None, None, [])
+
+
+def test_small_batches_are_joined_and_cut_at_the_start() -> None:
+    run = run_of(COLUMNS, COLUMNS, COLUMNS, start=1)
+    [rows] = decode(run)
+    assert rows.column("offset").to_pylist() == [1, 2, 3, 4, 5]
+
+
+def joined(count: int) -> tuple[list[RecordFuture], threading.Condition]:
+    condition = threading.Condition()
+    futures = [RecordFuture() for _ in range(count)]
+    for future in futures:
+        future.join(condition)
+    return futures, condition
+
+
+def test_futures_of_one_batch_are_done_together() -> None:
+    futures, condition = joined(3)
+    places = [RecordMetadata("flights", 0, offset, 0) for offset in range(3)]
+    called: list[int] = []
+    futures[2].add_done_callback(lambda future: called.append(future.result().offset))
+    with pytest.raises(concurrent.futures.TimeoutError):
+        futures[0].result(0)
+    assert not futures[0].cancel()
+    finish_all(futures, condition, places)
+    assert [future.result(0) for future in futures] == places
+    assert called == [2]
+    assert concurrent.futures.wait(futures, 0).not_done == set()
+
+
+def test_threads_that_wait_for_futures_of_one_batch_all_get_their_own() -> None:
+    futures, condition = joined(4)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(future.result, 10) for future in futures]
+        finish_all(futures, condition, [RecordMetadata("flights", 0, offset, 0) for offset in range(4)])
+        assert [one.result(10).offset for one in waiting] == [0, 1, 2, 3]
+
+
+def test_futures_fail_together() -> None:
+    futures, condition = joined(2)
+    seen = threading.Event()
+    futures[0].add_done_callback(lambda _: seen.set())
+    finish_all(futures, condition, TimedOut("as the test says"))
+    assert seen.is_set()
+    for future in concurrent.futures.as_completed(futures, 0):
+        with pytest.raises(TimedOut):
+            future.result(0)
+
+
+def test_silence_is_five_keepalives_long() -> None:
+    silence = Silence(100.0, 0.0)
+    silence.heard(0.0)
+    assert not any(silence.is_too_long(now) for now in (100.0, 200.0, 300.0, 400.0, 500.0))
+    assert silence.is_too_long(600.0)
+
+
+def test_after_a_late_look_of_our_own_nobody_is_late() -> None:
+    silence = Silence(100.0, 0.0)
+    silence.heard(0.0)
+    assert not silence.is_too_long(5_000.0)
+    assert not silence.is_too_long(5_100.0)
+
+
+def test_importing_minilog_is_light() -> None:
+    code = "import sys, minilog; print(sorted({'grpc', 'pyarrow', 'asyncio'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_every_promised_name_is_there() -> None:
+    for name in [*minilog.__all__, "OffsetOutOfRange", "Closed"]:
+        assert getattr(minilog, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Produser'"):
+        _ = minilog.Produser
