@@ -1,0 +1,202 @@
+"""Lives of brokers: registration, fencing, unfencing, controlled shutdown. REPLICATION.md, Controller and clock.
+
+    state      entered when                                       left by
+    STARTING   a registration (fenced; the former life is over)   the heartbeat that has replayed it -> RUNNING
+    RUNNING    as above                                           silence, a dead process -> FENCED; wants_stop -> STOPPING
+    FENCED     out of every ISR that has another member           a caught-up heartbeat -> RUNNING
+    STOPPING   wants_stop: leads nothing that another could lead  the next registration
+
+Whatever befalls a broker is one decision: its state and all its partitions' in one batch.
+"""
+
+from __future__ import annotations
+
+from minilog.errors import (
+    BrokerIdNotRegistered,
+    DuplicateBrokerRegistration,
+    InconsistentClusterId,
+    InconsistentVoters,
+    InvalidArgument,
+    StaleBrokerEpoch,
+)
+from minilog.v1 import peer_pb2, records_pb2
+from minilog_broker.controller.election import Departure, ElectionRules, Outcome, can_be_led_by_another, depart, reconsider
+from minilog_broker.controller.image import Broker
+from minilog_broker.controller.ledger import Ledger
+from minilog_broker.controller.liveness import Liveness
+from minilog_broker.replication.state import PartitionKey, PartitionState
+
+DIRECTORY_ID_BYTES = 16
+
+
+def require_life(ledger: Ledger, broker_id: int, broker_epoch: int) -> Broker:
+    """The broker, if this is its current life. Raises BrokerIdNotRegistered or StaleBrokerEpoch."""
+    broker = ledger.image.brokers.get(broker_id)
+    if broker is None:
+        raise BrokerIdNotRegistered(f"broker {broker_id} is not registered: register first")
+    if broker.broker_epoch != broker_epoch:
+        raise StaleBrokerEpoch(
+            f"broker epoch {broker_epoch} of broker {broker_id} is not its current life, which is {broker.broker_epoch}"
+        )
+    return broker
+
+
+class BrokerLives:
+    """See the module's text. Writes into the ledger; the caller seals."""
+
+    def __init__(self, ledger: Ledger, liveness: Liveness) -> None:
+        self._ledger = ledger
+        self._liveness = liveness
+        # The mark of a clean stop that the current life's registration named. While it is still there, that life has
+        # appended nothing: a registration sent again, its answer lost, is as clean as the first.
+        self._marks: dict[int, int] = {}
+
+    # -- registration
+
+    def register(self, request: peer_pb2.RegisterRequest, now_ms: float) -> int:
+        """A new life, fenced; its broker epoch. Raises for what may not join."""
+        self._check_cluster(request)
+        former = self._ledger.image.brokers.get(request.broker_id)
+        self._check_former(request, former, now_ms)
+        clean = self._is_clean(request, former)
+        broker_epoch = self._ledger.write(records_pb2.MetadataRecord(broker_registration=_registration_record(request)))
+        self._ledger.offline.pop(request.broker_id, None)
+        self._liveness.heard(request.broker_id, now_ms)
+        damaged = {PartitionKey(each.topic_id, each.partition) for each in request.damaged_replicas}
+        for state in self._ledger.image.replicas_on(request.broker_id):
+            departure = Departure.OUT if clean else self._unclean_departure(request, former, state)
+            if state.key in damaged:
+                departure = Departure.DAMAGED
+            self._ledger.write_outcome(depart(state, request.broker_id, departure, self._ledger.rules(state.key)))
+        return broker_epoch
+
+    def _check_cluster(self, request: peer_pb2.RegisterRequest) -> None:
+        image, broker_id = self._ledger.image, request.broker_id
+        if broker_id < 0 or len(request.directory_id) != DIRECTORY_ID_BYTES:
+            raise InvalidArgument(
+                f"broker {broker_id} with a directory id of {len(request.directory_id)} bytes cannot register: "
+                f"ids begin at 0, a directory id has {DIRECTORY_ID_BYTES} bytes"
+            )
+        if request.cluster_id and request.cluster_id != image.cluster_id:
+            raise InconsistentClusterId(
+                f"the data directory of broker {broker_id} belongs to cluster {request.cluster_id}, "
+                f"this is cluster {image.cluster_id}: start it with the voters of its own cluster, or with an empty directory"
+            )
+        recorded = sorted(voter.broker_id for voter in image.voters)
+        given = sorted(voter.broker_id for voter in request.voters)
+        if given and given != recorded:
+            raise InconsistentVoters(
+                f"broker {broker_id} was started with voters {given}, the cluster's are {recorded}: give those"
+            )
+        for voter in image.voters:
+            if voter.broker_id == broker_id and voter.directory_id != request.directory_id:
+                raise InconsistentVoters(
+                    f"broker {broker_id} is a voter with directory id {voter.directory_id.hex()}, it was started with "
+                    f"{request.directory_id.hex()}: give it back its data directory"
+                )
+
+    def _check_former(self, request: peer_pb2.RegisterRequest, former: Broker | None, now_ms: float) -> None:
+        if former is None or former.directory_id == request.directory_id:
+            return
+        if not former.fenced or not self._liveness.is_silent(former.broker_id, now_ms):
+            raise DuplicateBrokerRegistration(
+                f"broker id {former.broker_id} is held by a live process at {former.host}:{former.port} with another data "
+                f"directory: stop it, or choose another id"
+            )
+
+    def _is_clean(self, request: peer_pb2.RegisterRequest, former: Broker | None) -> bool:
+        """Whether the last that was written in this directory was a clean stop of the life recorded last."""
+        mark = request.clean_stop_broker_epoch if request.HasField("clean_stop_broker_epoch") else None
+        known = former is not None and former.directory_id == request.directory_id
+        clean = known and former is not None and mark in (former.broker_epoch, self._marks.get(former.broker_id, -1))
+        if clean and mark is not None:
+            self._marks[request.broker_id] = mark
+        else:
+            self._marks.pop(request.broker_id, None)
+        return clean
+
+    def _unclean_departure(
+        self, request: peer_pb2.RegisterRequest, former: Broker | None, state: PartitionState
+    ) -> Departure:
+        """UNCLEAN; DAMAGED where it is the only member and something below its durable end may be missing."""
+        if former is not None and former.directory_id != request.directory_id:
+            return Departure.DAMAGED  # the disk that held it is gone
+        same_boot = former is not None and request.kernel_boot_id == former.kernel_boot_id != ""
+        whole = same_boot or self._ledger.config(state.key.topic_id).flush_on_append
+        alone = state.in_sync_replicas == (request.broker_id,)
+        return Departure.DAMAGED if alone and not whole else Departure.UNCLEAN
+
+    # -- heartbeats
+
+    def heartbeat(self, request: peer_pb2.HeartbeatRequest, now_ms: float) -> peer_pb2.HeartbeatResponse:
+        """A sign of life. Raises for a life that is not the current one."""
+        broker = require_life(self._ledger, request.broker_id, request.broker_epoch)
+        self._liveness.heard(broker.broker_id, now_ms)
+        self._went_offline(broker.broker_id, {PartitionKey(e.topic_id, e.partition) for e in request.offline_replicas})
+        if request.wants_stop or broker.stopping:
+            self._stop(broker)
+        elif broker.fenced and request.metadata_offset > broker.broker_epoch:
+            self._unfence(broker)
+        broker = self._ledger.image.brokers[broker.broker_id]
+        return peer_pb2.HeartbeatResponse(fenced=broker.fenced, should_stop=broker.stopping)
+
+    def _went_offline(self, broker_id: int, keys: set[PartitionKey]) -> None:
+        """An I/O error took replicas offline: out of the ISR, and what they hold is not to be relied on."""
+        known = self._ledger.offline.get(broker_id, frozenset())
+        news = sorted(keys - known)
+        if not news:
+            return
+        self._ledger.offline[broker_id] = known | keys
+        states = [state for key in news if (state := self._ledger.image.partitions.get(key)) is not None]
+        self._ledger.write_outcomes(
+            [state for state in states if broker_id in state.replicas],
+            lambda state, rules: depart(state, broker_id, Departure.UNCLEAN, rules),
+        )
+
+    def _unfence(self, broker: Broker) -> None:
+        self._write_state(broker, fenced=False, stopping=broker.stopping)
+        self._ledger.write_outcomes(self._ledger.image.replicas_on(broker.broker_id), reconsider)
+
+    def fence(self, broker: Broker) -> None:
+        """Out of every ISR that has another member; what it led, another leads."""
+        self._write_state(broker, fenced=True, stopping=broker.stopping)
+        broker_id = broker.broker_id
+        self._ledger.write_outcomes(
+            self._ledger.image.replicas_on(broker_id),
+            lambda state, rules: depart(state, broker_id, Departure.OUT, rules),
+        )
+
+    def _stop(self, broker: Broker) -> None:
+        """Controlled shutdown. When this is committed the broker leads nothing that another could: it may go."""
+        if not broker.stopping:
+            self._write_state(broker, fenced=broker.fenced, stopping=True)
+        broker_id = broker.broker_id
+
+        def hand_over(state: PartitionState, rules: ElectionRules) -> Outcome:
+            # Where nobody else can lead it stays, and leads until its process ends.
+            if state.leader_id == broker_id and not can_be_led_by_another(state, broker_id, rules):
+                return Outcome(state)
+            return depart(state, broker_id, Departure.OUT, rules)
+
+        self._ledger.write_outcomes(self._ledger.image.replicas_on(broker_id), hand_over)
+
+    def _write_state(self, broker: Broker, *, fenced: bool, stopping: bool) -> None:
+        self._ledger.write(
+            records_pb2.MetadataRecord(
+                broker_state=records_pb2.BrokerStateRecord(
+                    broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, fenced=fenced, stopping=stopping
+                )
+            )
+        )
+
+
+def _registration_record(request: peer_pb2.RegisterRequest) -> records_pb2.BrokerRegistrationRecord:
+    return records_pb2.BrokerRegistrationRecord(
+        broker_id=request.broker_id,
+        directory_id=request.directory_id,
+        host=request.host,
+        port=request.port,
+        rack=request.rack if request.HasField("rack") else None,
+        host_label=request.host_label or request.host,
+        kernel_boot_id=request.kernel_boot_id,
+    )

@@ -1,0 +1,277 @@
+"""The active controller: decides on its own image, which is ahead of what is committed, and answers when it is committed.
+
+    method                                             answer (Answer.message) or effect
+    activate(epoch, image, end_offset, now_ms)         decides from now on; everybody has a full session time-out
+    deactivate(controller_id)                          every waiting ticket: NOT_CONTROLLER; what was not committed is dropped
+    register(ticket, RegisterRequest, now_ms)          RegisterResponse; the broker epoch is the record's offset
+    heartbeat(ticket, HeartbeatRequest, now_ms)        HeartbeatResponse
+    heartbeat_stream_broken(id, epoch, now_ms)         ProbeBroker, where that life is current and unfenced
+    broker_refused_connection(id, epoch, now_ms)       fenced at once, unless it was heard since the probe
+    propose_isr(ticket, ProposeInSyncReplicasRequest)  ProposeInSyncReplicasResponse
+    create_topics, delete_topics, alter_topics         their responses
+    allocate_producer_ids(ticket, request)             AllocateProducerIdsResponse
+    tick(now_ms), next_tick_ms                         silence fences
+    committed(offset)                                  the answers that waited for this committed end
+
+Each decision is appended as one batch by `append(records) -> end offset`, given to the constructor. Every answer waits
+until all that it may rest on is committed: the log's end at the time it was made. Outputs by `take_effects`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from minilog.errors import MinilogError, NotController, wire_error
+from minilog.v1 import admin_pb2, peer_pb2, records_pb2
+from minilog_broker.controller.brokers import BrokerLives, require_life
+from minilog_broker.controller.effects import Answer, ControllerEffect, ProbeBroker, Response
+from minilog_broker.controller.image import Broker, MetadataImage
+from minilog_broker.controller.in_sync import propose_in_sync_replicas
+from minilog_broker.controller.ledger import AppendRecords, Ledger
+from minilog_broker.controller.liveness import Liveness
+from minilog_broker.controller.topics import Topics
+from minilog_broker.replication.state import TopicConfig
+
+PRODUCER_ID_BLOCK = 1000  # Kafka's: a broker asks once in so many producers
+NO_CONTROLLER = -1
+
+_Entry = TypeVar("_Entry", admin_pb2.NewTopic, admin_pb2.TopicDeletion, admin_pb2.TopicAlteration)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """What of the broker's configuration concerns the controller. `defaults`: what topics do not set themselves."""
+
+    defaults: TopicConfig
+    broker_session_timeout_ms: float = 3_000
+    num_partitions: int = 1
+    default_replication_factor: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """The time of being active: all of it is dropped when it ends."""
+
+    epoch: int
+    ledger: Ledger
+    liveness: Liveness
+    lives: BrokerLives
+    topics: Topics
+
+
+class Controller:
+    """See the module's text."""
+
+    def __init__(self, settings: ControllerSettings, append: AppendRecords, rng: random.Random) -> None:
+        self._settings = settings
+        self._append = append
+        self._random = rng
+        self._term: _Term | None = None
+        self._effects: list[ControllerEffect] = []
+        self._waiting: deque[tuple[int, object, Response]] = deque()
+        self._committed = 0
+        self._controller_id = NO_CONTROLLER
+
+    def take_effects(self) -> list[ControllerEffect]:
+        taken = list(self._effects)
+        self._effects.clear()
+        return taken
+
+    # -- the term
+
+    @property
+    def is_active(self) -> bool:
+        return self._term is not None
+
+    @property
+    def image(self) -> MetadataImage | None:
+        """What is decided on while active: committed and not yet committed. Not to be changed by others."""
+        return self._term.ledger.image if self._term else None
+
+    @property
+    def unclean_elections(self) -> int:
+        """In this term."""
+        return self._term.ledger.unclean_elections if self._term else 0
+
+    def activate(self, epoch: int, image: MetadataImage, end_offset: int, now_ms: float) -> None:
+        """Call once an entry of this epoch is committed and replayed into `image` (which is copied), up to `end_offset`."""
+        self.deactivate(NO_CONTROLLER)
+        own = image.copy()
+        settings = self._settings
+        ledger = Ledger(own, end_offset, settings.defaults, self._append, self._effects)
+        unfenced = [broker.broker_id for broker in own.brokers.values() if not broker.fenced]
+        liveness = Liveness(settings.broker_session_timeout_ms, now_ms, unfenced)
+        topics = Topics(
+            ledger,
+            self._random,
+            num_partitions=settings.num_partitions,
+            replication_factor=settings.default_replication_factor,
+        )
+        self._committed = end_offset
+        self._term = _Term(epoch, ledger, liveness, BrokerLives(ledger, liveness), topics)
+
+    def deactivate(self, controller_id: int = NO_CONTROLLER) -> None:
+        """Deposed: nothing that was not committed may be answered. `controller_id`: who it is now, -1 unknown."""
+        self._term = None
+        self._controller_id = controller_id
+        waiting, self._waiting = self._waiting, deque()
+        for _, ticket, response in waiting:
+            self._effects.append(Answer(ticket, self._refused(type(response)(), self._not_controller())))
+
+    def committed(self, offset: int) -> None:
+        """The metadata log is committed, and replayed, up to `offset` (exclusive)."""
+        self._committed = max(self._committed, offset)
+        while self._waiting and self._waiting[0][0] <= self._committed:
+            _, ticket, response = self._waiting.popleft()
+            self._effects.append(Answer(ticket, response))
+
+    def tick(self, now_ms: float) -> None:
+        if self._term is None:
+            return
+        term = self._term
+        unfenced = [broker.broker_id for broker in term.ledger.image.brokers.values() if not broker.fenced]
+        for broker_id in term.liveness.tick(unfenced, now_ms):
+            self._fence(term.ledger.image.brokers[broker_id])
+
+    @property
+    def next_tick_ms(self) -> float:
+        return self._term.liveness.next_tick_ms if self._term else float("inf")
+
+    # -- lives of brokers
+
+    def register(self, ticket: object, request: peer_pb2.RegisterRequest, now_ms: float) -> None:
+        def decide(term: _Term) -> peer_pb2.RegisterResponse:
+            broker_epoch = term.lives.register(request, now_ms)
+            return peer_pb2.RegisterResponse(
+                cluster_id=term.ledger.image.cluster_id or "",
+                broker_epoch=broker_epoch,
+                committed_end_offset=term.ledger.next_offset,  # it is, when this is answered
+            )
+
+        self._decide(ticket, decide, peer_pb2.RegisterResponse(broker_epoch=-1))
+
+    def heartbeat(self, ticket: object, request: peer_pb2.HeartbeatRequest, now_ms: float) -> None:
+        def decide(term: _Term) -> peer_pb2.HeartbeatResponse:
+            response = term.lives.heartbeat(request, now_ms)
+            response.controller_epoch = term.epoch
+            return response
+
+        self._decide(ticket, decide, peer_pb2.HeartbeatResponse(fenced=True))
+
+    def heartbeat_stream_broken(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
+        broker = self._unfenced_life(broker_id, broker_epoch)
+        if self._term is not None and broker is not None:
+            self._term.liveness.probed(broker_id, now_ms)
+            self._effects.append(ProbeBroker(broker_id, broker_epoch, broker.host, broker.port))
+
+    def broker_refused_connection(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
+        """Nothing listens where this life did: its process is dead."""
+        broker = self._unfenced_life(broker_id, broker_epoch)
+        if self._term is not None and broker is not None and self._term.liveness.take_probe(broker_id):
+            self._fence(broker)
+
+    def _unfenced_life(self, broker_id: int, broker_epoch: int) -> Broker | None:
+        broker = self._term.ledger.image.brokers.get(broker_id) if self._term else None
+        return broker if broker and broker.broker_epoch == broker_epoch and not broker.fenced else None
+
+    def _fence(self, broker: Broker) -> None:
+        assert self._term is not None
+        self._term.lives.fence(broker)
+        self._term.ledger.seal()
+
+    # -- proposals and producer ids
+
+    def propose_isr(self, ticket: object, request: peer_pb2.ProposeInSyncReplicasRequest) -> None:
+        self._decide(
+            ticket,
+            lambda term: propose_in_sync_replicas(term.ledger, request),
+            peer_pb2.ProposeInSyncReplicasResponse(),
+        )
+
+    def allocate_producer_ids(self, ticket: object, request: peer_pb2.AllocateProducerIdsRequest) -> None:
+        def decide(term: _Term) -> peer_pb2.AllocateProducerIdsResponse:
+            require_life(term.ledger, request.broker_id, request.broker_epoch)
+            first = term.ledger.image.next_producer_id
+            block = records_pb2.ProducerIdBlockRecord(
+                broker_id=request.broker_id,
+                broker_epoch=request.broker_epoch,
+                next_producer_id=first + PRODUCER_ID_BLOCK,
+            )
+            term.ledger.write(records_pb2.MetadataRecord(producer_id_block=block))
+            return peer_pb2.AllocateProducerIdsResponse(first_producer_id=first, count=PRODUCER_ID_BLOCK)
+
+        self._decide(ticket, decide, peer_pb2.AllocateProducerIdsResponse())
+
+    # -- topics
+
+    def create_topics(self, ticket: object, request: admin_pb2.CreateTopicsRequest) -> None:
+        def create(term: _Term, entry: admin_pb2.NewTopic) -> bytes:
+            return term.topics.create(entry, validate_only=request.validate_only)
+
+        self._each_topic(ticket, request.topics, create, admin_pb2.CreateTopicsResponse)
+
+    def delete_topics(self, ticket: object, request: admin_pb2.DeleteTopicsRequest) -> None:
+        self._each_topic(ticket, request.topics, lambda t, e: t.topics.delete(e), admin_pb2.DeleteTopicsResponse)
+
+    def alter_topics(self, ticket: object, request: admin_pb2.AlterTopicsRequest) -> None:
+        self._each_topic(ticket, request.topics, lambda t, e: t.topics.alter(e), admin_pb2.AlterTopicsResponse)
+
+    def _each_topic(
+        self,
+        ticket: object,
+        entries: Iterable[_Entry],
+        change: Callable[[_Term, _Entry], bytes],
+        response_type: Callable[..., Response],
+    ) -> None:
+        """Each topic is a decision of its own: one that is refused keeps none of the others back."""
+        results = [self._topic_result(entry, change) for entry in entries]
+        self._answer(ticket, response_type(results=results))
+
+    def _topic_result(self, entry: _Entry, change: Callable[[_Term, _Entry], bytes]) -> admin_pb2.TopicResult:
+        try:
+            if self._term is None:
+                raise self._not_controller()
+            topic_id = change(self._term, entry)
+        except MinilogError as error:
+            return admin_pb2.TopicResult(error=wire_error(error), name=entry.name)
+        self._term.ledger.seal()
+        return admin_pb2.TopicResult(name=entry.name, topic_id=topic_id)
+
+    # -- answers
+
+    def _decide(self, ticket: object, decide: Callable[[_Term], Response], refusal: Response) -> None:
+        """Answer with what `decide` says, or with `refusal` and the error it raised."""
+        try:
+            if self._term is None:
+                raise self._not_controller()
+            response = decide(self._term)
+        except MinilogError as error:
+            response = self._refused(refusal, error)
+        if self._term is not None:
+            self._term.ledger.seal()
+        self._answer(ticket, response)
+
+    def _answer(self, ticket: object, response: Response) -> None:
+        """Now, or when all that the answer may rest on is committed."""
+        if self._term is None or self._term.ledger.end_offset <= self._committed:
+            self._effects.append(Answer(ticket, response))
+        else:
+            self._waiting.append((self._term.ledger.end_offset, ticket, response))
+
+    def _not_controller(self) -> NotController:
+        known = "it is not known which is" if self._controller_id < 0 else f"broker {self._controller_id} is"
+        return NotController(f"this broker is not the active controller, {known}: ask for metadata and try there")
+
+    def _refused(self, response: Response, error: MinilogError) -> Response:
+        if isinstance(response, admin_pb2.CreateTopicsResponse | admin_pb2.DeleteTopicsResponse | admin_pb2.AlterTopicsResponse):
+            for result in response.results or [response.results.add()]:
+                result.error.CopyFrom(wire_error(error))
+            return response
+        response.error.CopyFrom(wire_error(error))
+        if isinstance(response, peer_pb2.RegisterResponse):
+            response.controller_id = self._controller_id
+        return response

@@ -1,0 +1,55 @@
+"""Who was heard when: silence fences, but never by the judgement of a process that itself stood still.
+
+After a late tick of its own (by a quarter of the time-out) nobody is late for one full period; a new controller gives
+everybody a full period too. Times are this process's monotonic clock, in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_TICKS_PER_TIMEOUT = 10  # silence is noticed at most a tenth of the time-out late
+
+
+class Liveness:
+    """See the module's text."""
+
+    def __init__(self, session_timeout_ms: float, now_ms: float, unfenced: Iterable[int]) -> None:
+        self._timeout_ms = session_timeout_ms
+        self._heard = dict.fromkeys(unfenced, now_ms)
+        self._probed: dict[int, float] = {}
+        self._due_ms = now_ms + self._interval_ms
+
+    @property
+    def _interval_ms(self) -> float:
+        return self._timeout_ms / _TICKS_PER_TIMEOUT
+
+    @property
+    def next_tick_ms(self) -> float:
+        return self._due_ms
+
+    def heard(self, broker_id: int, now_ms: float) -> None:
+        self._heard[broker_id] = now_ms
+        self._probed.pop(broker_id, None)
+
+    def is_silent(self, broker_id: int, now_ms: float) -> bool:
+        """Not heard for a session time-out, or never in this controller's term."""
+        heard_ms = self._heard.get(broker_id)
+        return heard_ms is None or now_ms - heard_ms >= self._timeout_ms
+
+    def probed(self, broker_id: int, now_ms: float) -> None:
+        self._probed[broker_id] = now_ms
+
+    def take_probe(self, broker_id: int) -> bool:
+        """Whether a probe was sent and nothing was heard since."""
+        return self._probed.pop(broker_id, None) is not None
+
+    def tick(self, unfenced: Iterable[int], now_ms: float) -> list[int]:
+        """Those of `unfenced` that were silent for too long."""
+        if now_ms < self._due_ms:
+            return []
+        stood_still = now_ms - self._due_ms > self._timeout_ms / 4
+        self._due_ms = now_ms + self._interval_ms
+        if stood_still:
+            self._heard = dict.fromkeys(self._heard, now_ms)
+        return [broker_id for broker_id in sorted(unfenced) if self.is_silent(broker_id, now_ms)]

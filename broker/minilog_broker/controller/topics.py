@@ -1,0 +1,186 @@
+"""Topics: created, altered, deleted. Each topic of a request is one decision, checked whole before it is written."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from minilog.errors import (
+    InvalidArgument,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidTopic,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from minilog.v1 import admin_pb2, records_pb2
+from minilog_broker.controller.election import reconsider
+from minilog_broker.controller.image import Topic, record_of
+from minilog_broker.controller.ledger import Ledger
+from minilog_broker.controller.placement import place_replicas
+from minilog_broker.controller.topic_config import check_config_name, check_topic_config, check_topic_name
+from minilog_broker.replication.state import PartitionKey, PartitionState
+
+MAX_PARTITIONS = 10_000  # of one topic: its records are one batch, well below the bound of one
+TOPIC_ID_BYTES = 16
+_AUTO_REPLICATION_FACTOR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A topic that may be created."""
+
+    topic_id: bytes
+    placed: list[tuple[int, ...]]
+    configs: dict[str, str]
+
+
+class Topics:
+    """See the module's text. `num_partitions`, `replication_factor`: for topics created without (None: min(3, brokers))."""
+
+    def __init__(
+        self, ledger: Ledger, rng: random.Random, *, num_partitions: int, replication_factor: int | None
+    ) -> None:
+        self._ledger = ledger
+        self._random = rng
+        self._num_partitions = num_partitions
+        self._replication_factor = replication_factor
+
+    # -- create
+
+    def create(self, request: admin_pb2.NewTopic, *, validate_only: bool) -> bytes:
+        """The new topic's id. Raises without a trace for what cannot be."""
+        plan = self._plan(request)
+        if validate_only:
+            return b""
+        record = records_pb2.TopicRecord(name=request.name, topic_id=plan.topic_id)
+        self._ledger.write(records_pb2.MetadataRecord(topic=record))
+        self._write_configs(plan.topic_id, plan.configs)
+        self._write_partitions(plan.topic_id, request.name, 0, plan.placed)
+        return plan.topic_id
+
+    def _plan(self, request: admin_pb2.NewTopic) -> _Plan:
+        check_topic_name(request.name)
+        if request.name in self._ledger.image.topic_ids:
+            raise TopicAlreadyExists(f"topic {request.name} exists: choose another name, or delete it first")
+        partitions = request.num_partitions if request.HasField("num_partitions") else self._num_partitions
+        if not 1 <= partitions <= MAX_PARTITIONS:
+            raise InvalidPartitions(f"topic {request.name} cannot have {partitions} partitions: give 1 to {MAX_PARTITIONS}")
+        asked = request.replication_factor if request.HasField("replication_factor") else None
+        factor = self._default_factor() if asked is None else asked
+        configs = dict(request.configs)
+        if factor >= 1:  # else the factor itself is what is wrong
+            check_topic_config(configs, factor)
+        placed = self._place(request.name, partitions, factor)
+        return _Plan(self._new_topic_id(), placed, configs)
+
+    def _default_factor(self) -> int:
+        if self._replication_factor is not None:
+            return self._replication_factor
+        return max(1, min(_AUTO_REPLICATION_FACTOR, len(self._ledger.image.brokers)))
+
+    def _place(self, name: str, partitions: int, factor: int) -> list[tuple[int, ...]]:
+        brokers = self._ledger.image.brokers.values()
+        hosts = {each.broker_id: each.host_label for each in brokers if not each.fenced and not each.stopping}
+        if not 1 <= factor <= len(hosts):
+            available = ", ".join(str(broker_id) for broker_id in sorted(hosts)) or "none"
+            raise InvalidReplicationFactor(
+                f"topic {name} cannot have replication factor {factor}: it is at least 1 and at most the number of brokers "
+                f"available, which are: {available}"
+            )
+        return place_replicas(hosts, partitions, factor, self._random)
+
+    def _new_topic_id(self) -> bytes:
+        """Random; the top byte is never 0, which keeps it apart from reserved ids."""
+        while True:
+            topic_id = self._random.randbytes(TOPIC_ID_BYTES)
+            if topic_id[0] and topic_id not in self._ledger.image.topics:
+                return topic_id
+
+    # -- alter
+
+    def alter(self, request: admin_pb2.TopicAlteration) -> bytes:
+        """The topic's id. Partitions are only added; settings are set or unset."""
+        topic = self._writable_topic(request.name)
+        factor = len(self._ledger.image.partitions[PartitionKey(topic.topic_id, 0)].replicas)
+        configs = self._altered_configs(topic, request, factor)
+        placed: list[tuple[int, ...]] = []
+        if request.HasField("num_partitions"):
+            placed = self._grown(topic, request.num_partitions, factor)
+        former = self._ledger.image.topic_config(topic.topic_id)
+        changed = {name: value for name, value in configs.items() if former.get(name) != value}
+        self._write_configs(topic.topic_id, changed)
+        if changed:
+            self._ledger.write_outcomes(self._ledger.image.partitions_of(topic.topic_id), reconsider)
+        self._write_partitions(topic.topic_id, topic.name, topic.partition_count, placed)
+        return topic.topic_id
+
+    def _altered_configs(self, topic: Topic, request: admin_pb2.TopicAlteration, factor: int) -> dict[str, str | None]:
+        set_configs, unset = dict(request.set_configs), list(request.unset_configs)
+        for name in unset:
+            check_config_name(name)
+            if name in set_configs:
+                raise InvalidArgument(f"{name} of topic {topic.name} is to be set and unset: choose one")
+        check_topic_config(set_configs, factor)
+        return {**set_configs, **dict.fromkeys(unset)}
+
+    def _grown(self, topic: Topic, partitions: int, factor: int) -> list[tuple[int, ...]]:
+        if not topic.partition_count <= partitions <= MAX_PARTITIONS:
+            raise InvalidPartitions(
+                f"topic {topic.name} has {topic.partition_count} partitions and cannot have {partitions}: "
+                f"the number only grows, up to {MAX_PARTITIONS}"
+            )
+        added = partitions - topic.partition_count
+        return self._place(topic.name, added, factor) if added else []
+
+    # -- delete
+
+    def delete(self, request: admin_pb2.TopicDeletion) -> bytes:
+        """The deleted topic's id."""
+        name = request.name
+        if not name and request.topic_id:
+            found = self._ledger.image.topics.get(request.topic_id)
+            name = found.name if found is not None else ""
+        if not name:
+            raise UnknownTopicId(f"no topic has the id {request.topic_id.hex()}: it may be deleted already")
+        topic = self._writable_topic(name)
+        if request.topic_id and request.topic_id != topic.topic_id:
+            raise UnknownTopicId(
+                f"topic {name} has the id {topic.topic_id.hex()}, not {request.topic_id.hex()}: it was created anew"
+            )
+        deletion = records_pb2.TopicDeletionRecord(topic_id=topic.topic_id)
+        self._ledger.write(records_pb2.MetadataRecord(topic_deletion=deletion))
+        return topic.topic_id
+
+    # -- records
+
+    def _writable_topic(self, name: str) -> Topic:
+        topic = self._ledger.image.topic(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name} does not exist: see `minilog topic list`")
+        if topic.internal:
+            raise InvalidTopic(f"topic {name} is the brokers' own and cannot be changed")
+        return topic
+
+    def _write_configs(self, topic_id: bytes, configs: Mapping[str, str | None]) -> None:
+        for name, value in sorted(configs.items()):
+            record = records_pb2.TopicConfigRecord(topic_id=topic_id, name=name, value=value)
+            self._ledger.write(records_pb2.MetadataRecord(topic_config=record))
+
+    def _write_partitions(self, topic_id: bytes, name: str, first: int, placed: list[tuple[int, ...]]) -> None:
+        for partition, replicas in enumerate(placed, first):
+            state = PartitionState(
+                key=PartitionKey(topic_id, partition),
+                topic_name=name,
+                replicas=replicas,
+                in_sync_replicas=replicas,
+                eligible_leaders=(),
+                damaged_replicas=(),
+                leader_id=replicas[0],
+                leader_epoch=0,
+                partition_epoch=0,
+                leader_broker_epoch=self._ledger.image.brokers[replicas[0]].broker_epoch,
+            )
+            self._ledger.write(record_of(state))
