@@ -15,7 +15,15 @@ from collections.abc import Iterable
 from minilog.config import ClientConfig
 from minilog.consumer.effects import CloseSession, Effect, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
 from minilog.consumer.partition import Assigned, Run, Session, take_in_turns
-from minilog.consumer.requests import check_partitions, cut_back, fetch_position, fetch_request, name_of, out_of_range
+from minilog.consumer.requests import (
+    check_partitions,
+    cut_back,
+    fetch_position,
+    fetch_request,
+    name_of,
+    out_of_range,
+    unreadable,
+)
 from minilog.errors import (
     CorruptMessage,
     InvalidArgument,
@@ -100,6 +108,7 @@ class ConsumerCore:
         return self._get(partition).position
 
     def assignment(self) -> list[TopicPartition]:
+        """What is read now."""
         return list(self._assigned)
 
     def finished(self) -> bool:
@@ -275,9 +284,7 @@ class ConsumerCore:
         assigned.detach()
         assigned.pause(now_ms + self._config.retry_backoff_max_ms)
         if assigned.broken_runs >= _BROKEN_RUNS:
-            assigned.error = CorruptMessage(
-                f"{name_of(assigned.partition)} cannot be read at {assigned.fetch_offset}: {error}"
-            )
+            assigned.error = CorruptMessage(unreadable(assigned, error))
 
     def run_is_corrupt(self, run: Run, error: CorruptMessage, now_ms: float) -> None:
         """The user's side could not decode a run it took: go back to its start, unless the user has gone elsewhere."""
@@ -290,8 +297,8 @@ class ConsumerCore:
 
     def run_is_good(self, run: Run) -> None:
         """A run was decoded: the count of broken ones begins anew."""
-        if run.partition in self._assigned:
-            self._assigned[run.partition].broken_runs = 0
+        if (assigned := self._assigned.get(run.partition)) is not None:
+            assigned.broken_runs = 0
 
     # -- what to do now
 
@@ -392,9 +399,7 @@ class ConsumerCore:
         if self._assigned and any(a.session is None and not a.is_all_fetched() for a in self._assigned.values()):
             return []  # somebody may be about to attach
         idle = [broker_id for broker_id, s in self._sessions.items() if s.is_open and broker_id not in wanted]
-        for broker_id in idle:
-            del self._sessions[broker_id]
-        return [CloseSession(broker_id) for broker_id in idle]
+        return [CloseSession(self._sessions.pop(broker_id).broker_id) for broker_id in idle]
 
 
 class _Gone(UnknownTopicId):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from minilog.config import ClientConfig
 from minilog.consumer.partition import Assigned, Session
-from minilog.errors import InvalidArgument
+from minilog.errors import InvalidArgument, MinilogError
 from minilog.metadata_cache import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, data_pb2
@@ -74,3 +74,8 @@ def out_of_range(assigned: Assigned, run: data_pb2.PartitionRun) -> str:
         f"{name_of(assigned.partition)} has offsets {run.log_start_offset} to {run.log_end_offset}, "
         f"{assigned.fetch_offset} was asked for, and auto.offset.reset is error: {run.error.message}"
     )
+
+
+def unreadable(assigned: Assigned, error: MinilogError) -> str:
+    """The text for a run that is bad again and again."""
+    return f"{name_of(assigned.partition)} cannot be read at {assigned.fetch_offset}: {error}"

@@ -29,7 +29,7 @@ class Consumer:
     def __init__(self, config: Mapping[str, object]) -> None:
         self._driver = ConsumerDriver(parse_config(config))
         self._loop = shared_loop()
-        self._closed = False
+        self._closed = self._had_corrupt = False
 
     def __enter__(self) -> Self:
         return self
@@ -86,8 +86,9 @@ class Consumer:
 
     def _take(self, timeout: float, max_bytes: int) -> list[tuple[Run, list[pa.RecordBatch]]]:
         good, corrupt = decode_all(self._loop.run(self._driver.take(timeout, max_bytes)))
-        if corrupt:
+        if corrupt or self._had_corrupt:  # else there is nothing to say, and no need to visit the loop
             self._loop.run(self._driver.report([run for run, _ in good], corrupt))
+            self._had_corrupt = bool(corrupt)
         return good
 
     def close(self) -> None:
