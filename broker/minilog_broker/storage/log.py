@@ -190,7 +190,7 @@ class Log:
         self._check_usable()
         end = self.log_end_offset
         if self._dirty:
-            with self._failing():
+            with self._failing(passing=frozenset()):
                 self._segments[-1].file.fdatasync()
             self._dirty = False
         self._synced_end_offset = end
@@ -211,6 +211,7 @@ class Log:
         if end_offset < self.log_start_offset:
             self.truncate_fully_and_start_at(end_offset)
             return end_offset
+        self._clear_damage_mark()
         with self._failing(passing=frozenset()):
             count = max(1, bisect_right(self._segments, end_offset - 1, key=_BASE_OFFSET))
             kept, dropped = self._segments[:count], self._segments[count:]
@@ -228,6 +229,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything, durably; the log is empty and starts at `offset`."""
         self._check_usable()
+        self._clear_damage_mark()
         with self._failing(passing=frozenset()):
             self._record(Checkpoint(offset, offset, offset, self.settings.flush_on_append))
             producer_snapshots.remove_snapshots(self._files, self.directory, above_offset=-1)
@@ -238,8 +240,8 @@ class Log:
             self._store_epochs(EpochCache())
             self._segments = (segment,)
             self._dirty = False
-            self.log_start_offset = self.high_watermark = offset
-            self.durable_end_offset = self._synced_end_offset = self.log_end_offset = offset
+            self.log_start_offset = self.high_watermark = self._synced_end_offset = offset
+            self.durable_end_offset = self.log_end_offset = offset
 
     def advance_log_start(self, offset: int) -> int:
         """Move the log's start up to `offset` (at most to the high watermark), durably, and remove the segments below.

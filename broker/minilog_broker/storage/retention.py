@@ -1,5 +1,5 @@
-"""When a segment is followed by a new one; and which segments retention may take: the oldest ones that are too old or too
-much, all of it below the high watermark."""
+"""When a segment is followed by a new one; and which ones retention may take: the oldest that are too old or too much,
+all below the high watermark."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from minilog.record_batch.header import decode_header
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.settings import LogSettings
 from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
 from tests.unit.storage.logs import batch, contents, open_log, run_of
 
@@ -24,6 +25,7 @@ runs = st.lists(
     max_size=4,
 )
 crash_points = st.none() | st.integers(0, 12)
+SMALL_SEGMENTS = LogSettings(segment_bytes=300, index_interval_bytes=100)
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -33,7 +35,7 @@ class LogMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 1000))
     def open(self, seed: int) -> None:
         self.files = CrashableFiles(Random(seed))
-        self.log = open_log(self.files)
+        self.log = open_log(self.files, settings=SMALL_SEGMENTS)
         self.batches: list[bytes] = []
         self.start = 0  # the log's start
         self.promised = 0  # offsets below are durable
@@ -47,7 +49,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def reopen(self, *, unclean: bool) -> None:
         """Open what is left; take it as the model, once it was judged."""
-        self.log = open_log(self.files, unclean=unclean)
+        self.log = open_log(self.files, unclean=unclean, settings=SMALL_SEGMENTS)
         assert not self.log.recovery.damaged, self.log.recovery.reason
         found = contents(self.log)
         expected = [one for one in self.batches if decode_header(one).next_offset > self.log.log_start_offset]
@@ -158,4 +160,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, derandomize=True)
+TestLogMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None, derandomize=True)
