@@ -13,17 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minilog.config import ClientConfig
+from minilog.consumer import requests
 from minilog.consumer.effects import CloseSession, Effect, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
 from minilog.consumer.partition import Assigned, Run, Session, take_in_turns
-from minilog.consumer.requests import (
-    check_partitions,
-    cut_back,
-    fetch_position,
-    fetch_request,
-    name_of,
-    out_of_range,
-    unreadable,
-)
 from minilog.errors import (
     CorruptMessage,
     InvalidArgument,
@@ -62,7 +54,7 @@ class ConsumerCore:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these from now on. Raises InvalidArgument for a partition given twice or offsets below 0."""
         wanted = list(partitions)
-        check_partitions(wanted)
+        requests.check_partitions(wanted)
         self._drop_all()
         self._subscribed = []
         for partition in wanted:
@@ -91,7 +83,9 @@ class ConsumerCore:
         if partition.offset is not None:
             assigned.place(partition.offset, assigned.position_number)
         elif reset == "error":
-            assigned.error = OffsetOutOfRange(f"{name_of(plain)} was given no offset, and auto.offset.reset is error")
+            assigned.error = OffsetOutOfRange(
+                f"{requests.name_of(plain)} was given no offset, and auto.offset.reset is error"
+            )
         else:
             assigned.reset = reset
 
@@ -99,7 +93,7 @@ class ConsumerCore:
         """Go on from `offset`. Raises InvalidArgument for a partition that is not assigned."""
         assigned = self._get(partition)
         if offset < 0:
-            raise InvalidArgument(f"{name_of(partition)} has no offset {offset}: offsets begin at 0")
+            raise InvalidArgument(f"{requests.name_of(partition)} has no offset {offset}: offsets begin at 0")
         assigned.broken_runs, assigned.retry_at_ms = 0, 0.0
         assigned.place(offset, self._next_number())
 
@@ -143,7 +137,7 @@ class ConsumerCore:
 
     def _get(self, partition: TopicPartition) -> Assigned:
         if partition not in self._assigned:
-            raise InvalidArgument(f"{name_of(partition)} is not assigned to this consumer")
+            raise InvalidArgument(f"{requests.name_of(partition)} is not assigned to this consumer")
         return self._assigned[partition]
 
     def _next_number(self) -> int:
@@ -264,12 +258,12 @@ class ConsumerCore:
     ) -> None:
         match error:
             case None if run.HasField("diverging_epoch"):
-                assigned.error = OffsetOutOfRange(cut_back(assigned, run))
+                assigned.error = OffsetOutOfRange(requests.cut_back(assigned, run))
                 assigned.detach()
             case OffsetOutOfRange() if self._config.auto_offset_reset != "error":
                 assigned.begin_reset(self._config.auto_offset_reset, self._next_number())
             case OffsetOutOfRange():
-                assigned.error = OffsetOutOfRange(out_of_range(assigned, run))
+                assigned.error = OffsetOutOfRange(requests.out_of_range(assigned, run))
                 assigned.detach()
             case MinilogError() if not error.retriable:
                 assigned.error = error
@@ -284,7 +278,7 @@ class ConsumerCore:
         assigned.detach()
         assigned.pause(now_ms + self._config.retry_backoff_max_ms)
         if assigned.broken_runs >= _BROKEN_RUNS:
-            assigned.error = CorruptMessage(unreadable(assigned, error))
+            assigned.error = CorruptMessage(requests.unreadable(assigned, error))
 
     def run_is_corrupt(self, run: Run, error: CorruptMessage, now_ms: float) -> None:
         """The user's side could not decode a run it took: go back to its start, unless the user has gone elsewhere."""
@@ -347,7 +341,7 @@ class ConsumerCore:
                 assigned.detach()
             assigned.session, assigned.leader_epoch = session, leader.epoch
             assigned.position_number = self._next_number()
-            positions.setdefault(leader.broker_id, []).append(fetch_position(assigned, assigned.key))
+            positions.setdefault(leader.broker_id, []).append(requests.fetch_position(assigned, assigned.key))
         return []
 
     def _find(self, assigned: Assigned, now_ms: float) -> bool:
@@ -386,7 +380,7 @@ class ConsumerCore:
             if not session.is_open or not (wanted or forgotten or session.owes_credit()):
                 continue
             session.forgotten = []
-            effects.append(SendFetch(broker_id, fetch_request(session, wanted, forgotten, self._config)))
+            effects.append(SendFetch(broker_id, requests.fetch_request(session, wanted, forgotten, self._config)))
         return effects
 
     def life_sign(self, broker_id: int) -> data_pb2.FetchRequest:
