@@ -56,7 +56,9 @@ class ControllerLink:
         try:
             return await getattr(stub, method)(request, timeout=CALL_TIMEOUT_S)
         except STREAM_ERRORS as error:
-            raise BrokerNotAvailable(f"the controller at {self._channel_address} did not answer {method}: {reason(error)}") from error
+            raise BrokerNotAvailable(
+                f"the controller at {self._channel_address} did not answer {method}: {reason(error)}"
+            ) from error
 
     async def _controller_channel(self) -> grpc.aio.Channel:
         address = self._find_controller()
@@ -106,7 +108,7 @@ class ControllerLink:
         if address is None:
             raise BrokerNotAvailable("no controller is known yet")
         async with open_channel(*address) as channel:
-            call = peer_pb2_grpc.PeerServiceStub(channel).Heartbeat()  # type: ignore[call-arg, misc, call-overload]
+            call = peer_pb2_grpc.PeerServiceStub(channel).Heartbeat()
             while True:
                 self._beat_now.clear()
                 await call.write(self._heartbeat())
@@ -117,7 +119,9 @@ class ControllerLink:
                 await _wait(self._beat_now, self._interval_s)
 
     def _heartbeat(self) -> peer_pb2.HeartbeatRequest:
-        offline = [common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in self.offline_replicas()]
+        offline = [
+            common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in self.offline_replicas()
+        ]
         return peer_pb2.HeartbeatRequest(
             broker_id=self._broker_id,
             broker_epoch=self.broker_epoch,
@@ -158,13 +162,15 @@ class ControllerLink:
             logger.debug("an ISR proposal was not answered", error=str(error))
             return None
         whole = error_from_wire(answer.error)
-        if whole is not None and whole.retriable or not answer.answers:
+        if (whole is not None and whole.retriable) or not answer.answers:
             return None
         return ProposalAnswer(whole or error_from_wire(answer.answers[0].error), None)
 
     async def allocate_producer_ids(self) -> range:
         """A fresh block of producer ids for this broker to hand out."""
-        request = peer_pb2.AllocateProducerIdsRequest(client=self._client, broker_id=self._broker_id, broker_epoch=self.broker_epoch)
+        request = peer_pb2.AllocateProducerIdsRequest(
+            client=self._client, broker_id=self._broker_id, broker_epoch=self.broker_epoch
+        )
         answer: peer_pb2.AllocateProducerIdsResponse = await self.call("AllocateProducerIds", request)
         if error := error_from_wire(answer.error):
             raise error

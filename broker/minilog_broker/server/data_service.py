@@ -17,7 +17,8 @@ from minilog.errors import InvalidRequiredAcks, wire_error
 from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
 from minilog_broker.replication.effects import AnswerProduce
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.replicas import Replicas, now_ms
+from minilog_broker.server.replicas import Replicas
+from minilog_broker.server.timer import now_ms
 from minilog_broker.server.streams import pump
 
 ACKS = (0, 1, -1)
@@ -88,7 +89,11 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         life_sign = asyncio.ensure_future(_wake_every(stream.ready, self._keepalive_s))
         try:
             await pump(
-                request_iterator, lambda request: self._produce(stream, request), stream.next_message, context.write, stream.ready
+                request_iterator,
+                lambda request: self._produce(stream, request),
+                stream.next_message,
+                context.write,
+                stream.ready,
             )
         finally:
             life_sign.cancel()
@@ -108,7 +113,9 @@ class DataService(data_pb2_grpc.DataServiceServicer):
     def _refuse_acks(stream: ProduceStream, request: data_pb2.ProduceRequest) -> None:
         error = InvalidRequiredAcks(f"acks={request.acks} is not one of 0, 1 and all (-1 on the wire)")
         for entry in request.entries:
-            answer_produce(AnswerProduce(ProduceTicket(stream, entry.correlation_id, entry.partition_id), error, -1, -1, -1, -1))
+            answer_produce(
+                AnswerProduce(ProduceTicket(stream, entry.correlation_id, entry.partition_id), error, -1, -1, -1, -1)
+            )
 
     async def Fetch(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[data_pb2.FetchRequest], context: grpc.aio.ServicerContext[Any, Any]

@@ -84,10 +84,9 @@ class DiskThread:
         try:
             while self._run_group(self._take_group()):
                 pass
-        except (
-            BaseException
-        ) as error:  # a fault in our own code: the owner ends the process, it must not go on half alive
-            self._tell([lambda: self._on_crash(error)])
+        except BaseException as error:
+            # A fault in our own code: the owner ends the process, which must not go on half alive.
+            self._tell([_bind(self._on_crash, error)])
 
     def _take_group(self) -> list[DiskCommand | None]:
         group = [self._queue.get()]

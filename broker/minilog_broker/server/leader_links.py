@@ -14,7 +14,8 @@ import structlog
 from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
 from minilog_broker.replication.effects import OpenLeaderSession
 from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
-from minilog_broker.server.replicas import Replicas, now_ms
+from minilog_broker.server.replicas import Replicas
+from minilog_broker.server.timer import now_ms
 from minilog_broker.server.streams import pump
 
 logger = structlog.get_logger()
@@ -76,7 +77,7 @@ class LeaderLinks:
         manager, replicas = self._replicas.manager, self._replicas
         client, broker_id, broker_epoch = self._identity()
         async with open_channel(*address) as channel:
-            call = peer_pb2_grpc.PeerServiceStub(channel).Replicate()  # type: ignore[call-arg, misc, call-overload]
+            call = peer_pb2_grpc.PeerServiceStub(channel).Replicate()
             await call.write(peer_pb2.ReplicateRequest(client=client, broker_id=broker_id, broker_epoch=broker_epoch))
             manager.leader_session_opened(leader_id, now_ms())
             replicas.run()
@@ -90,4 +91,4 @@ class LeaderLinks:
                 replicas.run()
                 return message
 
-            await pump(call, receive, next_message, call.write, ready)
+            await pump(aiter(call), receive, next_message, call.write, ready)

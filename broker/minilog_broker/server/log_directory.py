@@ -50,7 +50,7 @@ class LogDirectory:
         self._directory = directory
         self._delete_delay_s = delete_delay_ms / 1000.0
         now_s = time.monotonic()
-        self._set_aside = {path: now_s for path in directory.partitions_set_aside()}
+        self._set_aside = dict.fromkeys(directory.partitions_set_aside(), now_s)
 
     def recover(self, defaults: LogSettings) -> list[FoundLog]:
         """Open every data log that is there. The metadata log is the quorum's, and left out."""
@@ -63,7 +63,9 @@ class LogDirectory:
             log = Log.open(self._files, each.path, key, each.topic_name, defaults, unclean=unclean, create=False)
             self.logs[key] = log
             if log.recovery.damaged:
-                logger.error("a replica is damaged: it will be fetched again", log=each.path, reason=log.recovery.reason)
+                logger.error(
+                    "a replica is damaged: it will be fetched again", log=each.path, reason=log.recovery.reason
+                )
             found.append(FoundLog(key, log, recover_producer_state(log)))
         return found
 
@@ -101,7 +103,12 @@ class LogDirectory:
             try:
                 log.write_checkpoint()
             except OSError as error:
-                logger.error("a checkpoint could not be written", topic=key.topic_id.hex(), partition=key.partition, error=str(error))
+                logger.error(
+                    "a checkpoint could not be written",
+                    topic=key.topic_id.hex(),
+                    partition=key.partition,
+                    error=str(error),
+                )
 
     def close(self) -> bool:
         """Close all logs cleanly; whether every one of them was."""

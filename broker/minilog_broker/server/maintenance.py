@@ -1,4 +1,4 @@
-"""What a broker does to its logs from time to time, on the disk thread: checkpoints, retention, removing what was set aside."""
+"""What a broker does to its logs from time to time: checkpoints, retention, removing what was set aside."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class WallClock:
         jump_s = abs(time.time() - time.monotonic() - self._difference_s)
         if self.trusted and jump_s > CLOCK_JUMP_S:
             self.trusted = False
-            logger.error("the wall clock jumped: nothing is deleted by age until this broker is started again", seconds=jump_s)
+            logger.error(
+                "the wall clock jumped: nothing is deleted by age until this broker is started again", seconds=jump_s
+            )
         return self.trusted
 
 
@@ -59,4 +61,9 @@ def apply_retention(directory: LogDirectory) -> None:
             logger.error("retention failed", topic=key.topic_id.hex(), partition=key.partition, error=str(error))
             continue
         if removed:
-            logger.info("segments removed by retention", log=log.directory, segments=removed, log_start_offset=log.log_start_offset)
+            logger.info(
+                "segments removed by retention",
+                log=log.directory,
+                segments=removed,
+                log_start_offset=log.log_start_offset,
+            )

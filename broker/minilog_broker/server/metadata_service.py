@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from minilog.errors import MinilogError, UnknownTopicId, UnknownTopicOrPartition, wire_error
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
-from minilog_broker.controller.image import MetadataImage
-from minilog_broker.server.replicas import Replicas, now_ms
+from minilog_broker.controller.image import Broker, Topic
+from minilog_broker.replication.state import PartitionState
+from minilog_broker.server.quorum_shell import QuorumShell
+from minilog_broker.server.replicas import Replicas
+from minilog_broker.server.timer import now_ms
 
 
 class ProducerIds:
@@ -31,29 +34,20 @@ class ProducerIds:
 class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
     """See the module's text. `image` is this broker's replay of the committed metadata log."""
 
-    def __init__(
-        self,
-        image: MetadataImage,
-        replicas: Replicas,
-        producer_ids: ProducerIds,
-        controller: Callable[[], tuple[int, int]],
-        applied_offset: Callable[[], int],
-    ) -> None:
-        self._image = image
+    def __init__(self, quorum: QuorumShell, replicas: Replicas, producer_ids: ProducerIds) -> None:
+        self._quorum = quorum
+        self._image = quorum.image
         self._replicas = replicas
         self._producer_ids = producer_ids
-        self._controller = controller
-        self._applied_offset = applied_offset
 
-    async def GetMetadata(  # type: ignore[override]  # noqa: N802
+    async def GetMetadata(  # noqa: N802
         self, request: metadata_pb2.GetMetadataRequest, context: object
     ) -> metadata_pb2.GetMetadataResponse:
-        controller_id, controller_epoch = self._controller()
         return metadata_pb2.GetMetadataResponse(
             cluster_id=self._image.cluster_id or "",
-            controller_id=controller_id,
-            controller_epoch=controller_epoch,
-            metadata_offset=self._applied_offset(),
+            controller_id=self._quorum.leader_id,
+            controller_epoch=self._quorum.epoch,
+            metadata_offset=self._image.end_offset,
             brokers=[_broker(each) for each in self._image.brokers.values()],
             topics=list(self._topics(request)),
         )
@@ -74,19 +68,59 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             if topic_id in self._image.topics:
                 yield self._topic(self._image.topics[topic_id])
             else:
-                error_of_id = UnknownTopicId(f"no topic has the id {topic_id.hex()}: it was deleted, or is not known here yet")
+                error_of_id = UnknownTopicId(
+                    f"no topic has the id {topic_id.hex()}: it was deleted, or is not known here yet"
+                )
                 yield metadata_pb2.TopicMetadata(error=wire_error(error_of_id), topic_id=topic_id)
 
-    async def ListOffsets(  # type: ignore[override]  # noqa: N802
+    def _topic(self, topic: Topic) -> metadata_pb2.TopicMetadata:
+        return metadata_pb2.TopicMetadata(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            internal=topic.internal,
+            configs=self._image.topic_config(topic.topic_id),
+            partitions=[_partition(state) for state in self._image.partitions_of(topic.topic_id)],
+        )
+
+    async def ListOffsets(  # noqa: N802
         self, request: metadata_pb2.ListOffsetsRequest, context: object
     ) -> metadata_pb2.ListOffsetsResponse:
         results = [self._replicas.manager.list_offsets(entry, now_ms()) for entry in request.entries]
         return metadata_pb2.ListOffsetsResponse(results=results)
 
-    async def InitProducerId(  # type: ignore[override]  # noqa: N802
+    async def InitProducerId(  # noqa: N802
         self, request: metadata_pb2.InitProducerIdRequest, context: object
     ) -> metadata_pb2.InitProducerIdResponse:
         try:
             return metadata_pb2.InitProducerIdResponse(producer_id=await self._producer_ids.next(), producer_epoch=0)
         except MinilogError as error:
             return metadata_pb2.InitProducerIdResponse(error=wire_error(error), producer_id=-1, producer_epoch=-1)
+
+
+def _broker(broker: Broker) -> metadata_pb2.BrokerMetadata:
+    if broker.stopping:
+        state = metadata_pb2.BROKER_STATE_STOPPING
+    elif broker.fenced:
+        state = metadata_pb2.BROKER_STATE_FENCED
+    else:
+        state = metadata_pb2.BROKER_STATE_RUNNING
+    return metadata_pb2.BrokerMetadata(
+        broker_id=broker.broker_id,
+        host=broker.host,
+        port=broker.port,
+        rack=broker.rack,
+        state=state,
+        broker_epoch=broker.broker_epoch,
+    )
+
+
+def _partition(state: PartitionState) -> metadata_pb2.PartitionMetadata:
+    return metadata_pb2.PartitionMetadata(
+        partition=state.key.partition,
+        leader_id=state.leader_id,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        replicas=state.replicas,
+        in_sync_replicas=state.in_sync_replicas,
+        eligible_leaders=state.eligible_leaders,
+    )

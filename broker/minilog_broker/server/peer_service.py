@@ -15,7 +15,8 @@ from minilog.errors import InvalidArgument, MinilogError, wire_error
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from minilog_broker.server.controller_shell import ControllerShell
 from minilog_broker.server.quorum_shell import QuorumShell
-from minilog_broker.server.replicas import Replicas, now_ms
+from minilog_broker.server.replicas import Replicas
+from minilog_broker.server.timer import now_ms
 from minilog_broker.server.streams import pump
 
 
@@ -94,7 +95,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         return await self._controller.allocate_producer_ids(request)
 
 
-class _Refused(Exception):  # noqa: N818
+class _Refused(Exception):
     """Carries the refusal of a session out of its pump."""
 
     def __init__(self, error: MinilogError) -> None:

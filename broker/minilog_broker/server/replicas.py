@@ -7,7 +7,6 @@ the data disk thread; sessions are woken by their asyncio events; the rest goes 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import structlog
@@ -20,15 +19,11 @@ from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import DiskCommand, DiskThread
 from minilog_broker.server.log_directory import LogDirectory
+from minilog_broker.server.timer import CoreTimer, now_ms
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 
 logger = structlog.get_logger()
-
-
-def now_ms() -> float:
-    """This process's monotonic clock, in milliseconds; never compared with another process's."""
-    return time.monotonic() * 1000.0
 
 
 class Replicas:
@@ -52,7 +47,7 @@ class Replicas:
         self._directory = directory
         self._sessions: dict[int, asyncio.Event] = {}
         self._next_session_id = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer = CoreTimer(manager.next_tick_ms, self._tick)
         self._running = False
 
     # -- sessions on this leader
@@ -83,6 +78,7 @@ class Replicas:
                     self._carry_out(effect)
         finally:
             self._running = False
+        self.timer.arm()
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -123,7 +119,7 @@ class Replicas:
             case effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
                 self._submit(key, lambda log: log.write_producer_snapshot(offset, snapshot), lambda _: None)
             case effects.DeleteLog(key=key):
-                self._disk.submit(DiskCommand(lambda: self._directory.delete(key), lambda _: None, self._delete_failed))
+                self.set_aside(key)
 
     def _append(self, effect: effects.AppendToLog) -> None:
         key, batches = effect.key, effect.batches
@@ -160,11 +156,15 @@ class Replicas:
         self._event(lambda: self.manager.log_truncated(key, state, now_ms()))
 
     def _failed(self, key: PartitionKey, error: OSError) -> None:
-        logger.error("the disk failed under a replica", partition=str(key.partition), topic=key.topic_id.hex(), error=str(error))
+        logger.error(
+            "the disk failed under a replica", partition=str(key.partition), topic=key.topic_id.hex(), error=str(error)
+        )
         self._event(lambda: self.manager.log_failed(key, error, now_ms()))
 
     def _delete_failed(self, error: OSError) -> None:
-        logger.error("a deleted topic's files could not be removed; they are removed at the next start", error=str(error))
+        logger.error(
+            "a deleted topic's files could not be removed; they are removed at the next start", error=str(error)
+        )
 
     def _go_offline(self, key: PartitionKey, reason: str) -> None:
         logger.error("replica offline", topic=key.topic_id.hex(), partition=key.partition, reason=reason)
@@ -177,19 +177,13 @@ class Replicas:
 
     # -- time
 
-    def start_timer(self) -> None:
-        """Tick the core when it is due, from now on."""
-        delay_s = max(self.manager.next_tick_ms() - now_ms(), 1.0) / 1000.0
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
-
     def _tick(self) -> None:
         self.manager.tick(now_ms())
         self.run()
-        self.start_timer()
 
-    def stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    def set_aside(self, key: PartitionKey) -> None:
+        """A log that no image knows: rename it aside; it is removed when delete.delay.ms is over."""
+        self._disk.submit(DiskCommand(lambda: self._directory.delete(key), lambda _: None, self._delete_failed))
 
     # -- reads
 

@@ -1,0 +1,28 @@
+"""AdminService: what changes the cluster, answered by the active controller when the change is committed."""
+
+from __future__ import annotations
+
+from minilog.v1 import admin_pb2, admin_pb2_grpc
+from minilog_broker.server.controller_shell import ControllerShell
+
+
+class AdminService(admin_pb2_grpc.AdminServiceServicer):
+    """See the module's text."""
+
+    def __init__(self, controller: ControllerShell) -> None:
+        self._controller = controller
+
+    async def CreateTopics(  # noqa: N802
+        self, request: admin_pb2.CreateTopicsRequest, context: object
+    ) -> admin_pb2.CreateTopicsResponse:
+        return await self._controller.create_topics(request)
+
+    async def DeleteTopics(  # noqa: N802
+        self, request: admin_pb2.DeleteTopicsRequest, context: object
+    ) -> admin_pb2.DeleteTopicsResponse:
+        return await self._controller.delete_topics(request)
+
+    async def AlterTopics(  # noqa: N802
+        self, request: admin_pb2.AlterTopicsRequest, context: object
+    ) -> admin_pb2.AlterTopicsResponse:
+        return await self._controller.alter_topics(request)

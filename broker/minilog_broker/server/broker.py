@@ -1,0 +1,341 @@
+"""One broker process: its parts, started in order and stopped in reverse.
+
+    data directory (lock) ─► data logs (recovered) ─► quorum (metadata log) ─► port ─► registration ─► replicas ─► running
+    SIGTERM/SIGINT ─► controlled shutdown (leadership moves) ─► sessions end ─► logs closed ─► clean-stop mark ─► exit 0
+
+Nothing is served before the metadata log knows this life, and no replica is led before this life is registered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pathlib
+import random
+import signal
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from minilog.errors import MinilogError
+from minilog.v1 import (
+    admin_pb2_grpc,
+    common_pb2,
+    data_pb2_grpc,
+    metadata_pb2_grpc,
+    peer_pb2,
+    peer_pb2_grpc,
+)
+from minilog_broker.failure import CommandFailed
+from minilog_broker.replication.effects import ProposeInSyncReplicas
+from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.server.admin_service import AdminService
+from minilog_broker.server.channels import create_server
+from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.controller_link import ControllerLink
+from minilog_broker.server.controller_shell import ControllerShell
+from minilog_broker.server.data_service import DataService, answer_produce
+from minilog_broker.server.disk import DiskThread
+from minilog_broker.server.leader_links import LeaderLinks
+from minilog_broker.server.log_directory import FoundLog, LogDirectory
+from minilog_broker.server.maintenance import maintain
+from minilog_broker.server.metadata_service import MetadataService, ProducerIds
+from minilog_broker.server.peer_service import PeerService
+from minilog_broker.server.quorum_shell import QuorumShell
+from minilog_broker.server.replicas import Replicas
+from minilog_broker.server.timer import now_ms
+from minilog_broker.storage.data_directory import DataDirectory
+from minilog_broker.storage.files import OsFileSystem
+from minilog_broker.storage.settings import LogSettings
+from minilog_broker.version import CLIENT_VERSION
+
+logger = structlog.get_logger()
+
+BOOT_ID_FILE = pathlib.Path("/proc/sys/kernel/random/boot_id")
+SERVER_GRACE_S = 0.5  # what is being answered when the server stops
+
+
+def run_broker(options: BrokerOptions) -> int:
+    """Run one broker until SIGINT or SIGTERM; the exit code. Raises CommandFailed where it cannot start or go on."""
+    try:
+        return asyncio.run(Broker(options).run())
+    except MinilogError as error:
+        raise CommandFailed(f"broker {options.broker_id}: {error}") from error
+    except OSError as error:
+        raise CommandFailed(f"broker {options.broker_id}: the disk under {options.data_dir} failed: {error}") from error
+
+
+def kernel_boot_id() -> str:
+    """Which boot of the kernel this is; empty where the system does not tell."""
+    try:
+        return BOOT_ID_FILE.read_text().strip()
+    except OSError:
+        return ""
+
+
+class Broker:
+    """See the module's text."""
+
+    def __init__(self, options: BrokerOptions) -> None:
+        self._options = options
+        self._config: BrokerConfig = options.config
+        self._client = common_pb2.ClientIdentity(client_id=f"broker-{options.broker_id}", client_version=CLIENT_VERSION)
+        self._stop = asyncio.Event()
+        self._crash: BaseException | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # -- life
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.set_exception_handler(self._loop_failed)
+        files = OsFileSystem()
+        path = str(self._options.data_dir.absolute())
+        directory = DataDirectory.open(files, path, self._options.broker_id, None, boot_id=kernel_boot_id())
+        try:
+            await self._live(files, directory)
+        finally:
+            directory.close()
+        if self._crash is not None:
+            raise self._crash
+        return 0
+
+    async def _live(self, files: OsFileSystem, directory: DataDirectory) -> None:
+        loop = asyncio.get_running_loop()
+        self._logs = LogDirectory(files, directory, self._config.delete_delay_ms)
+        found = await asyncio.to_thread(self._logs.recover, self._default_settings())
+        self._disk = DiskThread("data-disk", loop, self._failed)
+        self._quorum = QuorumShell(self._options, files, directory, self._client, self._failed)
+        self._build(directory)
+        server = self._bind()
+        await self._quorum.start()
+        await server.start()
+        try:
+            if await self._join(directory, found):
+                await self._until_stopped()
+                await self._hand_over()
+        finally:
+            await self._shut_down(server, directory)
+
+    def _build(self, directory: DataDirectory) -> None:
+        config, options = self._config, self._options
+        settings = ReplicationSettings(
+            replica_lag_time_max_ms=config.replica_lag_time_max_ms,
+            replica_lag_max_records=config.replica_lag_max_records,
+            replica_fetch_max_bytes=config.replica_fetch_max_bytes,
+            session_keepalive_ms=config.session_keepalive_ms,
+        )
+        manager = ReplicaManager(options.broker_id, settings, random.Random())
+        self._replicas = replicas = Replicas(manager, self._disk, self._logs)
+        self._link = ControllerLink(
+            self._client, options.broker_id, self._quorum.leader_address, config.broker_heartbeat_interval_ms
+        )
+        self._link.metadata_offset = lambda: self._quorum.applied_offset
+        self._link.offline_replicas = lambda: self._replicas.offline
+        self._links = LeaderLinks(replicas, self._identity, self._address_of)
+        self._controller = ControllerShell(self._quorum, config)
+        replicas.answer_produce = answer_produce
+        replicas.open_link, replicas.close_link, replicas.wake_link = (
+            self._links.open,
+            self._links.close,
+            self._links.wake,
+        )
+        replicas.propose = self._propose
+        replicas.went_offline = self._link.beat_now
+        self._quorum.on_applied = self._image_changed
+        self._registered = False
+
+    def _identity(self) -> tuple[common_pb2.ClientIdentity, int, int]:
+        return self._client, self._options.broker_id, self._link.broker_epoch
+
+    def _address_of(self, broker_id: int) -> tuple[str, int] | None:
+        life = self._quorum.image.brokers.get(broker_id)
+        return None if life is None else (life.host, life.port)
+
+    def _default_settings(self) -> LogSettings:
+        config = self._config
+        return LogSettings(
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.segment_ms,
+            flush_on_append=config.flush_on_append,
+            retention_ms=config.retention_ms,
+            retention_bytes=config.retention_bytes,
+        )
+
+    def _bind(self) -> Any:
+        server = create_server()
+        producer_ids = ProducerIds(self._link.allocate_producer_ids)
+        metadata = MetadataService(self._quorum, self._replicas, producer_ids)
+        data_pb2_grpc.add_DataServiceServicer_to_server(
+            DataService(self._replicas, self._config.session_keepalive_ms), server
+        )
+        metadata_pb2_grpc.add_MetadataServiceServicer_to_server(metadata, server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._controller), server)
+        peer_pb2_grpc.add_PeerServiceServicer_to_server(
+            PeerService(self._replicas, self._quorum, self._controller), server
+        )
+        address = f"{self._options.host}:{self._options.port}"
+        try:
+            bound = server.add_insecure_port(address)
+        except RuntimeError:
+            bound = 0
+        if bound == 0:
+            raise CommandFailed(
+                f"broker {self._options.broker_id} cannot listen on {address}: the port is taken, or not one of this host's"
+            )
+        return server
+
+    # -- joining the cluster
+
+    async def _join(self, directory: DataDirectory, found: list[FoundLog]) -> bool:
+        """Register and take up the replicas; False where the broker is told to stop before."""
+        joining = self._spawn(self._register(directory, found))
+        stopping = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not joining.done():
+            joining.cancel()
+            return False
+        joining.result()
+        return True
+
+    async def _register(self, directory: DataDirectory, found: list[FoundLog]) -> None:
+        manager = self._replicas.manager
+        for each in found:
+            manager.adopt_log(each.key, each.log, each.producer_state, now_ms())
+        answer = await self._link.register(self._registration(directory, found))
+        directory.set_cluster_id(answer.cluster_id)
+        self._quorum.registered(answer.broker_epoch)
+        await self._quorum.applied(answer.committed_end_offset)
+        manager.set_broker_epoch(answer.broker_epoch, now_ms())
+        self._registered = True
+        self._quorum.tell_everything(self._image_changed)
+        self._set_strays_aside(found)
+        self._replicas.run()
+        self._replicas.timer.start()
+        self._spawn(self._link.keep_beating())
+        self._spawn(maintain(self._disk, self._logs))
+        logger.info("registered", broker=self._options.broker_id, broker_epoch=answer.broker_epoch)
+
+    def _registration(self, directory: DataDirectory, found: list[FoundLog]) -> peer_pb2.RegisterRequest:
+        options = self._options
+        host, port = options.advertised
+        damaged = [
+            common_pb2.PartitionId(topic_id=each.key.topic_id, partition=each.key.partition)
+            for each in found
+            if each.log.recovery.damaged
+        ]
+        return peer_pb2.RegisterRequest(
+            client=self._client,
+            cluster_id=directory.cluster_id or "",
+            broker_id=options.broker_id,
+            directory_id=bytes.fromhex(directory.directory_id),
+            host=host,
+            port=port,
+            rack=options.rack,
+            clean_stop_broker_epoch=directory.clean_stop_epoch,
+            kernel_boot_id=kernel_boot_id(),
+            damaged_replicas=damaged,
+            host_label=options.rack or host,
+            voters=[
+                peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters
+            ],
+        )
+
+    def _set_strays_aside(self, found: list[FoundLog]) -> None:
+        """Logs the image does not know; never when it knows no topic at all (REPLICATION.md, strays)."""
+        image = self._quorum.image
+        if not image.topics:
+            return
+        for each in found:
+            state = image.partitions.get(each.key)
+            if state is None or self._options.broker_id not in state.replicas:
+                logger.warning("a log of no known replica is set aside", log=each.log.directory)
+                self._replicas.set_aside(each.key)
+
+    # -- running
+
+    def _image_changed(self, states: Any, removed: Any, topic_ids: Any) -> None:
+        """A committed batch was applied to the image."""
+        image = self._quorum.image
+        configs = {
+            topic_id: self._controller.topic_config(topic_id) for topic_id in topic_ids if topic_id in image.topics
+        }
+        names = {topic_id: image.topics[topic_id].name for topic_id in configs}
+        if self._registered:
+            self._replicas.manager.apply_image(states, removed, configs, names, self._quorum.lives(), now_ms())
+            self._replicas.run()
+
+    def _propose(self, effect: ProposeInSyncReplicas) -> None:
+        async def ask() -> None:
+            answer = await self._link.propose(effect)
+            manager = self._replicas.manager
+            if answer is None:
+                manager.proposal_lost(effect.key, now_ms())
+            else:
+                manager.proposal_answered(effect.key, answer, now_ms())
+            self._replicas.run()
+
+        self._spawn(ask())
+
+    async def _until_stopped(self) -> None:
+        await self._stop.wait()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task of this broker's; an error in it that nobody expected ends the broker."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.remove(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        """End the process: going on half alive is worse than a restart."""
+        if self._crash is None:
+            self._crash = error
+            if not isinstance(error, MinilogError | OSError):
+                logger.error("a fault in the broker's own code: it stops", exc_info=error)
+        self._stop.set()
+
+    def _loop_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is None:
+            logger.warning("event loop", message=context.get("message"))
+        else:
+            self._failed(error)
+
+    # -- stopping
+
+    async def _hand_over(self) -> None:
+        """Controlled shutdown: leadership moves to others first, bounded by controlled.shutdown.timeout.ms."""
+        if self._crash is not None:
+            return
+        self._link.wants_stop = True
+        self._link.beat_now()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._link.should_stop.wait(), self._config.controlled_shutdown_timeout_ms / 1000.0)
+
+    async def _shut_down(self, server: Any, directory: DataDirectory) -> None:
+        self._replicas.manager.stop_leading(now_ms())
+        self._replicas.run()
+        self._replicas.timer.stop()
+        await server.stop(SERVER_GRACE_S)
+        await self._links.stop()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._link.close()
+        await self._disk.stop()
+        clean = self._logs.close()
+        clean = await self._quorum.stop() and clean
+        if clean and self._crash is None and self._registered:
+            directory.write_clean_stop(self._link.broker_epoch)

@@ -1,0 +1,171 @@
+"""The shell around the controller: calls wait here for their answers, probes go out, its timer ticks.
+
+It is active where the quorum node leads and has replayed an entry of its own epoch; elsewhere every call is answered
+NOT_CONTROLLER by the core itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from minilog.v1 import admin_pb2, peer_pb2
+from minilog_broker.controller.controller import Controller, ControllerSettings
+from minilog_broker.controller.effects import Answer, ControllerEffect, PartitionWaits, ProbeBroker, UncleanElection
+from minilog_broker.controller.topic_config import effective_topic_config
+from minilog_broker.replication.state import TopicConfig
+from minilog_broker.server.config import BrokerConfig
+from minilog_broker.server.quorum_shell import QuorumShell
+from minilog_broker.server.timer import CoreTimer, now_ms
+
+logger = structlog.get_logger()
+
+PROBE_TIMEOUT_S = 1.0
+
+
+def default_topic_config(config: BrokerConfig) -> TopicConfig:
+    """What topics have that do not set it themselves."""
+    return TopicConfig(
+        min_in_sync_replicas=config.min_insync_replicas,
+        max_message_bytes=config.max_message_bytes,
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        flush_on_append=config.flush_on_append,
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+        unclean_leader_election=config.unclean_leader_election_enable,
+    )
+
+
+class ControllerShell:
+    """See the module's text."""
+
+    def __init__(self, quorum: QuorumShell, config: BrokerConfig) -> None:
+        self._quorum = quorum
+        self._defaults = default_topic_config(config)
+        settings = ControllerSettings(
+            defaults=self._defaults,
+            broker_session_timeout_ms=config.broker_session_timeout_ms,
+            num_partitions=config.num_partitions,
+            default_replication_factor=config.default_replication_factor,
+        )
+        self._controller = Controller(settings, quorum.append_records, random.Random())
+        self._probes: set[asyncio.Task[None]] = set()
+        self._timer = CoreTimer(lambda: self._controller.next_tick_ms, self._tick)
+        quorum.on_activated = self._activated
+        quorum.on_deposed = self._deposed
+        quorum.on_committed = self._committed
+
+    def topic_config(self, topic_id: bytes) -> TopicConfig:
+        """The effective configuration of a topic of the committed image."""
+        image = self._quorum.image
+        replicas = len(image.partitions_of(topic_id)[0].replicas)
+        return effective_topic_config(image.topic_config(topic_id), self._defaults, replicas)
+
+    # -- calls
+
+    async def register(self, request: peer_pb2.RegisterRequest) -> peer_pb2.RegisterResponse:
+        return await self._ask(lambda ticket: self._controller.register(ticket, request, now_ms()))
+
+    async def heartbeat(self, request: peer_pb2.HeartbeatRequest) -> peer_pb2.HeartbeatResponse:
+        return await self._ask(lambda ticket: self._controller.heartbeat(ticket, request, now_ms()))
+
+    async def propose(self, request: peer_pb2.ProposeInSyncReplicasRequest) -> peer_pb2.ProposeInSyncReplicasResponse:
+        return await self._ask(lambda ticket: self._controller.propose_isr(ticket, request))
+
+    async def allocate_producer_ids(
+        self, request: peer_pb2.AllocateProducerIdsRequest
+    ) -> peer_pb2.AllocateProducerIdsResponse:
+        return await self._ask(lambda ticket: self._controller.allocate_producer_ids(ticket, request))
+
+    async def create_topics(self, request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
+        return await self._ask(lambda ticket: self._controller.create_topics(ticket, request))
+
+    async def delete_topics(self, request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
+        return await self._ask(lambda ticket: self._controller.delete_topics(ticket, request))
+
+    async def alter_topics(self, request: admin_pb2.AlterTopicsRequest) -> admin_pb2.AlterTopicsResponse:
+        return await self._ask(lambda ticket: self._controller.alter_topics(ticket, request))
+
+    async def _ask(self, ask: Callable[[object], None]) -> Any:
+        """Tell the core, and wait until what it answers is committed."""
+        ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        ask(ticket)
+        self._run()
+        return await ticket
+
+    def heartbeat_stream_broke(self, broker_id: int, broker_epoch: int) -> None:
+        self._controller.heartbeat_stream_broken(broker_id, broker_epoch, now_ms())
+        self._run()
+
+    # -- the quorum's word
+
+    def _activated(self, epoch: int) -> None:
+        image = self._quorum.image
+        logger.info("this broker is the active controller", epoch=epoch)
+        self._controller.activate(epoch, image, image.end_offset, now_ms())
+        self._timer.start()
+        self._run()
+
+    def _deposed(self, controller_id: int) -> None:
+        if self._controller.is_active:
+            logger.info("this broker is the active controller no more", controller=controller_id)
+        self._controller.deactivate(controller_id)
+        self._run()
+
+    def _committed(self, end_offset: int) -> None:
+        self._controller.committed(end_offset)
+        self._run()
+
+    def _tick(self) -> None:
+        self._controller.tick(now_ms())
+        self._run()
+
+    # -- effects
+
+    def _run(self) -> None:
+        self._quorum.run()  # what was decided goes to the log first
+        for effect in self._controller.take_effects():
+            self._carry_out(effect)
+        self._timer.arm()
+
+    def _carry_out(self, effect: ControllerEffect) -> None:
+        match effect:
+            case Answer(ticket=asyncio.Future() as ticket, message=message):
+                if not ticket.done():
+                    ticket.set_result(message)
+            case ProbeBroker():
+                probe = asyncio.get_running_loop().create_task(self._probe(effect))
+                self._probes.add(probe)
+                probe.add_done_callback(self._probes.discard)
+            case UncleanElection(topic_name=topic, key=key, leader_id=leader):
+                logger.error(
+                    "unclean election: acknowledged records may be lost",
+                    topic=topic,
+                    partition=key.partition,
+                    leader=leader,
+                )
+            case PartitionWaits(reason=reason):
+                logger.error(reason)
+
+    async def _probe(self, effect: ProbeBroker) -> None:
+        """A process that is dead refuses at once; one that hangs or is cut off is left to its silence."""
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                _, writer = await asyncio.open_connection(effect.host, effect.port)
+            writer.close()
+        except ConnectionRefusedError:
+            logger.warning("a broker died", broker=effect.broker_id)
+            self._controller.broker_refused_connection(effect.broker_id, effect.broker_epoch, now_ms())
+            self._run()
+        except OSError as error:  # TimeoutError too
+            logger.debug("a probe told nothing", broker=effect.broker_id, error=str(error))
+
+    def stop(self) -> None:
+        self._timer.stop()
+        for probe in list(self._probes):
+            probe.cancel()
