@@ -294,8 +294,6 @@ class ConsumerCore:
         if (assigned := self._assigned.get(run.partition)) is not None:
             assigned.broken_runs = 0
 
-    # -- what to do now
-
     def poll(self, now_ms: float) -> list[Effect]:
         """Everything to be done now."""
         effects: list[Effect] = []

@@ -333,3 +333,12 @@ def test_what_is_asked_for_wrongly_is_refused() -> None:
 
 def _id(partition: int) -> common_pb2.PartitionId:
     return common_pb2.PartitionId(topic_id=TOPIC_ID, partition=partition)
+
+
+def test_what_was_buffered_before_a_seek_gives_its_bytes_back() -> None:
+    world = reading(5, fetch_max_bytes=100)
+    world.push()
+    world.core.seek(P0, 2)
+    world.run()
+    size = sum(len(batch) for _, _, batch in world.brokers.log().batches)
+    assert world.requests[-1][1].credit_bytes == 100 + size

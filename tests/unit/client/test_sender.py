@@ -287,3 +287,32 @@ def test_lanes_of_other_partitions_go_on() -> None:
     world.down = set()
     world.run(1000)
     assert stuck.result(0).offset == 0
+
+
+def test_what_went_down_with_a_connection_is_unknown_and_never_failed() -> None:
+    world = proven(delivery_timeout_ms=1000)
+    world.hold = True
+    future = world.send(b"a")
+    world.run()
+    world.down = {1, 2}
+    world.lose_connection(1)
+    world.run(1100)
+    assert isinstance(future.exception(0), UnknownOutcome)
+
+
+def test_nothing_is_sent_again_while_others_of_the_partition_are_out() -> None:
+    world = proven()
+    world.hold = True
+    for number in range(3):
+        world.send(b"%d" % number)
+    world.run()
+    others, world.held = world.held[1:], world.held[:1]
+    world.brokers.script.append(NOT_ENOUGH_REPLICAS)
+    world.release()
+    world.hold = True
+    world.run(500)
+    assert len(world.sent) == 4
+    world.held = others
+    world.release()
+    world.run(500)
+    assert values(world.brokers) == [b"first", b"0", b"1", b"2"]
