@@ -1,8 +1,9 @@
 """Lives of brokers: registration, fencing, unfencing, controlled shutdown. REPLICATION.md, Controller and clock.
 
     state      entered when                                       left by
-    STARTING   a registration (fenced; the former life is over)   the heartbeat that has replayed it -> RUNNING
-    RUNNING    as above                                           silence, a dead process -> FENCED; wants_stop -> STOPPING
+    STARTING   a registration (fenced; the former life is over)   a heartbeat that has replayed it -> RUNNING
+    RUNNING    see above                                          silence, a dead process -> FENCED; wants_stop
+                                                                  -> STOPPING
     FENCED     out of every ISR that has another member           a caught-up heartbeat -> RUNNING
     STOPPING   wants_stop: leads nothing that another could lead  the next registration
 
@@ -20,7 +21,14 @@ from minilog.errors import (
     StaleBrokerEpoch,
 )
 from minilog.v1 import peer_pb2, records_pb2
-from minilog_broker.controller.election import Departure, ElectionRules, Outcome, can_be_led_by_another, depart, reconsider
+from minilog_broker.controller.election import (
+    Departure,
+    ElectionRules,
+    Outcome,
+    can_be_led_by_another,
+    depart,
+    reconsider,
+)
 from minilog_broker.controller.image import Broker
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.liveness import Liveness
@@ -80,7 +88,8 @@ class BrokerLives:
         if request.cluster_id and request.cluster_id != image.cluster_id:
             raise InconsistentClusterId(
                 f"the data directory of broker {broker_id} belongs to cluster {request.cluster_id}, "
-                f"this is cluster {image.cluster_id}: start it with the voters of its own cluster, or with an empty directory"
+                f"this is cluster {image.cluster_id}: start it with the voters of its own cluster, "
+                f"or with an empty directory"
             )
         recorded = sorted(voter.broker_id for voter in image.voters)
         given = sorted(voter.broker_id for voter in request.voters)
@@ -100,8 +109,8 @@ class BrokerLives:
             return
         if not former.fenced or not self._liveness.is_silent(former.broker_id, now_ms):
             raise DuplicateBrokerRegistration(
-                f"broker id {former.broker_id} is held by a live process at {former.host}:{former.port} with another data "
-                f"directory: stop it, or choose another id"
+                f"broker id {former.broker_id} is held by a live process at {former.host}:{former.port} with another "
+                f"data directory: stop it, or choose another id"
             )
 
     def _is_clean(self, request: peer_pb2.RegisterRequest, former: Broker | None) -> bool:

@@ -1,8 +1,8 @@
-"""The active controller: decides on its own image, which is ahead of what is committed, and answers when it is committed.
+"""The active controller: decides on an image ahead of what is committed, and answers when it is committed.
 
     method                                             answer (Answer.message) or effect
     activate(epoch, image, end_offset, now_ms)         decides from now on; everybody has a full session time-out
-    deactivate(controller_id)                          every waiting ticket: NOT_CONTROLLER; what was not committed is dropped
+    deactivate(controller_id)                          NOT_CONTROLLER to all who wait; the image is dropped
     register(ticket, RegisterRequest, now_ms)          RegisterResponse; the broker epoch is the record's offset
     heartbeat(ticket, HeartbeatRequest, now_ms)        HeartbeatResponse
     heartbeat_stream_broken(id, epoch, now_ms)         ProbeBroker, where that life is current and unfenced
@@ -10,7 +10,7 @@
     propose_isr(ticket, ProposeInSyncReplicasRequest)  ProposeInSyncReplicasResponse
     create_topics, delete_topics, alter_topics         their responses
     allocate_producer_ids(ticket, request)             AllocateProducerIdsResponse
-    tick(now_ms), next_tick_ms                         silence fences
+    tick(now_ms), next_tick_ms()                       silence fences
     committed(offset)                                  the answers that waited for this committed end
 
 Each decision is appended as one batch by `append(records) -> end offset`, given to the constructor. Every answer waits
@@ -39,6 +39,7 @@ from minilog_broker.replication.state import TopicConfig
 PRODUCER_ID_BLOCK = 1000  # Kafka's: a broker asks once in so many producers
 NO_CONTROLLER = -1
 
+_TOPIC_RESPONSES = (admin_pb2.CreateTopicsResponse, admin_pb2.DeleteTopicsResponse, admin_pb2.AlterTopicsResponse)
 _Entry = TypeVar("_Entry", admin_pb2.NewTopic, admin_pb2.TopicDeletion, admin_pb2.TopicAlteration)
 
 
@@ -98,7 +99,7 @@ class Controller:
         return self._term.ledger.unclean_elections if self._term else 0
 
     def activate(self, epoch: int, image: MetadataImage, end_offset: int, now_ms: float) -> None:
-        """Call once an entry of this epoch is committed and replayed into `image` (which is copied), up to `end_offset`."""
+        """Call once an entry of this epoch is committed and replayed into `image` (it is copied) up to `end_offset`."""
         self.deactivate(NO_CONTROLLER)
         own = image.copy()
         settings = self._settings
@@ -120,7 +121,7 @@ class Controller:
         self._controller_id = controller_id
         waiting, self._waiting = self._waiting, deque()
         for _, ticket, response in waiting:
-            self._effects.append(Answer(ticket, self._refused(type(response)(), self._not_controller())))
+            self._effects.append(Answer(ticket, self._refused(response, self._not_controller())))
 
     def committed(self, offset: int) -> None:
         """The metadata log is committed, and replayed, up to `offset` (exclusive)."""
@@ -137,7 +138,6 @@ class Controller:
         for broker_id in term.liveness.tick(unfenced, now_ms):
             self._fence(term.ledger.image.brokers[broker_id])
 
-    @property
     def next_tick_ms(self) -> float:
         return self._term.liveness.next_tick_ms if self._term else float("inf")
 
@@ -267,11 +267,15 @@ class Controller:
         return NotController(f"this broker is not the active controller, {known}: ask for metadata and try there")
 
     def _refused(self, response: Response, error: MinilogError) -> Response:
-        if isinstance(response, admin_pb2.CreateTopicsResponse | admin_pb2.DeleteTopicsResponse | admin_pb2.AlterTopicsResponse):
-            for result in response.results or [response.results.add()]:
+        """`response` with the error in place of all that it promised."""
+        if isinstance(response, _TOPIC_RESPONSES):
+            for result in response.results:
+                result.topic_id = b""
                 result.error.CopyFrom(wire_error(error))
             return response
-        response.error.CopyFrom(wire_error(error))
-        if isinstance(response, peer_pb2.RegisterResponse):
-            response.controller_id = self._controller_id
-        return response
+        refused = type(response)(error=wire_error(error))
+        if isinstance(refused, peer_pb2.RegisterResponse):
+            refused.broker_epoch, refused.controller_id = -1, self._controller_id
+        if isinstance(refused, peer_pb2.HeartbeatResponse):
+            refused.fenced = True
+        return refused

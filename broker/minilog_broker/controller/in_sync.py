@@ -60,16 +60,19 @@ def _answer(ledger: Ledger, leader_id: int, proposal: peer_pb2.InSyncReplicasPro
 def _accept(ledger: Ledger, leader_id: int, key: PartitionKey, proposal: peer_pb2.InSyncReplicasProposal) -> None:
     state = ledger.image.partitions.get(key)
     if state is None:
-        raise UnknownTopicId(f"partition {key.partition} of topic id {key.topic_id.hex()} does not exist: it was deleted")
+        raise UnknownTopicId(
+            f"partition {key.partition} of topic id {key.topic_id.hex()} does not exist: it was deleted"
+        )
     where = f"partition {key.partition} of {state.topic_name}"
     if state.leader_id != leader_id or state.leader_epoch != proposal.leader_epoch:
         raise FencedLeaderEpoch(
-            f"broker {leader_id} does not lead {where} in leader epoch {proposal.leader_epoch}: broker {state.leader_id} "
-            f"does, in epoch {state.leader_epoch}"
+            f"broker {leader_id} does not lead {where} in leader epoch {proposal.leader_epoch}: "
+            f"broker {state.leader_id} does, in epoch {state.leader_epoch}"
         )
     if state.partition_epoch != proposal.partition_epoch:
         raise InvalidUpdateVersion(
-            f"the ISR of {where} was proposed from partition epoch {proposal.partition_epoch}, it is {state.partition_epoch}"
+            f"the ISR of {where} was proposed from partition epoch {proposal.partition_epoch}, "
+            f"it is {state.partition_epoch}"
         )
     members = [member.broker_id for member in proposal.in_sync_replicas]
     if leader_id not in members or len(set(members)) < len(members) or not set(members) <= set(state.replicas):

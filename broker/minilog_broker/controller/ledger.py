@@ -22,7 +22,12 @@ class Ledger:
     """See the module's text. `append` writes one batch and returns the log's new end offset."""
 
     def __init__(
-        self, image: MetadataImage, end_offset: int, defaults: TopicConfig, append: AppendRecords, effects: list[ControllerEffect]
+        self,
+        image: MetadataImage,
+        end_offset: int,
+        defaults: TopicConfig,
+        append: AppendRecords,
+        effects: list[ControllerEffect],
     ) -> None:
         self.image = image
         self.end_offset = end_offset
@@ -72,7 +77,9 @@ class Ledger:
         expected = self.end_offset + len(records)
         self.end_offset = self._append(records)
         if self.end_offset != expected:
-            raise AssertionError(f"the metadata log ends at {self.end_offset} after a decision meant to end at {expected}")
+            raise AssertionError(
+                f"the metadata log ends at {self.end_offset} after a decision meant to end at {expected}"
+            )
 
     # -- what the rules need to know
 
@@ -110,6 +117,7 @@ def waiting_reason(state: PartitionState) -> str:
     damaged = sorted(set(candidates) & set(state.damaged_replicas))
     harm = f"; on {damaged} the copy is damaged" if damaged else ""
     return (
-        f"partition {state.key.partition} of {state.topic_name} has no leader: only brokers {candidates} have all that was "
-        f"acknowledged, and none of them can lead now{harm}. Start them, or accept the loss by unclean.leader.election.enable"
+        f"partition {state.key.partition} of {state.topic_name} has no leader: only brokers {candidates} have all that "
+        f"was acknowledged, and none of them can lead now{harm}. Start them, or accept the loss by "
+        f"unclean.leader.election.enable"
     )

@@ -76,7 +76,9 @@ def check_topic_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise InvalidTopic(f"{name!r} is not a topic name: only ASCII letters, digits, '.', '_' and '-' are allowed")
     if name.startswith(INTERNAL_PREFIX):
-        raise InvalidTopic(f"topic names that begin with {INTERNAL_PREFIX} are the brokers' own: choose another for {name}")
+        raise InvalidTopic(
+            f"topic names that begin with {INTERNAL_PREFIX} are the brokers' own: choose another for {name}"
+        )
 
 
 def check_config_name(name: str) -> None:
@@ -95,13 +97,18 @@ def check_topic_config(values: Mapping[str, str], replication_factor: int) -> No
         _parse(name, text)
     if (text := values.get("min.insync.replicas")) is not None and int(text) > replication_factor:
         raise InvalidConfig(
-            f"min.insync.replicas={text} is not valid: expected at most the replication factor, which is {replication_factor}"
+            f"min.insync.replicas={text} is not valid: expected at most the replication factor, "
+            f"which is {replication_factor}"
         )
 
 
 def effective_topic_config(values: Mapping[str, str], defaults: TopicConfig, replication_factor: int) -> TopicConfig:
     """What the topic sets, else the broker's; min.insync.replicas is at most the replication factor."""
-    parsed = {key.attribute: _parse(name, values[name]) for name, key in _KEYS.items() if key.attribute and name in values}
+    parsed: dict[str, Any] = {
+        str(key.attribute): _parse(name, values[name])
+        for name, key in _KEYS.items()
+        if key.attribute and name in values
+    }
     config = replace(defaults, **parsed)
     return replace(config, min_in_sync_replicas=min(config.min_in_sync_replicas, replication_factor))
 

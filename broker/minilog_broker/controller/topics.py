@@ -38,7 +38,7 @@ class _Plan:
 
 
 class Topics:
-    """See the module's text. `num_partitions`, `replication_factor`: for topics created without (None: min(3, brokers))."""
+    """See the module's text. `num_partitions` and `replication_factor` (None: min(3, brokers)): for topics without."""
 
     def __init__(
         self, ledger: Ledger, rng: random.Random, *, num_partitions: int, replication_factor: int | None
@@ -67,7 +67,9 @@ class Topics:
             raise TopicAlreadyExists(f"topic {request.name} exists: choose another name, or delete it first")
         partitions = request.num_partitions if request.HasField("num_partitions") else self._num_partitions
         if not 1 <= partitions <= MAX_PARTITIONS:
-            raise InvalidPartitions(f"topic {request.name} cannot have {partitions} partitions: give 1 to {MAX_PARTITIONS}")
+            raise InvalidPartitions(
+                f"topic {request.name} cannot have {partitions} partitions: give 1 to {MAX_PARTITIONS}"
+            )
         asked = request.replication_factor if request.HasField("replication_factor") else None
         factor = self._default_factor() if asked is None else asked
         configs = dict(request.configs)
@@ -87,8 +89,8 @@ class Topics:
         if not 1 <= factor <= len(hosts):
             available = ", ".join(str(broker_id) for broker_id in sorted(hosts)) or "none"
             raise InvalidReplicationFactor(
-                f"topic {name} cannot have replication factor {factor}: it is at least 1 and at most the number of brokers "
-                f"available, which are: {available}"
+                f"topic {name} cannot have replication factor {factor}: it is at least 1 and at most the number of "
+                f"brokers available, which are: {available}"
             )
         return place_replicas(hosts, partitions, factor, self._random)
 

@@ -17,17 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from minilog_broker.replication.effects import (
-    AppendToLog,
-    CloseLeaderSession,
-    LeaderSessionReady,
-    OpenLeaderSession,
-    RecordEpochStart,
-    SessionReady,
-    SessionRefused,
-    StartLogAt,
-    TruncateLog,
-)
+from minilog_broker.replication.effects import Effect
 
 NO_VOTE = -1
 
@@ -48,15 +38,4 @@ class PersistVote:
     voted_for: int
 
 
-QuorumEffect: TypeAlias = (
-    PersistVote
-    | RecordEpochStart
-    | AppendToLog
-    | TruncateLog
-    | StartLogAt
-    | OpenLeaderSession
-    | CloseLeaderSession
-    | LeaderSessionReady
-    | SessionReady
-    | SessionRefused
-)
+QuorumEffect: TypeAlias = PersistVote | Effect

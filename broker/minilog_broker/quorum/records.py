@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from minilog.errors import CorruptMessage
 from minilog.record_batch.builder import build_batch, build_control_batch, records_to_columns
 from minilog.record_batch.header import PLACEMENT_BYTES, Buffer, check_crc, decode_header, iterate_headers, placement
 from minilog.record_batch.reader import read_control, read_payload
