@@ -10,7 +10,7 @@
     propose_isr(ticket, ProposeInSyncReplicasRequest)  ProposeInSyncReplicasResponse
     create_topics, delete_topics, alter_topics         their responses
     allocate_producer_ids(ticket, request)             AllocateProducerIdsResponse
-    tick(now_ms), next_tick_ms()                       silence fences
+    tick(now_ms), next_tick_ms                         silence fences
     committed(offset)                                  the answers that waited for this committed end
 
 Each decision is appended as one batch by `append(records) -> end offset`, given to the constructor. Every answer waits
@@ -138,6 +138,7 @@ class Controller:
         for broker_id in term.liveness.tick(unfenced, now_ms):
             self._fence(term.ledger.image.brokers[broker_id])
 
+    @property
     def next_tick_ms(self) -> float:
         return self._term.liveness.next_tick_ms if self._term else float("inf")
 

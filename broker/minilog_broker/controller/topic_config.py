@@ -95,9 +95,10 @@ def check_topic_config(values: Mapping[str, str], replication_factor: int) -> No
     for name, text in values.items():
         check_config_name(name)
         _parse(name, text)
-    if (text := values.get("min.insync.replicas")) is not None and int(text) > replication_factor:
+    least = values.get("min.insync.replicas")
+    if least is not None and int(least) > replication_factor:
         raise InvalidConfig(
-            f"min.insync.replicas={text} is not valid: expected at most the replication factor, "
+            f"min.insync.replicas={least} is not valid: expected at most the replication factor, "
             f"which is {replication_factor}"
         )
 

@@ -50,8 +50,8 @@ def check_cluster(
     """
     if cluster_id is not None and cluster_id != record.cluster_id:
         raise InconsistentClusterId(
-            f"the data directory of broker {node_id} belongs to cluster {cluster_id}, the metadata log is that of cluster "
-            f"{record.cluster_id}: start it with the voters of its own cluster, or with an empty data directory"
+            f"the data directory of broker {node_id} belongs to cluster {cluster_id}, the metadata log is that of "
+            f"cluster {record.cluster_id}: start it with the voters of its own cluster, or with an empty data directory"
         )
     recorded = sorted(voter.broker_id for voter in record.voters)
     given = sorted(voter.broker_id for voter in voters)
@@ -63,6 +63,6 @@ def check_cluster(
     for voter in record.voters:
         if voter.broker_id == node_id and voter.directory_id != directory_id:
             raise InconsistentVoters(
-                f"broker {node_id} is a voter of cluster {record.cluster_id} with directory id {voter.directory_id.hex()}, "
-                f"its data directory has {directory_id.hex()}: give it back the one it had"
+                f"broker {node_id} is a voter of cluster {record.cluster_id} with directory id "
+                f"{voter.directory_id.hex()}, its data directory has {directory_id.hex()}: give it back the one it had"
             )

@@ -1,11 +1,11 @@
 """One broker's part in the metadata quorum: the owner of all transitions between roles. V11, V12, V13.
 
-    from       event                                            to         what is done
-    (start)    start, this node is the voter                    VOTING     epoch raised; PersistVote(epoch, itself)
-    VOTING     vote_persisted                                   LEADING    RecordEpochStart, leader change, cluster record
-    LEADING    an entry of the epoch is committed and replayed  (active)   the controller may decide and answer
-    (start)    start, another node is the voter                 OBSERVING  a session to the voter
-    OBSERVING  an answer of a higher epoch                      OBSERVING  that epoch is adopted, positions start anew
+    from       event                                         to         what is done
+    (start)    start, this node is the voter                 VOTING     epoch raised; PersistVote(epoch, itself)
+    VOTING     vote_persisted                                LEADING    RecordEpochStart, leader change, cluster record
+    LEADING    what opened the epoch is committed, replayed  (active)   the controller may decide and answer
+    (start)    start, another node is the voter              OBSERVING  a session to the voter
+    OBSERVING  an answer of a higher epoch                   OBSERVING  that epoch is adopted, positions start anew
 
 For now there is one voter: its own vote is a majority, and nobody else can lead. With more voters, VOTING waits for
 the votes of others, and LEADING may end; the commit rule and the sessions are written for both.
@@ -140,8 +140,8 @@ class QuorumNode:
     def _stand_for_election(self, *, known_cluster: bool) -> None:
         if self._cluster_id is not None and not known_cluster:
             raise InconsistentClusterId(
-                f"the data directory of broker {self.node_id} belongs to cluster {self._cluster_id}, but its metadata log is "
-                f"empty: restore __cluster_metadata-0, or start a new cluster in an empty directory"
+                f"the data directory of broker {self.node_id} belongs to cluster {self._cluster_id}, but its metadata log "
+                f"is empty: restore __cluster_metadata-0, or start a new cluster in an empty directory"
             )
         self._epoch += 1
         self.role = Role.VOTING

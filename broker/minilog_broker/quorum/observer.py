@@ -57,8 +57,8 @@ class Observer:
             cut = 0
         if cut is not None and cut < self.replayed_end_offset:
             raise InconsistentClusterId(
-                f"the metadata log of broker {self.leader_id} leaves ours at offset {cut}, of which {self.replayed_end_offset} "
-                f"are committed and replayed: it is another cluster's, or has lost its disk"
+                f"the metadata log of broker {self.leader_id} leaves ours at offset {cut}, of which "
+                f"{self.replayed_end_offset} are committed and replayed: it is another cluster's, or has lost its disk"
             )
         self._host.emit(effect)
 
