@@ -244,9 +244,7 @@ class Log:
             self.durable_end_offset = self.log_end_offset = offset
 
     def advance_log_start(self, offset: int) -> int:
-        """Move the log's start up to `offset` (at most to the high watermark), durably, and remove the segments below.
-
-        Returns how many segments were removed."""
+        """Move the start up to `offset`, at most to the high watermark, durably. Returns how many segments went."""
         self._check_usable()
         offset = min(offset, self.high_watermark)
         if offset <= self.log_start_offset:
@@ -266,9 +264,7 @@ class Log:
         return count
 
     def apply_retention(self, now_us: int) -> int:
-        """Remove the oldest segments that are too old or too much, below the high watermark. Returns how many.
-
-        `now_us` is wall clock; whether it can be trusted is for the caller to judge."""
+        """Remove what retention takes (retention.py). `now_us` is wall clock: the caller judges whether to trust it."""
         self._check_usable()
         active = self._segments[-1]
         if is_expired(active, self.settings, now_us) or roll_is_due(active, self.settings, 0, now_us):

@@ -1,0 +1,142 @@
+"""The data directory: whose it is, that one process has it, and what a clean stop leaves."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from minilog_broker.storage.data_directory import DataDirectory
+from minilog_broker.storage.errors import DataDirectoryError, DataDirectoryInUse
+from minilog_broker.storage.log import Log
+from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
+from tests.unit.storage.logs import KEY, SETTINGS, TOPIC, fill
+
+
+@pytest.fixture
+def files() -> CrashableFiles:
+    return CrashableFiles(Random(3))
+
+
+def opened(
+    files: CrashableFiles, *, broker_id: int = 1, cluster_id: str | None = None, boot_id: str = "boot-1"
+) -> DataDirectory:
+    return DataDirectory.open(files, "/data", broker_id, cluster_id, boot_id=boot_id, process_id=4711)
+
+
+def open_partition(files: CrashableFiles, directory: DataDirectory) -> Log:
+    path = directory.partition_path(TOPIC, KEY.partition)
+    return Log.open(files, path, KEY, TOPIC, SETTINGS, unclean=True, create=True)
+
+
+def test_a_directory_in_use_names_itself_and_the_process(files: CrashableFiles) -> None:
+    directory = opened(files)
+    with pytest.raises(DataDirectoryInUse, match="/data is in use by process 4711"):
+        opened(files)
+    directory.close()
+    opened(files)
+    assert files.content("/data/broker.pid") == b"4711\n"
+
+
+def test_the_directory_id_is_made_once(files: CrashableFiles) -> None:
+    first = opened(files).directory_id
+    assert len(first) == 32
+    files.crash()
+    assert opened(files).directory_id == first
+
+
+def test_another_brokers_directory_is_refused_with_both_ids(files: CrashableFiles) -> None:
+    opened(files, broker_id=1).close()
+    with pytest.raises(DataDirectoryError, match="/data belongs to broker 1, this is broker 2"):
+        opened(files, broker_id=2)
+    opened(files, broker_id=1)  # the refusal left no lock behind
+
+
+def test_another_clusters_directory_is_refused_with_both_ids(files: CrashableFiles) -> None:
+    directory = opened(files)
+    assert directory.cluster_id is None
+    directory.set_cluster_id("first")
+    with pytest.raises(DataDirectoryError, match="belongs to cluster first, this broker joins cluster second"):
+        directory.set_cluster_id("second")
+    files.crash()
+    assert opened(files).cluster_id == "first"
+    files.stop_process()
+    with pytest.raises(DataDirectoryError, match="belongs to cluster first"):
+        opened(files, cluster_id="second")
+
+
+def test_a_clean_stop_is_told_to_the_next_life_only(files: CrashableFiles) -> None:
+    directory = opened(files)
+    assert directory.clean_stop_epoch is None
+    directory.write_clean_stop(17)
+    files.crash()
+    assert opened(files).clean_stop_epoch == 17
+    files.crash()
+    assert opened(files).clean_stop_epoch is None
+
+
+def test_a_refused_start_leaves_the_mark(files: CrashableFiles) -> None:
+    opened(files).write_clean_stop(17)
+    files.crash()
+    with pytest.raises(DataDirectoryError):
+        opened(files, broker_id=2)
+    assert opened(files).clean_stop_epoch == 17
+
+
+def test_the_mark_is_gone_before_anything_of_the_new_life_is_written(files: CrashableFiles) -> None:
+    for step in range(12):
+        for seed in range(5):
+            files = CrashableFiles(Random(seed))
+            opened(files).write_clean_stop(17)
+            files.crash()
+            files.crash_after(step)
+            started = False
+            try:
+                directory = opened(files)
+                started = True
+                fill(open_partition(files, directory), 1)
+            except PowerLoss:
+                pass
+            files.crash()
+            assert not (started and opened(files).clean_stop_epoch)
+
+
+def test_a_boot_of_the_machine_is_noticed(files: CrashableFiles) -> None:
+    assert not opened(files).same_boot
+    files.stop_process()
+    assert opened(files).same_boot
+    files.crash()
+    assert not opened(files, boot_id="boot-2").same_boot
+    files.stop_process()
+    assert not opened(files, boot_id="").same_boot
+
+
+def test_logs_are_listed_with_their_topic_ids(files: CrashableFiles) -> None:
+    directory = opened(files)
+    open_partition(files, directory)
+    files.make_dir("/data/half-0")  # creating it was cut short
+    (found,) = directory.partitions()
+    assert (found.path, found.topic_id, found.topic_name, found.partition) == ("/data/flights-3", *KEY[:1], TOPIC, 3)
+
+
+def test_a_log_set_aside_is_no_log_any_more_and_can_be_removed(files: CrashableFiles) -> None:
+    directory = opened(files)
+    log = open_partition(files, directory)
+    fill(log, 3)
+    log.close(clean=False)
+    aside = directory.set_aside(log.directory)
+    files.crash()
+    directory = opened(files)
+    assert directory.partitions() == []
+    assert directory.partitions_set_aside() == [aside]
+    with pytest.raises(ValueError, match="was not set aside"):
+        directory.remove_set_aside("/data/flights-3")
+    directory.remove_set_aside(aside)
+    assert directory.partitions_set_aside() == []
+    assert open_partition(files, directory).log_end_offset == 0
+
+
+def test_a_long_name_still_fits(files: CrashableFiles) -> None:
+    directory = opened(files)
+    files.make_dir("/data/" + "n" * 249 + "-12")
+    assert len(directory.set_aside("/data/" + "n" * 249 + "-12").removeprefix("/data/")) < 255
