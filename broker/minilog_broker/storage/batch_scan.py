@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage
-from minilog.record_batch.header import HEADER_BYTES, MAGIC, BatchHeader, Buffer, check_crc, decode_header
+from minilog.record_batch.header import HEADER_BYTES, MAGIC, BatchHeader, check_crc, decode_header
 from minilog_broker.storage.files import File
 from minilog_broker.storage.index import SegmentEnd, SparseIndex
 from minilog_broker.storage.placed import LogKey
@@ -21,16 +21,6 @@ SCAN_CHUNK_BYTES = 4 << 20
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _WALK = struct.Struct("<IIq20xI")  # magic, length, base_offset, ..., last_offset_delta
 _ALIGNMENT_BYTES = 8  # a batch's length is a multiple of it, so is its position
-
-
-def walk(buffer: Buffer, position: int) -> tuple[int, int, int]:
-    """(length, base offset, next offset) of the batch at `position`. Raises CorruptMessage where none can be."""
-    if len(buffer) - position < HEADER_BYTES:
-        raise CorruptMessage(f"no record batch begins in the last {len(buffer) - position} bytes of a run")
-    magic, length, base_offset, last_offset_delta = _WALK.unpack_from(buffer, position)
-    if magic != MAGIC or length < HEADER_BYTES:
-        raise CorruptMessage(f"no record batch begins at position {position} of a run")
-    return length, base_offset, base_offset + last_offset_delta + 1
 
 
 class _Window:
@@ -61,6 +51,33 @@ def iterate_segment(file: File, position: int, size_bytes: int) -> Iterator[tupl
         header = decode_header(window.view(position, HEADER_BYTES))
         yield position, header
         position += header.length
+
+
+def walk_segment(file: File, position: int, stop: int, chunk_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """(position, length, next offset) of the batches from `position` to `stop`; sums are not checked, a read is quick.
+
+    Raises CorruptMessage where no batch can be."""
+    window = _Window(file, stop, chunk_bytes + HEADER_BYTES)
+    while position < stop:
+        header = window.view(position, HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
+            raise CorruptMessage(
+                f"no record batch begins in the {len(header)} bytes at position {position} of a segment"
+            )
+        magic, length, base_offset, last_offset_delta = _WALK.unpack_from(header)
+        if magic != MAGIC or length < HEADER_BYTES or position + length > stop:
+            raise CorruptMessage(f"no record batch begins at position {position} of a segment")
+        yield position, length, base_offset + last_offset_delta + 1
+        position += length
+
+
+def check_first(run: bytes, offset: int) -> None:
+    """Raises CorruptMessage unless `run` begins with the batch that contains `offset`."""
+    if len(run) >= HEADER_BYTES:
+        magic, _, base_offset, last_offset_delta = _WALK.unpack_from(run)
+        if magic == MAGIC and base_offset <= offset <= base_offset + last_offset_delta:
+            return
+    raise CorruptMessage(f"a segment does not hold offset {offset} where its index says")
 
 
 class EndTracker:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import BatchHeader
-from minilog_broker.storage.batch_scan import EndTracker, iterate_segment, walk
+from minilog_broker.storage.batch_scan import EndTracker, check_first, iterate_segment, walk_segment
 from minilog_broker.storage.files import File, FileSystem
 from minilog_broker.storage.index import (
     NO_TIMESTAMP,
@@ -105,23 +105,39 @@ class Segment:
 
     def _read(self, offset: int, max_bytes: int, limit_offset: int) -> bytes:
         end, index = self.end, self.index
-        entry = index.entry_at_or_before(offset)
-        start = index.positions[entry]
-        if limit_offset >= end.end_offset:
-            stop, stop_is_exact = end.size_bytes, True
-        else:
-            behind = index.first_entry_from(limit_offset)
-            inside = behind < len(index)
-            stop = index.positions[behind] if inside else end.size_bytes
-            stop_is_exact = inside and index.offsets[behind] == limit_offset
+        start = self._position_at(offset, end)
+        stop = end.size_bytes if limit_offset >= end.end_offset else self._position_at(limit_offset, end)
         if stop - start > max_bytes:
-            last = index.last_entry_within(start + max_bytes)
-            # Cut at an entry, which is where a batch begins; else within the one interval, or behind one large batch.
-            stop_is_exact = last > entry
-            stop = index.positions[last] if stop_is_exact else _position_after(index, entry, stop)
+            # Cut at an index entry, so that nothing is walked; without one in reach, at the last batch that fits.
+            within = index.positions[index.last_entry_within(start + max_bytes)]
+            stop = within if within > start else self._last_fit(start, max_bytes, stop)
         run = self.file.pread(stop - start, start)
-        first, last_byte = _cut(run, offset, max_bytes, limit_offset, stop_is_exact=stop_is_exact)
-        return run if last_byte - first == len(run) else run[first:last_byte]
+        if run:
+            check_first(run, offset)
+        if len(run) < stop - start:
+            raise CorruptMessage(f"{self.path} ends before position {stop}")
+        return run
+
+    def _position_at(self, offset: int, end: SegmentEnd) -> int:
+        """Where the batch that contains `offset` begins."""
+        index = self.index
+        entry = index.entry_at_or_before(offset)
+        first = index.positions[entry]
+        if index.offsets[entry] == offset:
+            return first
+        for position, _, next_offset in walk_segment(self.file, first, end.size_bytes, self._interval_bytes):
+            if next_offset > offset:
+                return position
+        return end.size_bytes
+
+    def _last_fit(self, start: int, max_bytes: int, stop: int) -> int:
+        """The end of the last batch that fits into `max_bytes`, and of the first one in any case."""
+        fit = start
+        for position, length, _ in walk_segment(self.file, start, stop, self._interval_bytes):
+            if fit > start and position + length - start > max_bytes:
+                break
+            fit = position + length
+        return fit
 
     def position_of(self, offset: int) -> tuple[int, int]:
         """(position, base offset) of the batch that contains `offset`; of the end where none does."""
@@ -192,25 +208,3 @@ class Segment:
         for _, header in iterate_segment(self.file, 0, self.end.size_bytes):
             tracker.end = tracker.extend((header,))
         return tracker.index
-
-
-def _position_after(index: SparseIndex, entry: int, stop: int) -> int:
-    return min(stop, index.positions[entry + 1]) if entry + 1 < len(index) else stop
-
-
-def _cut(run: bytes, offset: int, max_bytes: int, limit_offset: int, *, stop_is_exact: bool) -> tuple[int, int]:
-    """Where in `run` the batch with `offset` begins, and where the last whole batch within both bounds ends."""
-    first = 0
-    length, _, next_offset = walk(run, 0)
-    while next_offset <= offset:
-        first += length
-        length, _, next_offset = walk(run, first)
-    if stop_is_exact and len(run) - first <= max_bytes:
-        return first, len(run)
-    last = first
-    while next_offset <= limit_offset and (last == first or last + length - first <= max_bytes):
-        last += length
-        if last >= len(run):
-            break
-        length, _, next_offset = walk(run, last)
-    return first, last

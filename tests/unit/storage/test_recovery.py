@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from minilog.errors import CorruptMessage
 from minilog_broker.storage.errors import DataDirectoryError
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
@@ -184,7 +185,19 @@ def test_an_index_that_lies_with_a_right_checksum_is_found_out_by_the_read(files
     index = log._segments[0].index
     for entry in range(1, len(index)):
         index.positions[entry] += 8
+    assert log.read(index.offsets[-1], 72) == batches[index.offsets[-1]]
     assert contents(log) == batches
+
+
+def test_a_read_of_a_damaged_file_is_refused_not_answered_short(files: CrashableFiles) -> None:
+    log = open_log(files)
+    fill(log, 6)
+    files.damage(FIRST, 3 * 72, b"XXXX")
+    with pytest.raises(CorruptMessage):
+        log.read(3, 72)
+    files.cut(FIRST, 72 + 10)
+    with pytest.raises(CorruptMessage):
+        log.read(1, 1000)
 
 
 @pytest.mark.parametrize("harm", ["missing", "damaged", "wrong"])
