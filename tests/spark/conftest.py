@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from minilog import Admin, Producer
+from minilog import Admin
 from tests.cluster import Cluster, running_cluster
 from tests.spark.kit import Kit
 
@@ -53,17 +53,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def clients(cluster: Cluster) -> Iterator[tuple[Admin, Producer]]:
-    settings = {"bootstrap.servers": cluster.bootstrap_servers}
-    with Admin(settings) as admin, Producer(settings) as producer:
-        yield admin, producer
+def admin(cluster: Cluster) -> Iterator[Admin]:
+    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as client:
+        yield client
 
 
 @pytest.fixture
-def kit(
-    spark: SparkSession, cluster: Cluster, clients: tuple[Admin, Producer], request: pytest.FixtureRequest
-) -> Iterator[Kit]:
+def kit(spark: SparkSession, cluster: Cluster, admin: Admin, request: pytest.FixtureRequest) -> Iterator[Kit]:
     """What a test works with; queries that it leaves running are stopped."""
-    yield Kit(spark, cluster.bootstrap_servers, *clients, name=request.node.name)
+    yield Kit(spark, cluster.bootstrap_servers, admin, name=request.node.name)
     for query in spark.streams.active:
         query.stop()

@@ -25,7 +25,6 @@ class Kit:
     spark: SparkSession
     servers: str
     admin: Admin
-    producer: Producer
     name: str
 
     def topic(self, partitions: int = 1, name: str | None = None) -> str:
@@ -41,10 +40,12 @@ class Kit:
 
     def send(self, topic: str, values: Iterable[str], partition: int = 0) -> None:
         """Write text values to one partition; they are committed when this returns."""
-        futures = [self.producer.send(topic, value.encode(), partition=partition) for value in values]
-        self.producer.flush()
-        for future in futures:
-            future.result(timeout=WAIT_S)
+        # A producer of its own each time: one that knew a topic would write to that one when it is created again.
+        with Producer({"bootstrap.servers": self.servers}) as producer:
+            futures = [producer.send(topic, value.encode(), partition=partition) for value in values]
+            producer.flush()
+            for future in futures:
+                future.result(timeout=WAIT_S)
 
     def read(self, **options: object) -> DataFrame:
         return self._with(self.spark.read.format("minilog"), options).load()

@@ -7,6 +7,7 @@ import pathlib
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
 
 from tests.spark.kit import Collected, Kit, finish, run_available, start, values, wait_until
 
@@ -39,25 +40,24 @@ def test_the_checkpoint_holds_offsets_topic_ids_and_the_beginning(kit: Kit, tmp_
 def test_a_first_batch_from_latest_loses_nothing_when_it_is_replayed(kit: Kit, tmp_path: pathlib.Path) -> None:
     """Spark asks for the initial offset again when batch 0 is replayed, and "latest" has moved on by then."""
     topic = kit.topic()
-    kit.send(topic, ["before"])
-    failing: list[int] = []
+    failed, collected = Collected(), Collected()
 
-    def fail(_: object, batch_id: int) -> None:
-        failing.append(batch_id)
+    def fail(frame: DataFrame, batch_id: int) -> None:
+        failed(frame, batch_id)
         raise RuntimeError("this batch fails on purpose")
 
     frame = kit.read_stream(subscribe=topic)
     query = start(frame, fail, tmp_path)
-    wait_until(lambda: query.status["message"] == "Waiting for data to arrive" or bool(query.recentProgress))
-    kit.send(topic, ["a", "b"])
+    sent = 0
+    while query.isActive:  # some before the query has found its first latest offset, some after it
+        kit.send(topic, [f"{sent:05}"])
+        sent += 1
     with pytest.raises(StreamingQueryException):
         finish(query)
-    assert failing == [0]
-    kit.send(topic, ["c"])
-    collected = Collected()
     run_available(frame, collected, tmp_path)
-    assert collected.batches[0] == [(0, 1, "a"), (0, 2, "b")]
-    assert collected.values == ["a", "b", "c"]
+    assert collected.batches[0] == failed.batches[0]
+    first = int(collected.values[0])
+    assert collected.values == [f"{number:05}" for number in range(first, sent)]
 
 
 def test_a_running_query_sees_new_records(kit: Kit, tmp_path: pathlib.Path) -> None:
