@@ -50,7 +50,12 @@ class Cluster:
         self.directory.mkdir(parents=True, exist_ok=True)
         for broker_id in broker_ids or self.ports:
             command = [sys.executable, "-m", "minilog_broker.cli.main", "broker", "--id", str(broker_id)]
-            command += ["--listen", f"127.0.0.1:{self.ports[broker_id]}", "--data-dir", str(self.data_directory(broker_id))]
+            command += [
+                "--listen",
+                f"127.0.0.1:{self.ports[broker_id]}",
+                "--data-dir",
+                str(self.data_directory(broker_id)),
+            ]
             command += ["--voters", f"1@127.0.0.1:{self.ports[1]}"]
             for name, value in self.settings.items():
                 command += ["--set", f"{name}={value}"]

@@ -287,7 +287,8 @@ def _subclasses(root: type[MinilogError]) -> list[type[MinilogError]]:
 
 
 _BY_CODE: dict[str, type[MinilogError]] = {}
-for _class in (UnknownServerError, InvalidArgument, *_subclasses(MinilogError)):
+_classes: list[type[MinilogError]] = [UnknownServerError, InvalidArgument, *_subclasses(MinilogError)]
+for _class in _classes:
     _BY_CODE.setdefault(_class.code, _class)
 
 

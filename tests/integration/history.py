@@ -35,7 +35,11 @@ class History:
             if places.get(value) != place:
                 wrong.append(f"{value!r} was acknowledged at {place}, it stands at {places.get(value)}")
         known = self.acknowledged.keys() | self.unknown
-        wrong += [f"{value!r} stands at {place} though it was not acknowledged nor unknown" for value, place in places.items() if value not in known]
+        wrong += [
+            f"{value!r} stands at {place} though it was not acknowledged nor unknown"
+            for value, place in places.items()
+            if value not in known
+        ]
         for partition, records in stored.items():
             offsets = [offset for offset, _ in records]
             if offsets != list(range(offsets[0] if offsets else 0, len(offsets))):
@@ -109,7 +113,7 @@ def read_all(bootstrap_servers: str, topic: str, timeout_s: float = 60.0) -> dic
     with Admin({"bootstrap.servers": bootstrap_servers}) as admin:
         partitions = [each.partition for each in admin.describe_topics([topic])[0].partitions]
         ends = admin.list_offsets({TopicPartition(topic, p): "latest" for p in partitions})
-    bounds = [TopicPartition(topic, tp.partition, 0, end_offset=end.offset) for tp, end in ends.items()]
+    bounds = [TopicPartition(topic, tp.partition, 0, end_offset=end) for tp, end in ends.items()]
     stored: dict[int, list[tuple[int, bytes]]] = {p: [] for p in partitions}
     deadline = time.monotonic() + timeout_s
     with Consumer({"bootstrap.servers": bootstrap_servers}) as consumer:

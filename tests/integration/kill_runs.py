@@ -34,7 +34,7 @@ def wait_in_sync(cluster: Cluster, timeout_s: float = 60.0) -> float:
     while True:
         with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
             topic = admin.describe_topics([TOPIC])[0]
-        if all(len(each.isr) == len(each.replicas) and each.leader >= 0 for each in topic.partitions):
+        if all(len(each.isr) == len(each.replicas) and each.leader is not None for each in topic.partitions):
             return time.monotonic() - started
         if time.monotonic() - started > timeout_s:
             raise AssertionError(f"not every replica is back in its ISR after {timeout_s} s: {topic}")
@@ -74,7 +74,10 @@ def run(mode: str, times: int, seed: int, directory: pathlib.Path) -> tuple[Hist
                     kill_all_round(cluster, writer, chance)
                 else:
                     kill_turn_round(cluster, writer, chance, 2 + number % 2)
-                print(f"round {number + 1}: {time.monotonic() - started:.1f} s, {writer.acknowledged()} acknowledged", flush=True)
+                print(
+                    f"round {number + 1}: {time.monotonic() - started:.1f} s, {writer.acknowledged()} acknowledged",
+                    flush=True,
+                )
         finally:
             history = writer.stop()
         wait_in_sync(cluster)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import pathlib
 import random
+import secrets
 import signal
 from collections.abc import Coroutine
 from typing import Any
@@ -27,19 +28,20 @@ from minilog.v1 import (
     peer_pb2,
     peer_pb2_grpc,
 )
+from minilog_broker.controller.image import ImageChanges
 from minilog_broker.failure import CommandFailed
 from minilog_broker.replication.effects import ProposeInSyncReplicas
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.admin_service import AdminService
 from minilog_broker.server.channels import create_server
-from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.config import BrokerConfig, BrokerOptions, parse_address
 from minilog_broker.server.controller_link import ControllerLink
 from minilog_broker.server.controller_shell import ControllerShell
 from minilog_broker.server.data_service import DataService, answer_produce
 from minilog_broker.server.disk import DiskThread
 from minilog_broker.server.leader_links import LeaderLinks
-from minilog_broker.server.log_directory import FoundLog, LogDirectory
+from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_settings
 from minilog_broker.server.maintenance import maintain
 from minilog_broker.server.metadata_service import MetadataService, ProducerIds
 from minilog_broker.server.peer_service import PeerService
@@ -109,35 +111,40 @@ class Broker:
         self._logs = LogDirectory(files, directory, self._config.delete_delay_ms)
         found = await asyncio.to_thread(self._logs.recover, self._default_settings())
         self._disk = DiskThread("data-disk", loop, self._failed)
-        self._quorum = QuorumShell(self._options, files, directory, self._client, self._failed)
-        self._build(directory)
+        settings = self._replication_settings()
+        self._quorum = QuorumShell(self._options, files, directory, self._client, settings, self._failed)
+        self._build(settings)
         server = self._bind()
-        await self._quorum.start()
         await server.start()
         try:
+            self._quorum.start()
             if await self._join(directory, found):
-                await self._until_stopped()
+                await self._stop.wait()
                 await self._hand_over()
         finally:
             await self._shut_down(server, directory)
 
-    def _build(self, directory: DataDirectory) -> None:
-        config, options = self._config, self._options
-        settings = ReplicationSettings(
+    def _replication_settings(self) -> ReplicationSettings:
+        config = self._config
+        return ReplicationSettings(
             replica_lag_time_max_ms=config.replica_lag_time_max_ms,
             replica_lag_max_records=config.replica_lag_max_records,
             replica_fetch_max_bytes=config.replica_fetch_max_bytes,
             session_keepalive_ms=config.session_keepalive_ms,
         )
-        manager = ReplicaManager(options.broker_id, settings, random.Random())
+
+    def _build(self, settings: ReplicationSettings) -> None:
+        """Make the parts and join them."""
+        options = self._options
+        manager = ReplicaManager(options.broker_id, settings, random.Random(secrets.randbits(64)))
         self._replicas = replicas = Replicas(manager, self._disk, self._logs)
-        self._link = ControllerLink(
-            self._client, options.broker_id, self._quorum.leader_address, config.broker_heartbeat_interval_ms
+        self._link = link = ControllerLink(
+            self._client, options.broker_id, self._quorum.leader_address, self._config.broker_heartbeat_interval_ms
         )
-        self._link.metadata_offset = lambda: self._quorum.applied_offset
-        self._link.offline_replicas = lambda: self._replicas.offline
-        self._links = LeaderLinks(replicas, self._identity, self._address_of)
-        self._controller = ControllerShell(self._quorum, config)
+        link.metadata_offset = lambda: self._quorum.image.end_offset
+        link.offline_replicas = lambda: self._replicas.offline
+        self._links = LeaderLinks(replicas, self._client, self._address_of)
+        self._controller = ControllerShell(self._quorum, self._config)
         replicas.answer_produce = answer_produce
         replicas.open_link, replicas.close_link, replicas.wake_link = (
             self._links.open,
@@ -145,12 +152,9 @@ class Broker:
             self._links.wake,
         )
         replicas.propose = self._propose
-        replicas.went_offline = self._link.beat_now
-        self._quorum.on_applied = self._image_changed
+        replicas.went_offline = link.beat_now
+        self._quorum.on_changed = self._image_changed
         self._registered = False
-
-    def _identity(self) -> tuple[common_pb2.ClientIdentity, int, int]:
-        return self._client, self._options.broker_id, self._link.broker_epoch
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
         life = self._quorum.image.brokers.get(broker_id)
@@ -185,7 +189,7 @@ class Broker:
             bound = 0
         if bound == 0:
             raise CommandFailed(
-                f"broker {self._options.broker_id} cannot listen on {address}: the port is taken, or not one of this host's"
+                f"broker {self._options.broker_id} cannot listen on {address}: the port is taken, or not this host's"
             )
         return server
 
@@ -209,11 +213,10 @@ class Broker:
             manager.adopt_log(each.key, each.log, each.producer_state, now_ms())
         answer = await self._link.register(self._registration(directory, found))
         directory.set_cluster_id(answer.cluster_id)
-        self._quorum.registered(answer.broker_epoch)
-        await self._quorum.applied(answer.committed_end_offset)
+        await self._quorum.replayed(answer.committed_end_offset)
         manager.set_broker_epoch(answer.broker_epoch, now_ms())
         self._registered = True
-        self._quorum.tell_everything(self._image_changed)
+        self._image_changed(self._whole_image())
         self._set_strays_aside(found)
         self._replicas.run()
         self._replicas.timer.start()
@@ -221,9 +224,17 @@ class Broker:
         self._spawn(maintain(self._disk, self._logs))
         logger.info("registered", broker=self._options.broker_id, broker_epoch=answer.broker_epoch)
 
+    def _whole_image(self) -> ImageChanges:
+        """All that this broker has to know at once, at the beginning of its life."""
+        image = self._quorum.image
+        mine = image.partitions_of_broker.get(self._options.broker_id, set())
+        return ImageChanges(set(image.brokers), set(mine), set(), set(image.topics), {key.topic_id for key in mine})
+
     def _registration(self, directory: DataDirectory, found: list[FoundLog]) -> peer_pb2.RegisterRequest:
         options = self._options
-        host, port = options.advertised
+        host, port = options.host, options.port
+        if self._config.advertised_address is not None:
+            host, port = parse_address(self._config.advertised_address)
         damaged = [
             common_pb2.PartitionId(topic_id=each.key.topic_id, partition=each.key.partition)
             for each in found
@@ -259,16 +270,22 @@ class Broker:
 
     # -- running
 
-    def _image_changed(self, states: Any, removed: Any, topic_ids: Any) -> None:
-        """A committed batch was applied to the image."""
+    def _image_changed(self, changes: ImageChanges) -> None:
+        """Committed batches were applied to the image."""
+        if not self._registered:
+            return
         image = self._quorum.image
-        configs = {
-            topic_id: self._controller.topic_config(topic_id) for topic_id in topic_ids if topic_id in image.topics
-        }
-        names = {topic_id: image.topics[topic_id].name for topic_id in configs}
-        if self._registered:
-            self._replicas.manager.apply_image(states, removed, configs, names, self._quorum.lives(), now_ms())
-            self._replicas.run()
+        if self._link.fenced and self._options.broker_id in changes.brokers:
+            self._link.beat_now()  # our registration is replayed: the controller may unfence us
+        states = [image.partitions[key] for key in changes.partitions if key in image.partitions]
+        topic_ids = {state.key.topic_id for state in states} | (changes.configs & image.topics.keys())
+        configs = {topic_id: self._controller.topic_config(topic_id) for topic_id in topic_ids}
+        names = {topic_id: image.topics[topic_id].name for topic_id in topic_ids}
+        for key, log in self._logs.logs.items():
+            if key.topic_id in changes.configs and key.topic_id in configs:
+                log.settings = log_settings(configs[key.topic_id])
+        self._replicas.manager.apply_image(states, changes.removed, configs, names, image.lives(), now_ms())
+        self._replicas.run()
 
     def _propose(self, effect: ProposeInSyncReplicas) -> None:
         async def ask() -> None:
@@ -281,9 +298,6 @@ class Broker:
             self._replicas.run()
 
         self._spawn(ask())
-
-    async def _until_stopped(self) -> None:
-        await self._stop.wait()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task of this broker's; an error in it that nobody expected ends the broker."""
@@ -329,6 +343,7 @@ class Broker:
         self._replicas.timer.stop()
         await server.stop(SERVER_GRACE_S)
         await self._links.stop()
+        self._controller.stop()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

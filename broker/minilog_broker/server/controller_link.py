@@ -113,7 +113,7 @@ class ControllerLink:
                 self._beat_now.clear()
                 await call.write(self._heartbeat())
                 answer = await asyncio.wait_for(call.read(), timeout=max(5 * self._interval_s, 1.0))
-                if answer is grpc.aio.EOF:
+                if not isinstance(answer, peer_pb2.HeartbeatResponse):  # the end of the stream
                     raise BrokerNotAvailable("the controller ended the heartbeat stream")
                 self._answered(answer)
                 await _wait(self._beat_now, self._interval_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -25,6 +25,7 @@ from minilog_broker.server.timer import CoreTimer, now_ms
 logger = structlog.get_logger()
 
 PROBE_TIMEOUT_S = 1.0
+_Response = TypeVar("_Response")
 
 
 def default_topic_config(config: BrokerConfig) -> TopicConfig:
@@ -69,34 +70,50 @@ class ControllerShell:
     # -- calls
 
     async def register(self, request: peer_pb2.RegisterRequest) -> peer_pb2.RegisterResponse:
-        return await self._ask(lambda ticket: self._controller.register(ticket, request, now_ms()))
+        return await self._ask(
+            peer_pb2.RegisterResponse, lambda ticket: self._controller.register(ticket, request, now_ms())
+        )
 
     async def heartbeat(self, request: peer_pb2.HeartbeatRequest) -> peer_pb2.HeartbeatResponse:
-        return await self._ask(lambda ticket: self._controller.heartbeat(ticket, request, now_ms()))
+        return await self._ask(
+            peer_pb2.HeartbeatResponse, lambda ticket: self._controller.heartbeat(ticket, request, now_ms())
+        )
 
     async def propose(self, request: peer_pb2.ProposeInSyncReplicasRequest) -> peer_pb2.ProposeInSyncReplicasResponse:
-        return await self._ask(lambda ticket: self._controller.propose_isr(ticket, request))
+        return await self._ask(
+            peer_pb2.ProposeInSyncReplicasResponse, lambda ticket: self._controller.propose_isr(ticket, request)
+        )
 
     async def allocate_producer_ids(
         self, request: peer_pb2.AllocateProducerIdsRequest
     ) -> peer_pb2.AllocateProducerIdsResponse:
-        return await self._ask(lambda ticket: self._controller.allocate_producer_ids(ticket, request))
+        return await self._ask(
+            peer_pb2.AllocateProducerIdsResponse, lambda ticket: self._controller.allocate_producer_ids(ticket, request)
+        )
 
     async def create_topics(self, request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
-        return await self._ask(lambda ticket: self._controller.create_topics(ticket, request))
+        return await self._ask(
+            admin_pb2.CreateTopicsResponse, lambda ticket: self._controller.create_topics(ticket, request)
+        )
 
     async def delete_topics(self, request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
-        return await self._ask(lambda ticket: self._controller.delete_topics(ticket, request))
+        return await self._ask(
+            admin_pb2.DeleteTopicsResponse, lambda ticket: self._controller.delete_topics(ticket, request)
+        )
 
     async def alter_topics(self, request: admin_pb2.AlterTopicsRequest) -> admin_pb2.AlterTopicsResponse:
-        return await self._ask(lambda ticket: self._controller.alter_topics(ticket, request))
+        return await self._ask(
+            admin_pb2.AlterTopicsResponse, lambda ticket: self._controller.alter_topics(ticket, request)
+        )
 
-    async def _ask(self, ask: Callable[[object], None]) -> Any:
+    async def _ask(self, answer_type: type[_Response], ask: Callable[[object], None]) -> _Response:
         """Tell the core, and wait until what it answers is committed."""
         ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         ask(ticket)
         self._run()
-        return await ticket
+        answer = await ticket
+        assert isinstance(answer, answer_type)
+        return answer
 
     def heartbeat_stream_broke(self, broker_id: int, broker_epoch: int) -> None:
         self._controller.heartbeat_stream_broken(broker_id, broker_epoch, now_ms())

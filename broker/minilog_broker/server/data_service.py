@@ -18,8 +18,8 @@ from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
 from minilog_broker.replication.effects import AnswerProduce
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.replicas import Replicas
-from minilog_broker.server.timer import now_ms
 from minilog_broker.server.streams import pump
+from minilog_broker.server.timer import now_ms
 
 ACKS = (0, 1, -1)
 
@@ -121,7 +121,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         self, request_iterator: AsyncIterator[data_pb2.FetchRequest], context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
         replicas = self._replicas
-        session_id, ready = replicas.open_session()
+        session_id = replicas.sessions.open()
         opened = False
 
         def receive(request: data_pb2.FetchRequest) -> None:
@@ -132,10 +132,12 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             replicas.fetch(session_id, request)
 
         def next_message() -> object | None:
+            if error := replicas.sessions.refusal(session_id):
+                raise error  # ends the stream; the client opens another
             return replicas.next_message(session_id) if opened else None
 
         try:
-            await pump(request_iterator, receive, next_message, context.write, ready)
+            await pump(request_iterator, receive, next_message, context.write, replicas.sessions.ready(session_id))
         finally:
             replicas.close_session(session_id)
 

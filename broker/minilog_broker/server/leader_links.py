@@ -15,11 +15,12 @@ from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
 from minilog_broker.replication.effects import OpenLeaderSession
 from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
 from minilog_broker.server.replicas import Replicas
-from minilog_broker.server.timer import now_ms
 from minilog_broker.server.streams import pump
+from minilog_broker.server.timer import now_ms
 
 logger = structlog.get_logger()
 
+CONNECT_TIMEOUT_S = 1.0
 RECONNECT_PAUSE_S = 0.05  # a refused connection answers at once: not tried again in a spin
 
 
@@ -29,11 +30,11 @@ class LeaderLinks:
     def __init__(
         self,
         replicas: Replicas,
-        identity: Callable[[], tuple[common_pb2.ClientIdentity, int, int]],
+        client: common_pb2.ClientIdentity,
         address: Callable[[int], tuple[str, int] | None],
     ) -> None:
         self._replicas = replicas
-        self._identity = identity  # client, broker id, broker epoch: of this broker
+        self._client = client
         self._address = address
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ready: dict[int, asyncio.Event] = {}
@@ -75,20 +76,46 @@ class LeaderLinks:
         if address is None:
             return
         manager, replicas = self._replicas.manager, self._replicas
-        client, broker_id, broker_epoch = self._identity()
-        async with open_channel(*address) as channel:
-            call = peer_pb2_grpc.PeerServiceStub(channel).Replicate()
-            await call.write(peer_pb2.ReplicateRequest(client=client, broker_id=broker_id, broker_epoch=broker_epoch))
+
+        def opened() -> None:
             manager.leader_session_opened(leader_id, now_ms())
             replicas.run()
 
-            def receive(message: peer_pb2.ReplicateResponse) -> None:
+        def receive(message: peer_pb2.ReplicateResponse) -> None:
+            if self._ready.get(leader_id) is ready:  # else the core has closed this stream meanwhile
                 manager.leader_message(leader_id, message, now_ms())
                 replicas.run()
 
-            def next_message() -> peer_pb2.ReplicateRequest | None:
-                message = manager.next_request(leader_id, now_ms())
-                replicas.run()
-                return message
+        def next_request() -> peer_pb2.ReplicateRequest | None:
+            message = manager.next_request(leader_id, now_ms())
+            replicas.run()
+            return message
 
-            await pump(aiter(call), receive, next_message, call.write, ready)
+        await converse(address, self._client, opened, receive, next_request, ready)
+
+
+async def converse(
+    address: tuple[str, int],
+    client: common_pb2.ClientIdentity,
+    opened: Callable[[], None],
+    receive: Callable[[peer_pb2.ReplicateResponse], None],
+    next_request: Callable[[], peer_pb2.ReplicateRequest | None],
+    ready: asyncio.Event,
+) -> None:
+    """One Replicate stream on a channel of its own, until it breaks; STREAM_ERRORS tell how."""
+    first = True
+
+    def next_identified() -> peer_pb2.ReplicateRequest | None:
+        nonlocal first
+        request = next_request()
+        if request is not None and first:
+            first = False
+            request.client.CopyFrom(client)
+        return request
+
+    async with open_channel(*address) as channel:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await channel.channel_ready()
+        call = peer_pb2_grpc.PeerServiceStub(channel).Replicate()
+        opened()
+        await pump(aiter(call), receive, next_identified, call.write, ready)

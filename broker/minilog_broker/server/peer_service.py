@@ -11,13 +11,12 @@ from typing import Any
 
 import grpc
 
-from minilog.errors import InvalidArgument, MinilogError, wire_error
+from minilog.errors import InvalidArgument, wire_error
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from minilog_broker.server.controller_shell import ControllerShell
 from minilog_broker.server.quorum_shell import QuorumShell
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.timer import now_ms
-from minilog_broker.server.streams import pump
 
 
 class PeerService(peer_pb2_grpc.PeerServiceServicer):
@@ -28,7 +27,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         self._quorum = quorum
         self._controller = controller
 
-    async def Register(self, request: peer_pb2.RegisterRequest, context: object) -> peer_pb2.RegisterResponse:  # type: ignore[override]  # noqa: N802
+    async def Register(self, request: peer_pb2.RegisterRequest, context: object) -> peer_pb2.RegisterResponse:  # noqa: N802
         return await self._controller.register(request)
 
     async def Heartbeat(  # type: ignore[override]  # noqa: N802
@@ -64,40 +63,25 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> None:
         replicas, manager = self._replicas, self._replicas.manager
-        session_id, ready = replicas.open_session()
-        manager.open_follower_session(session_id, first.broker_id, first.broker_epoch, now_ms())
 
-        def receive(request: peer_pb2.ReplicateRequest) -> None:
+        def receive(session_id: int, request: peer_pb2.ReplicateRequest) -> None:
             manager.replicate_request(session_id, request, now_ms())
             replicas.run()
 
+        session_id = replicas.sessions.open()
         try:
-            receive(first)
-            await pump(rest, receive, lambda: self._next_message(session_id), context.write, ready)
-        except _Refused as refused:
-            await context.write(peer_pb2.ReplicateResponse(error=wire_error(refused.error)))
+            manager.open_follower_session(session_id, first.broker_id, first.broker_epoch, now_ms())
+            replicas.run()
+            await replicas.sessions.serve(session_id, first, rest, context, receive, replicas.next_message)
         finally:
             replicas.close_session(session_id)
 
-    def _next_message(self, session_id: int) -> object | None:
-        if error := self._replicas.refused.get(session_id):
-            raise _Refused(error)
-        return self._replicas.next_message(session_id)
-
-    async def ProposeInSyncReplicas(  # type: ignore[override]  # noqa: N802
+    async def ProposeInSyncReplicas(  # noqa: N802
         self, request: peer_pb2.ProposeInSyncReplicasRequest, context: object
     ) -> peer_pb2.ProposeInSyncReplicasResponse:
         return await self._controller.propose(request)
 
-    async def AllocateProducerIds(  # type: ignore[override]  # noqa: N802
+    async def AllocateProducerIds(  # noqa: N802
         self, request: peer_pb2.AllocateProducerIdsRequest, context: object
     ) -> peer_pb2.AllocateProducerIdsResponse:
         return await self._controller.allocate_producer_ids(request)
-
-
-class _Refused(Exception):
-    """Carries the refusal of a session out of its pump."""
-
-    def __init__(self, error: MinilogError) -> None:
-        super().__init__(str(error))
-        self.error = error

@@ -6,12 +6,10 @@ the data disk thread; sessions are woken by their asyncio events; the rest goes 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import structlog
 
-from minilog.errors import MinilogError
 from minilog.v1 import data_pb2
 from minilog_broker.replication import effects
 from minilog_broker.replication.effects import Effect
@@ -19,6 +17,7 @@ from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import DiskCommand, DiskThread
 from minilog_broker.server.log_directory import LogDirectory
+from minilog_broker.server.sessions import Sessions
 from minilog_broker.server.timer import CoreTimer, now_ms
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
@@ -36,7 +35,7 @@ class Replicas:
     def __init__(self, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory) -> None:
         self.manager = manager
         self.offline: dict[PartitionKey, str] = {}
-        self.refused: dict[int, MinilogError] = {}
+        self.sessions = Sessions()
         self.answer_produce: Callable[[effects.AnswerProduce], None]
         self.open_link: Callable[[effects.OpenLeaderSession], None]
         self.close_link: Callable[[int], None]
@@ -45,23 +44,12 @@ class Replicas:
         self.went_offline: Callable[[], None]
         self._disk = disk
         self._directory = directory
-        self._sessions: dict[int, asyncio.Event] = {}
-        self._next_session_id = 0
         self.timer = CoreTimer(manager.next_tick_ms, self._tick)
         self._running = False
 
-    # -- sessions on this leader
-
-    def open_session(self) -> tuple[int, asyncio.Event]:
-        """A session id and the event that tells when the core has something to say on it."""
-        self._next_session_id += 1
-        ready = asyncio.Event()
-        self._sessions[self._next_session_id] = ready
-        return self._next_session_id, ready
-
     def close_session(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
-        self.refused.pop(session_id, None)
+        """The stream of a session is gone."""
+        self.sessions.close(session_id)
         self.manager.close_session(session_id)
         self.run()
 
@@ -85,8 +73,7 @@ class Replicas:
             case effects.AppendToLog():
                 self._append(effect)
             case effects.SessionReady(session_id=session_id):
-                if ready := self._sessions.get(session_id):
-                    ready.set()
+                self.sessions.wake(session_id)
             case effects.AnswerProduce():
                 self.answer_produce(effect)
             case effects.LeaderSessionReady(leader_id=leader_id):
@@ -98,9 +85,7 @@ class Replicas:
             case effects.ProposeInSyncReplicas():
                 self.propose(effect)
             case effects.SessionRefused(session_id=session_id, error=error):
-                self.refused[session_id] = error
-                if ready := self._sessions.get(session_id):
-                    ready.set()
+                self.sessions.refuse(session_id, error)
             case effects.PartitionOffline(key=key, reason=reason):
                 self._go_offline(key, reason)
             case _:

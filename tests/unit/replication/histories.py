@@ -83,7 +83,7 @@ class Reader:
     seen: int = 0
 
     def act(self, world: World, rng: random.Random) -> None:
-        if self.session is None or world[self.session[0]].lives != self.session[1] or rng.random() < 0.1:
+        if self.session is None or world[self.session[0]].lives != self.session[1] or rng.random() < 0.03:
             believers = [broker for broker in world.live() if broker.leader() is not None]
             if not believers:
                 return
@@ -114,7 +114,7 @@ class History:
     """One world under faults, with a producer, a reader and the invariants."""
 
     seed: int
-    steps: int = 300
+    steps: int = 400
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -122,8 +122,8 @@ class History:
         self.checker = Checker(self.world)
         self.producer, self.reader = Producer(), Reader()
         self.world.on_answer = self._answered
-        self.crash_rate = self.rng.choice((0.0, 0.005, 0.02))
-        self.fault_rate = self.rng.choice((0.01, 0.05, 0.15))
+        self.crash_rate = self.rng.choice((0.0, 0.01, 0.04))
+        self.fault_rate = self.rng.choice((0.02, 0.08, 0.2))
         self._down_ms: dict[int, float] = {}
 
     def _answered(self, broker: Broker, answer: AnswerProduce) -> None:
@@ -146,7 +146,7 @@ class History:
             self._crash_or_restart()
         elif rng.random() < self.fault_rate:
             rng.choice(self._faults())()
-        elif rng.random() < 0.15:
+        elif rng.random() < 0.2:
             self.producer.act(world)
         elif rng.random() < 0.05:
             self._produce_carelessly()
@@ -185,7 +185,7 @@ class History:
         if broker.alive and world.controller.lives[broker_id].broker_epoch == broker.broker_epoch:
             faults.append(lambda: self._unfence(broker_id))
             if broker_id in state.in_sync_replicas and not world.controller.lives[broker_id].fenced:
-                faults.append(lambda: world.controller.move(KEY, broker_id))
+                faults.extend([lambda: world.controller.move(KEY, broker_id)] * 4)
         return faults
 
     def _unfence(self, broker_id: int) -> None:

@@ -1,0 +1,84 @@
+"""Sessions of followers and consumers here: an id, an event that wakes the pump, and a refusal if there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+
+from minilog.errors import MinilogError, wire_error
+from minilog.v1 import peer_pb2
+from minilog_broker.server.streams import pump
+
+
+class Sessions:
+    """The open sessions of one core."""
+
+    def __init__(self) -> None:
+        self._ready: dict[int, asyncio.Event] = {}
+        self._refused: dict[int, MinilogError] = {}
+        self._last_id = 0
+
+    def open(self) -> int:
+        self._last_id += 1
+        self._ready[self._last_id] = asyncio.Event()
+        return self._last_id
+
+    def ready(self, session_id: int) -> asyncio.Event:
+        """Set when the core has something to say."""
+        return self._ready[session_id]
+
+    def wake(self, session_id: int) -> None:
+        if ready := self._ready.get(session_id):
+            ready.set()
+
+    def refuse(self, session_id: int, error: MinilogError) -> None:
+        """The core ended the session: its pump tells the error and ends the stream."""
+        if session_id in self._ready:
+            self._refused[session_id] = error
+            self.wake(session_id)
+
+    def refusal(self, session_id: int) -> MinilogError | None:
+        return self._refused.get(session_id)
+
+    def close(self, session_id: int) -> None:
+        self._ready.pop(session_id, None)
+        self._refused.pop(session_id, None)
+
+    async def serve(
+        self,
+        session_id: int,
+        first: peer_pb2.ReplicateRequest,
+        rest: AsyncIterator[peer_pb2.ReplicateRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+        receive: Callable[[int, peer_pb2.ReplicateRequest], None],
+        next_message: Callable[[int], Any | None],
+    ) -> None:
+        """Pump a follower's stream until either side ends it."""
+
+        def next_or_refused() -> Any | None:
+            if error := self._refused.get(session_id):
+                raise _Refused(error)
+            return next_message(session_id)
+
+        try:
+            receive(session_id, first)
+            await pump(
+                rest,
+                lambda request: receive(session_id, request),
+                next_or_refused,
+                context.write,
+                self.ready(session_id),
+            )
+        except _Refused as refused:
+            await context.write(peer_pb2.ReplicateResponse(error=wire_error(refused.error)))
+
+
+class _Refused(Exception):
+    """Carries the refusal of a session out of its pump."""
+
+    def __init__(self, error: MinilogError) -> None:
+        super().__init__(str(error))
+        self.error = error

@@ -1,0 +1,174 @@
+"""Wrong rules, each a known way to get replication wrong (the numbers are those of REPLICATION.md section 3).
+
+A mutant swaps one function of the real code. A search that does not kill it proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from minilog_broker.replication import in_sync, leader_in_sync
+from minilog_broker.replication.effects import TruncateLog
+from minilog_broker.replication.follower import FollowerPartition
+from minilog_broker.replication.high_watermark import next_high_watermark
+from minilog_broker.replication.hosted import HostedReplica
+from minilog_broker.replication.leader import LeaderPartition
+from minilog_broker.replication.leader_in_sync import LeaderInSync
+from minilog_broker.replication.replica_log import ReplicaLog
+from minilog_broker.replication.session import Session
+from minilog_broker.storage.producer_state import ProducerState
+
+Patches = list[tuple[Any, str, Any]]
+
+
+def _truncate_to_high_watermark() -> Patches:
+    follow = HostedReplica._follow
+
+    def mutant(self: HostedReplica, leader_id: int, leader_epoch: int, log: ReplicaLog, now_ms: float) -> None:
+        if log.settled and log.end > log.high_watermark:
+            log.begin_truncation(log.high_watermark)
+            self._host.emit(TruncateLog(self.key, log.high_watermark))
+        follow(self, leader_id, leader_epoch, log, now_ms)
+
+    return [(HostedReplica, "_follow", mutant)]
+
+
+def _progress_without_position() -> Patches:
+    return [
+        (Session, "is_at", lambda self, key, epoch, number: key in self.subscriptions),
+        (LeaderPartition, "_is_epoch_below", lambda self, end, epoch: True),
+        (in_sync, "known_end", lambda view, life: view.durable_end),
+        (leader_in_sync.in_sync, "known_end", lambda view, life: view.durable_end),
+        (in_sync.FollowerView, "accepted", property(lambda self: True, lambda self, value: None)),
+    ]
+
+
+def _no_check_of_previous_epoch() -> Patches:
+    """A run is appended wherever it begins at the log's end; and so is what a leader pushes past the divergence check."""
+    return [
+        (FollowerPartition, "_belongs", lambda self, run: run.first_offset == self.log.end),
+        (LeaderPartition, "_judge_log", lambda self, position: __import__("minilog_broker.replication.session", fromlist=["Send"]).Send()),
+    ]
+
+
+def _join_against_lagging_high_watermark() -> Patches:
+    eligible = in_sync.eligible_end
+    return [(in_sync, "eligible_end", lambda view, life, *, epoch_start: eligible(view, life, epoch_start=0))]
+
+
+def _high_watermark(change: Callable[[dict[str, Any]], None]) -> Patches:
+    def mutant(current: int, **given: Any) -> int:
+        change(given)
+        return next_high_watermark(current, **given)
+
+    return [(leader_in_sync, "next_high_watermark", mutant)]
+
+
+def _over_committed_only() -> Patches:
+    return [(LeaderInSync, "maximal", property(lambda self: self.committed))]
+
+
+def _over_proposal_only() -> Patches:
+    return [(LeaderInSync, "maximal", property(lambda self: self.proposal.broker_ids if self.proposal else self.committed))]
+
+
+def _unheard_left_out() -> Patches:
+    return _high_watermark(lambda given: given.update(member_ends=[e for e in given["member_ends"] if e is not None]))
+
+
+def _below_min() -> Patches:
+    return _high_watermark(lambda given: given.update(min_in_sync=0))
+
+
+def _epoch_spans_lives() -> Patches:
+    """A broker leads an epoch that names an earlier life of it."""
+    apply = HostedReplica.take_role
+
+    def mutant(self: HostedReplica, now_ms: float, *, why: str) -> None:
+        state = self.state
+        if state is not None and state.leader_id == self._host.broker_id:
+            from dataclasses import replace
+
+            self.state = replace(state, leader_broker_epoch=self._host.broker_epoch or 0)
+        apply(self, now_ms, why=why)
+
+    return [(HostedReplica, "take_role", mutant)]
+
+
+def _latest_at_once() -> Patches:
+    return [(LeaderPartition, "knows_its_end", property(lambda self: self.leading))]
+
+
+def _producers_not_rebuilt() -> Patches:
+    return [(ProducerState, "apply", lambda self, header: None)]
+
+
+def _progress_before_sync() -> Patches:
+    appended = ReplicaLog.appended
+
+    def mutant(self: ReplicaLog, end_offset: int) -> Any:
+        done = appended(self, end_offset)
+        self.durable_end = self.appended_end
+        return done
+
+    return [(ReplicaLog, "appended", mutant), (ReplicaLog, "flushed", lambda self, end: True)]
+
+
+def _refused_growth_stays() -> Patches:
+    return [(LeaderInSync, "answered", lambda self, answer, now_ms: None)]
+
+
+def _high_watermark_back() -> Patches:
+    return [(ReplicaLog, "raise_high_watermark", lambda self, offset: (self._set_high_watermark(min(offset, self.durable_end)), True)[1])]
+
+
+def _duplicate_answered_at_once() -> Patches:
+    park = LeaderPartition._park
+
+    def mutant(self: LeaderPartition, parked: Any, acks: int) -> None:
+        if parked.end_offset <= self.log.appended_end:
+            self._acknowledge(parked)
+        else:
+            park(self, parked, acks)
+
+    return [(LeaderPartition, "_park", mutant)]
+
+
+def _forgotten_proposal() -> Patches:
+    return [(LeaderInSync, "lost", lambda self, now_ms: setattr(self, "proposal", None))]
+
+
+MUTANTS: dict[str, Callable[[], Patches]] = {
+    "1 truncate to the high watermark": _truncate_to_high_watermark,
+    "3 progress counted from another epoch or a diverging position": _progress_without_position,
+    "3 runs appended without the check of the epoch before": _no_check_of_previous_epoch,
+    "4 ISR grows against a lagging high watermark": _join_against_lagging_high_watermark,
+    "5 HW over the committed ISR while a growth is pending": _over_committed_only,
+    "5 HW over the shrunk ISR before the commit": _over_proposal_only,
+    "5 HW leaves out a member not heard": _unheard_left_out,
+    "6 HW moves below min": _below_min,
+    "7 a leader epoch spans two lives": _epoch_spans_lives,
+    "10 latest answered with a lagging HW": _latest_at_once,
+    "14 producer state not rebuilt": _producers_not_rebuilt,
+    "14 a duplicate acknowledged before it is replicated": _duplicate_answered_at_once,
+    "24 progress before fsync": _progress_before_sync,
+    "27 a refused growth is never taken back": _refused_growth_stays,
+    "V8 HW goes back": _high_watermark_back,
+    "V10 a lost proposal is forgotten": _forgotten_proposal,
+}
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """The wrong rule, for the length of the block."""
+    patches = [patch.object(target, attribute, value) for target, attribute, value in MUTANTS[name]()]
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in reversed(patches):
+            each.stop()
