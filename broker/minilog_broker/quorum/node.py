@@ -140,8 +140,8 @@ class QuorumNode:
     def _stand_for_election(self, *, known_cluster: bool) -> None:
         if self._cluster_id is not None and not known_cluster:
             raise InconsistentClusterId(
-                f"the data directory of broker {self.node_id} belongs to cluster {self._cluster_id}, but its metadata log "
-                f"is empty: restore __cluster_metadata-0, or start a new cluster in an empty directory"
+                f"the data directory of broker {self.node_id} belongs to cluster {self._cluster_id}, but its metadata "
+                f"log is empty: restore __cluster_metadata-0, or start a new cluster in an empty directory"
             )
         self._epoch += 1
         self.role = Role.VOTING

@@ -191,7 +191,9 @@ class World:
             return False
         said = False
         if (request := self.node(node_id).next_request(self.now_ms)) is not None:
-            leader.replicate_request(session_id, peer_pb2.ReplicateRequest.FromString(request.SerializeToString()), self.now_ms)
+            leader.replicate_request(
+                session_id, peer_pb2.ReplicateRequest.FromString(request.SerializeToString()), self.now_ms
+            )
             said = True
         if (response := leader.next_message(session_id, self.now_ms)) is not None:
             self.node(node_id).leader_message(
