@@ -1,7 +1,7 @@
 """`python -m benchmarks produce|spark-read`: our side alone; the peers come with a later version.
 
-    produce      T1: one producer, acks=all, replication 3, records of --record-bytes, in Arrow batches of about 1 MiB
-    spark-read   T3: Spark batch read of 100-byte records to noop
+produce      T1: one producer, acks=all, replication 3, records of --record-bytes, in Arrow batches of about 1 MiB
+spark-read   T3: Spark batch read of 100-byte records to noop
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def produce(servers: str, topic: str, total_bytes: int, record_bytes: int) -> in
 def stored_records(servers: str, topic: str) -> int:
     with Admin({"bootstrap.servers": servers}) as admin:
         ends = admin.list_offsets({TopicPartition(topic, p): "latest" for p in range(PARTITIONS)})
-    return sum(end.offset for end in ends.values())
+    return sum(end or 0 for end in ends.values())
 
 
 def create(servers: str, topic: str) -> None:
@@ -74,7 +74,9 @@ def run_spark_read(cluster: Cluster, chosen: argparse.Namespace) -> list[tuple[s
 
     create(cluster.bootstrap_servers, "read")
     count = produce(cluster.bootstrap_servers, "read", chosen.megabytes * 1_000_000, chosen.record_bytes)
-    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.memory", "4g")
+    session = (
+        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.memory", "4g")
+    )
     spark = session.getOrCreate()
     rows = []
     try:
@@ -83,7 +85,11 @@ def run_spark_read(cluster: Cluster, chosen: argparse.Namespace) -> list[tuple[s
                 frame = spark.read.format("minilog").option("bootstrap.servers", cluster.bootstrap_servers)
                 frame.option("subscribe", "read").load().write.format("noop").mode("overwrite").save()
             rows.append(("rows", float(count), measured))
-        frame = spark.read.format("minilog").option("bootstrap.servers", cluster.bootstrap_servers).option("subscribe", "read")
+        frame = (
+            spark.read.format("minilog")
+            .option("bootstrap.servers", cluster.bootstrap_servers)
+            .option("subscribe", "read")
+        )
         check(frame.load().count(), count)
     finally:
         spark.stop()
@@ -119,16 +125,25 @@ RUNS: dict[str, Callable[[Cluster, argparse.Namespace], list[tuple[str, float, C
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", choices=sorted(RUNS))
     parser.add_argument("--megabytes", type=int, default=500, help="of record values, per run")
     parser.add_argument("--record-bytes", type=int, default=0, help="default: 1024 to produce, 100 to read")
     parser.add_argument("--runs", type=int, default=5)
     chosen = parser.parse_args()
     chosen.record_bytes = chosen.record_bytes or (1024 if chosen.name == "produce" else 100)
-    with tempfile.TemporaryDirectory(prefix="minilog-bench-") as folder, running_cluster(pathlib.Path(folder)) as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="minilog-bench-") as folder,
+        running_cluster(pathlib.Path(folder)) as cluster,
+    ):
         rows = RUNS[chosen.name](cluster, chosen)
-    show(f"{chosen.name}: {chosen.record_bytes}-byte records, {chosen.megabytes} MB, replication 3, acks=all", rows, chosen.record_bytes)
+    show(
+        f"{chosen.name}: {chosen.record_bytes}-byte records, {chosen.megabytes} MB, replication 3, acks=all",
+        rows,
+        chosen.record_bytes,
+    )
     return 0
 
 

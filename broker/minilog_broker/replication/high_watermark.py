@@ -20,7 +20,7 @@ def next_high_watermark(
     in_sync_count: int,
     min_in_sync: int,
 ) -> int:
-    """The high watermark after `current`. `member_ends`: of the other members of the maximal ISR, None where unknown."""
+    """The high watermark after `current`. `member_ends`: the other members of the maximal ISR, None: unknown."""
     if in_sync_count < min_in_sync:
         return current
     end = own_durable_end

@@ -31,7 +31,7 @@ Timer: TypeAlias = tuple[TimerKind, int | PartitionKey]
 
 
 class Timers:
-    """A heap of what falls due. Each timer is armed once at most; what fires looks for itself whether it is really due."""
+    """A heap of what falls due. Each timer is armed once; what fires looks for itself whether it is really due."""
 
     __slots__ = ("_armed", "_count", "_heap")
 

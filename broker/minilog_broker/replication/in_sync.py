@@ -35,7 +35,7 @@ class Proposal:
 
 
 def maximal_in_sync(committed: frozenset[int], proposal: Proposal | None) -> frozenset[int]:
-    """The committed ISR and every member of a proposal in flight: a joiner counts at once, a leaver until the commit."""
+    """The committed ISR and every member of a proposal in flight: a joiner counts at once, a leaver until then."""
     return committed if proposal is None else committed | proposal.broker_ids
 
 
@@ -63,7 +63,7 @@ class Marks:
 
 @dataclass(slots=True)
 class FollowerView:
-    """What a leader knows of one follower, in one leader epoch and one life of it. A new epoch starts with a new view."""
+    """What a leader knows of one follower, in one leader epoch and one life of it. A new epoch has new views."""
 
     broker_id: int
     broker_epoch: int | None = None

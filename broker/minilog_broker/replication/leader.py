@@ -1,7 +1,7 @@
 """A replica that leads, in one leader epoch.
 
     state      entered when                                      left by
-    SETTLING   the metadata names us leader                      the disk has answered all it was asked before -> LEADING
+    SETTLING   the metadata names us leader                      the disk answered all it was asked before -> LEADING
     LEADING    the start of the epoch was given to the disk      another leader epoch, or the disk fails -> (dropped)
 
 What happens                 what follows
@@ -451,6 +451,8 @@ class LeaderPartition:
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         try:
             return self.log.log.read(offset, max_bytes, end_offset)
+        except OffsetOutOfRange:  # retention was quicker: the session looks at the log start
+            return b""
         except (OSError, CorruptMessage) as error:
             self._read_failed(error)
             return b""

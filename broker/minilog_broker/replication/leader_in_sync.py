@@ -2,7 +2,7 @@
 
     the proposal                         ends by
     committed                            metadata (or an answer) with a higher partition epoch
-    refused, the joiner is ineligible    at once: back to the committed ISR; the joiner waits before it is proposed again
+    refused, the joiner is ineligible    at once: back to the committed ISR; the joiner is not proposed for a while
     lost, or refused otherwise           never: the same proposal again (it may have been committed)
 
 So the maximal ISR contains the controller's ISR at any time (V10).
@@ -82,7 +82,7 @@ class LeaderInSync:
         )
 
     def _joiner_ends(self, members: frozenset[int], log_end: int, now_ms: float) -> list[int]:
-        """The ends of those outside the maximal ISR that are waited for. That they stay so is looked at again in time."""
+        """The ends of those outside the maximal ISR that are waited for; looked at again when one is late."""
         ends: list[int] = []
         lag_ms = self._host.settings.replica_lag_time_max_ms
         for broker_id, view in self.views.items():

@@ -166,10 +166,10 @@ class LeaderSession:
                 self._arm(self._since_ms)
             case LinkState.OPENING:
                 self._arm(now_ms + settings.silence_ms)  # the shell tells how the opening ends
-            case LinkState.OPEN if now_ms - self._last_heard_ms >= settings.silence_ms:
+            case LinkState.OPEN if now_ms >= self._last_heard_ms + settings.silence_ms:
                 self._drop(now_ms)
             case LinkState.OPEN:
-                if now_ms - self._last_sent_ms >= settings.session_keepalive_ms:
+                if now_ms >= self._last_sent_ms + settings.session_keepalive_ms:
                     self._wake()
                 due_ms = max(self._last_sent_ms, now_ms - 1.0) + settings.session_keepalive_ms
                 self._arm(min(due_ms, self._last_heard_ms + settings.silence_ms))
@@ -233,8 +233,7 @@ class LeaderSession:
             self._awake = False
             return None
         positions, progress, forgotten = self._take()
-        silent_ms = now_ms - self._last_sent_ms
-        keepalive_due = silent_ms >= self._host.settings.session_keepalive_ms
+        keepalive_due = now_ms >= self._last_sent_ms + self._host.settings.session_keepalive_ms
         if not (positions or progress or forgotten or self._first or self._credit_due() or keepalive_due):
             self._awake = False
             return None

@@ -410,7 +410,7 @@ class ReplicaManager:
         settings = self._host.settings
         follower = session.audience is Audience.FOLLOWER
         silence_ms = settings.silence_ms if follower else settings.consumer_silence_ms
-        if now_ms - session.last_heard_ms >= silence_ms:
+        if now_ms >= session.last_heard_ms + silence_ms:
             self._refuse(session_id, TimedOut(f"nothing was heard on the session for {silence_ms:.0f} ms"))
         else:
             session.look(now_ms)

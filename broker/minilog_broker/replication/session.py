@@ -314,14 +314,14 @@ class Session:
     def _read(self, subscription: Subscription, max_bytes: int, now_ms: float) -> data_pb2.PartitionRun | None:
         source = subscription.source
         assert source is not None
-        bound = subscription.bound()
-        if subscription.next_offset < source.ends().log_start_offset:
-            self.stop(subscription, below_log_start(subscription.next_offset, source.ends().log_start_offset), now_ms)
-            return None
-        if subscription.next_offset >= bound:
-            return None
-        batches = source.read(subscription.next_offset, max_bytes, bound)
+        offset, bound = subscription.next_offset, subscription.bound()
+        batches = source.read(offset, max_bytes, bound) if offset < bound else b""
+        if not batches and offset < bound < source.readable_end(self.audience):
+            batches = source.read(offset, 1, source.readable_end(self.audience))  # the bound lies inside this batch
         if not batches:
+            log_start = source.ends().log_start_offset
+            if offset < log_start:
+                self.stop(subscription, below_log_start(offset, log_start), now_ms)
             return None
         first, end_offset, last_epoch = _bounds(batches)
         if subscription.previous_epoch is None:

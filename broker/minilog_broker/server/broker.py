@@ -1,6 +1,6 @@
 """One broker process: its parts, started in order and stopped in reverse.
 
-    data directory (lock) ─► data logs (recovered) ─► quorum (metadata log) ─► port ─► registration ─► replicas ─► running
+    data directory (lock) ─► data logs (recovered) ─► quorum (metadata log) ─► port ─► registration ─► replicas
     SIGTERM/SIGINT ─► controlled shutdown (leadership moves) ─► sessions end ─► logs closed ─► clean-stop mark ─► exit 0
 
 Nothing is served before the metadata log knows this life, and no replica is led before this life is registered.

@@ -181,7 +181,7 @@ class History:
         ]
         faults.extend(lambda link=link: world.break_link(link) for link in world.links())  # type: ignore[misc]
         if broker.alive and broker.proposals:
-            faults.append(lambda: world.lose_proposal(broker, after_commit=rng.random() < 0.5))
+            faults.extend([lambda: world.lose_proposal(broker), lambda: world.decide_proposal(broker, lost=True)])
         if broker.alive and world.controller.lives[broker_id].broker_epoch == broker.broker_epoch:
             faults.append(lambda: self._unfence(broker_id))
             if broker_id in state.in_sync_replicas and not world.controller.lives[broker_id].fenced:

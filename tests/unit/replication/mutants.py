@@ -117,14 +117,6 @@ def _progress_before_sync() -> Patches:
     return [(ReplicaLog, "appended", mutant), (ReplicaLog, "flushed", lambda self, end: True)]
 
 
-def _refused_growth_stays() -> Patches:
-    return [(LeaderInSync, "answered", lambda self, answer, now_ms: None)]
-
-
-def _high_watermark_back() -> Patches:
-    return [(ReplicaLog, "raise_high_watermark", lambda self, offset: (self._set_high_watermark(min(offset, self.durable_end)), True)[1])]
-
-
 def _duplicate_answered_at_once() -> Patches:
     park = LeaderPartition._park
 
@@ -155,8 +147,6 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "14 producer state not rebuilt": _producers_not_rebuilt,
     "14 a duplicate acknowledged before it is replicated": _duplicate_answered_at_once,
     "24 progress before fsync": _progress_before_sync,
-    "27 a refused growth is never taken back": _refused_growth_stays,
-    "V8 HW goes back": _high_watermark_back,
     "V10 a lost proposal is forgotten": _forgotten_proposal,
 }
 

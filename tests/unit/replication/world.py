@@ -17,7 +17,7 @@ from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import BatchHeader
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication import effects
-from minilog_broker.replication.effects import AnswerProduce, ProposeInSyncReplicas
+from minilog_broker.replication.effects import AnswerProduce, ProposalAnswer, ProposeInSyncReplicas
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.settings import ReplicationSettings
@@ -86,7 +86,8 @@ class Broker:
         self.logs: dict[PartitionKey, Log] = {}
         self.disk: deque[Callable[[], None]] = deque()
         self.dirty: dict[PartitionKey, None] = {}
-        self.proposals: deque[ProposeInSyncReplicas] = deque()
+        self.proposals: deque[ProposeInSyncReplicas] = deque()  # on their way to the controller
+        self.proposal_answers: deque[tuple[PartitionKey, ProposalAnswer | None]] = deque()  # on their way back; None: lost
         self.broker_epoch: int | None = None
         self.images_replayed = 0
         self.offline: dict[PartitionKey, str] = {}
@@ -358,20 +359,23 @@ class World:
         broker.manager.apply_image(image.states, image.removed, configs, names, image.lives, self.now_ms)
         broker.run()
 
-    def answer_proposal(self, broker: Broker) -> None:
+    def decide_proposal(self, broker: Broker, *, lost: bool = False) -> None:
+        """The controller decides; its answer is on its way, or lost."""
         asked = broker.proposals.popleft()
         assert broker.broker_epoch is not None
         answer = self.controller.propose(broker.broker_id, broker.broker_epoch, asked)
-        broker.manager.proposal_answered(asked.key, answer, self.now_ms)
-        broker.run()
+        broker.proposal_answers.append((asked.key, None if lost else answer))
 
-    def lose_proposal(self, broker: Broker, *, after_commit: bool) -> None:
-        """The call fails, before or after the controller acted on it."""
-        asked = broker.proposals.popleft()
-        assert broker.broker_epoch is not None
-        if after_commit:
-            self.controller.propose(broker.broker_id, broker.broker_epoch, asked)
-        broker.manager.proposal_lost(asked.key, self.now_ms)
+    def lose_proposal(self, broker: Broker) -> None:
+        """The call does not reach the controller."""
+        broker.proposal_answers.append((broker.proposals.popleft().key, None))
+
+    def answer_proposal(self, broker: Broker) -> None:
+        key, answer = broker.proposal_answers.popleft()
+        if answer is None:
+            broker.manager.proposal_lost(key, self.now_ms)
+        else:
+            broker.manager.proposal_answered(key, answer, self.now_ms)
         broker.run()
 
     # -- what can happen
@@ -387,6 +391,8 @@ class World:
             if broker.images_replayed < len(self.controller.images):
                 found.append(lambda broker=broker: self.replay(broker))  # type: ignore[misc]
             if broker.proposals:
+                found.append(lambda broker=broker: self.decide_proposal(broker))  # type: ignore[misc]
+            if broker.proposal_answers:
                 found.append(lambda broker=broker: self.answer_proposal(broker))  # type: ignore[misc]
             found.extend(
                 lambda b=broker, s=session_id: self.pull_consumer(b, s)  # type: ignore[misc]
