@@ -1,0 +1,417 @@
+"""Lives of brokers: registration, fencing, damage, controlled shutdown (REPLICATION.md, eligible leaders; controller)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from minilog.errors import (
+    BrokerIdNotRegistered,
+    DuplicateBrokerRegistration,
+    InconsistentClusterId,
+    InconsistentVoters,
+    StaleBrokerEpoch,
+)
+from minilog_broker.controller.effects import PartitionWaits, ProbeBroker, UncleanElection
+from minilog_broker.replication.state import NO_LEADER, PartitionKey
+from tests.unit.controller.world import DEFAULTS, SESSION_TIMEOUT_MS, World, error_of
+
+OS = replace(DEFAULTS, flush_on_append=False)
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.start_all(3)
+    return world
+
+
+def led_by(world: World, leader: int, replicas: int = 3, **configs: str) -> PartitionKey:
+    """A partition that `leader` leads."""
+    for _ in range(50):
+        key = world.created(f"t{len(world.image.topics)}", 1, replicas, **configs)
+        if world.state(key).leader_id == leader:
+            return key
+    raise AssertionError(f"broker {leader} was never the first")
+
+
+# -- registration
+
+
+def test_the_broker_epoch_is_the_offset_of_the_registration(world: World) -> None:
+    end = len(world.records)
+    response = world.register(4)
+    assert response.broker_epoch == end == world.epoch(4)
+    assert response.committed_end_offset == end + 1
+    assert response.cluster_id == "the-cluster"
+
+
+def test_a_new_life_is_fenced_until_it_has_replayed_its_own_registration(world: World) -> None:
+    epoch = world.register(4).broker_epoch
+    assert world.heartbeat(4, metadata_offset=epoch).fenced
+    assert not world.heartbeat(4, metadata_offset=epoch + 1).fenced
+
+
+def test_a_registration_ends_the_former_life_and_elects_under_a_higher_leader_epoch(world: World) -> None:
+    key = led_by(world, 2)
+    before = world.state(key)
+    world.register(2, clean=world.epoch(2))
+    after = world.state(key)
+    assert after.leader_id != 2
+    assert after.leader_epoch == before.leader_epoch + 1
+
+
+def test_a_sole_replica_is_led_again_by_its_broker_in_a_new_epoch_and_a_new_life(world: World) -> None:
+    key = led_by(world, 2, replicas=1)
+    before = world.state(key)
+    world.register(2, clean=world.epoch(2))
+    assert world.state(key).leader_id == NO_LEADER
+    world.heartbeat(2)
+    after = world.state(key)
+    assert (after.leader_id, after.leader_broker_epoch) == (2, world.epoch(2))
+    assert after.leader_epoch > before.leader_epoch
+
+
+def test_an_unclean_registration_leaves_every_isr_with_another_member_and_all_eligibility(world: World) -> None:
+    key = world.created()
+    world.restart(3)
+    assert set(world.state(key).in_sync_replicas) == {1, 2}
+    world.fence(2)
+    assert set(world.state(key).eligible_leaders) == {2}
+    world.register(2)
+    assert world.state(key).eligible_leaders == ()
+
+
+@pytest.mark.parametrize("mark", ["none", "older", "unknown"])
+def test_only_the_mark_of_the_recorded_life_makes_a_start_clean(world: World, mark: str) -> None:
+    key = world.created()
+    older = world.epoch(2)
+    world.restart(2, clean=True)
+    world.propose(key, [1, 2, 3])
+    for broker_id in (3, 2):
+        world.fence(broker_id)
+    world.register(2, clean={"none": None, "older": older - 1, "unknown": 10_000}[mark])
+    assert 2 not in world.state(key).eligible_leaders
+
+
+def test_a_clean_start_keeps_its_eligibility(world: World) -> None:
+    key = world.created()
+    world.fence(3)
+    world.fence(2)
+    world.fence(1)
+    assert world.state(key).in_sync_replicas == (1,)
+    assert world.state(key).eligible_leaders == (2,)
+    world.start(2, clean=world.epoch(2))
+    state = world.state(key)
+    assert (state.leader_id, state.in_sync_replicas) == (2, (2,))
+    assert state.eligible_leaders == (1,)
+
+
+def test_a_registration_sent_again_its_answer_lost_is_as_clean_as_the_first(world: World) -> None:
+    key = world.created()
+    for broker_id in (3, 2, 1):
+        world.fence(broker_id)
+    mark = world.epoch(2)
+    world.register(2, clean=mark)
+    world.register(2, clean=mark)
+    assert world.state(key).eligible_leaders == (2,)
+
+
+def test_the_only_member_stays_after_an_unclean_start_and_leads_under_fsync(world: World) -> None:
+    key = led_by(world, 2, replicas=1)
+    world.restart(2, boot="another boot")
+    assert (world.state(key).leader_id, world.state(key).in_sync_replicas) == (2, (2,))
+
+
+@pytest.mark.parametrize(("boot", "leads"), [("boot", True), ("another boot", False), ("", False)])
+def test_the_only_member_under_os_leads_after_an_unclean_start_only_in_the_same_boot(boot: str, leads: bool) -> None:
+    world = World(defaults=OS)
+    world.start_all(3)
+    key = led_by(world, 2, replicas=1)
+    world.restart(2, boot=boot)
+    state = world.state(key)
+    assert state.in_sync_replicas == (2,)
+    assert (state.leader_id == 2) is leads
+
+
+def test_a_clean_start_of_the_only_member_under_os_leads_after_another_boot_too() -> None:
+    world = World(defaults=OS)
+    world.start_all(3)
+    key = led_by(world, 2, replicas=1)
+    world.restart(2, clean=True, boot="another boot")
+    assert world.state(key).leader_id == 2
+
+
+def test_the_topics_flush_policy_counts_not_the_brokers() -> None:
+    world = World(defaults=OS)
+    world.start_all(3)
+    key = led_by(world, 2, replicas=1, flush_policy="fsync")
+    world.restart(2, boot="another boot")
+    assert world.state(key).leader_id == 2
+
+
+def test_a_damaged_replica_is_taken_out_before_any_election(world: World) -> None:
+    key = led_by(world, 2)
+    world.register(2, clean=world.epoch(2), damaged=[key])
+    state = world.state(key)
+    assert 2 not in state.in_sync_replicas
+    assert state.damaged_replicas == (2,)
+    assert state.leader_id != 2
+
+
+def test_a_damaged_replica_is_not_eligible_either(world: World) -> None:
+    key = world.created()
+    world.fence(3)
+    world.fence(2)
+    world.register(2, clean=world.epoch(2), damaged=[key])
+    world.fence(1)
+    world.heartbeat(2)
+    assert world.state(key).leader_id == NO_LEADER
+    assert world.state(key).in_sync_replicas == (1,)
+
+
+def test_a_partition_whose_only_member_is_damaged_waits_loudly_for_another(world: World) -> None:
+    key = world.created()
+    for broker_id in (3, 2, 1):
+        world.fence(broker_id)
+    world.start(1, damaged=[key])
+    state = world.state(key)
+    assert (state.leader_id, state.in_sync_replicas, state.damaged_replicas) == (NO_LEADER, (1,), (1,))
+    (waits,) = [effect for effect in world.effects if isinstance(effect, PartitionWaits)]
+    assert "brokers [1, 2] have all" in waits.reason
+    world.start(2, clean=world.epoch(2))
+    assert world.state(key).leader_id == 2
+    assert world.state(key).in_sync_replicas == (2,)
+    assert world.state(key).eligible_leaders == ()
+
+
+def test_a_damaged_replica_is_whole_again_when_it_has_joined_the_isr(world: World) -> None:
+    key = world.created()
+    world.restart(3, damaged=[key])
+    assert world.state(key).damaged_replicas == (3,)
+    assert error_of(world.propose(key, [1, 2, 3])) is None
+    assert world.state(key).damaged_replicas == ()
+    assert set(world.state(key).in_sync_replicas) == {1, 2, 3}
+
+
+def test_another_data_directory_under_the_same_id_is_refused_while_the_first_is_alive(world: World) -> None:
+    before = list(world.records)
+    refusal = world.register(2, disk=7)
+    assert isinstance(error_of(refusal), DuplicateBrokerRegistration)
+    assert refusal.broker_epoch == -1
+    assert world.records == before
+
+
+def test_a_fenced_broker_that_is_still_heard_holds_its_id(world: World) -> None:
+    world.fence(2)
+    world.heartbeat(2, metadata_offset=0)
+    assert isinstance(error_of(world.register(2, disk=7)), DuplicateBrokerRegistration)
+    world.now_ms += SESSION_TIMEOUT_MS
+    assert error_of(world.register(2, disk=7)) is None
+
+
+def test_a_broker_on_a_new_disk_has_lost_what_it_held(world: World) -> None:
+    key = led_by(world, 2, replicas=1)
+    world.fence(2)
+    world.now_ms += SESSION_TIMEOUT_MS
+    world.start(2, disk=7, clean=world.epoch(2))
+    assert world.state(key).leader_id == NO_LEADER
+
+
+def test_the_same_directory_replaces_the_old_life_at_once(world: World) -> None:
+    former = world.epoch(2)
+    assert error_of(world.register(2)) is None
+    assert isinstance(error_of(world.heartbeat(2, epoch=former)), StaleBrokerEpoch)
+
+
+def test_who_belongs_elsewhere_is_refused_in_one_sentence(world: World) -> None:
+    assert isinstance(error_of(world.register(4, cluster_id="another")), InconsistentClusterId)
+    assert isinstance(error_of(world.register(4, voters=(1, 2, 3))), InconsistentVoters)
+    refusal = error_of(world.register(1, disk=9))
+    assert isinstance(refusal, InconsistentVoters)
+    assert "give it back its data directory" in str(refusal)
+    assert 4 not in world.image.brokers
+
+
+# -- fencing
+
+
+def test_silence_fences_after_the_session_timeout(world: World) -> None:
+    key = led_by(world, 2)
+    before = world.state(key).leader_epoch
+    for _ in range(12):
+        world.advance(300)
+        world.heartbeat(1)
+        world.heartbeat(3)
+    assert world.image.brokers[2].fenced
+    state = world.state(key)
+    assert set(state.in_sync_replicas) == {1, 3}
+    assert state.leader_id in (1, 3)
+    assert state.leader_epoch == before + 1
+
+
+def test_a_broker_that_is_heard_is_not_fenced(world: World) -> None:
+    for _ in range(20):
+        world.advance(300)
+        for broker_id in (1, 2, 3):
+            world.heartbeat(broker_id)
+    assert not any(broker.fenced for broker in world.image.brokers.values())
+
+
+def test_after_a_late_tick_of_its_own_nobody_is_late_for_one_full_period(world: World) -> None:
+    world.now_ms += 60_000
+    world.controller.tick(world.now_ms)
+    world.commit()
+    world.advance(SESSION_TIMEOUT_MS - 1)
+    assert not any(broker.fenced for broker in world.image.brokers.values())
+    world.advance(SESSION_TIMEOUT_MS / 5)
+    assert all(broker.fenced for broker in world.image.brokers.values())
+
+
+def test_a_new_controller_gives_everybody_a_full_period(world: World) -> None:
+    world.now_ms += 10_000
+    world.controller.deactivate(-1)
+    world.controller.activate(2, world.image, world.image.end_offset, world.now_ms)
+    world.advance(SESSION_TIMEOUT_MS - 1)
+    assert not any(broker.fenced for broker in world.image.brokers.values())
+
+
+def test_a_killed_process_is_fenced_at_once(world: World) -> None:
+    key = led_by(world, 2)
+    world.controller.heartbeat_stream_broken(2, world.epoch(2), world.now_ms)
+    world.commit()
+    assert world.effects[-1] == ProbeBroker(2, world.epoch(2), "host2", 9092)
+    assert world.state(key).leader_id == 2
+    world.controller.broker_refused_connection(2, world.epoch(2), world.now_ms)
+    world.commit()
+    assert world.image.brokers[2].fenced
+    assert world.state(key).leader_id != 2
+
+
+def test_a_broker_heard_since_the_probe_is_not_fenced_by_it(world: World) -> None:
+    world.controller.heartbeat_stream_broken(2, world.epoch(2), world.now_ms)
+    world.heartbeat(2)
+    world.controller.broker_refused_connection(2, world.epoch(2), world.now_ms)
+    world.commit()
+    assert not world.image.brokers[2].fenced
+
+
+def test_the_broken_stream_of_a_former_life_says_nothing_of_this_one(world: World) -> None:
+    former = world.epoch(2)
+    world.start(2)
+    world.controller.heartbeat_stream_broken(2, former, world.now_ms)
+    world.commit()
+    assert not any(isinstance(effect, ProbeBroker) for effect in world.effects)
+
+
+def test_the_last_member_of_an_isr_stays_when_it_is_fenced_and_leads_again_when_it_is_back(world: World) -> None:
+    key = world.created()
+    for broker_id in (2, 3, 1):
+        world.fence(broker_id)
+    assert world.state(key).in_sync_replicas == (1,)
+    assert world.state(key).leader_id == NO_LEADER
+    world.heartbeat(1)
+    assert world.state(key).leader_id == 1
+
+
+def test_members_that_leave_below_min_stay_eligible_until_the_isr_is_back_at_min(world: World) -> None:
+    key = led_by(world, 1)
+    world.fence(3)
+    assert world.state(key).eligible_leaders == ()
+    world.fence(2)
+    assert world.state(key).eligible_leaders == (2,)
+    world.heartbeat(2)
+    assert error_of(world.propose(key, [1, 2])) is None
+    assert world.state(key).eligible_leaders == ()
+
+
+def test_unclean_election_only_where_it_is_configured_and_counted(world: World) -> None:
+    plain, unclean = world.created("plain"), world.created("any", unclean_leader_election_enable="true")
+    for broker_id in (2, 3):
+        world.restart(broker_id)
+    for broker_id in (2, 3):
+        assert broker_id not in world.state(plain).eligible_leaders
+    world.fence(1)
+    assert world.state(plain).leader_id == NO_LEADER
+    state = world.state(unclean)
+    assert state.leader_id in (2, 3)
+    assert state.in_sync_replicas == (state.leader_id,)
+    assert world.controller.unclean_elections == 1
+    assert [each.key for each in world.effects if isinstance(each, UncleanElection)] == [unclean]
+
+
+def test_a_heartbeat_of_nobody_or_of_a_former_life_is_refused(world: World) -> None:
+    assert isinstance(error_of(world.heartbeat(9, epoch=1)), BrokerIdNotRegistered)
+    refusal = world.heartbeat(2, epoch=world.epoch(2) - 1)
+    assert isinstance(error_of(refusal), StaleBrokerEpoch)
+    assert refusal.fenced
+
+
+# -- stopping, and disks that fail
+
+
+def test_a_controlled_shutdown_moves_leadership_and_then_says_that_it_may_stop(world: World) -> None:
+    key = led_by(world, 2)
+    response = world.heartbeat(2, wants_stop=True)
+    assert response.should_stop
+    state = world.state(key)
+    assert state.leader_id in (1, 3)
+    assert 2 not in state.in_sync_replicas
+    assert world.image.brokers[2].stopping
+    assert not world.image.brokers[2].fenced
+
+
+def test_what_nobody_else_can_lead_a_stopping_broker_leads_to_its_end(world: World) -> None:
+    key = led_by(world, 2, replicas=1)
+    assert world.heartbeat(2, wants_stop=True).should_stop
+    assert world.state(key).leader_id == 2
+
+
+def test_the_last_of_several_stopping_brokers_keeps_leading(world: World) -> None:
+    key = world.created()
+    for broker_id in (1, 2, 3):
+        world.heartbeat(broker_id, wants_stop=True)
+    state = world.state(key)
+    assert state.leader_id in (1, 2, 3)
+    assert state.in_sync_replicas == (state.leader_id,)
+
+
+def test_a_joiner_takes_over_from_a_leader_that_is_stopping(world: World) -> None:
+    key = led_by(world, 2)
+    world.fence(1)
+    world.fence(3)
+    world.heartbeat(2, wants_stop=True)
+    assert world.state(key).leader_id == 2
+    world.heartbeat(3)
+    if world.state(key).leader_id == 2:
+        assert error_of(world.propose(key, [2, 3])) is None
+    assert world.state(key).leader_id == 3
+
+
+def test_a_stopping_broker_is_not_unfenced_and_gets_no_new_replicas(world: World) -> None:
+    world.heartbeat(3, wants_stop=True)
+    world.fence(3)
+    assert world.heartbeat(3).fenced
+    key = world.created(replication_factor=2)
+    assert 3 not in world.state(key).replicas
+
+
+def test_a_replica_whose_disk_failed_leaves_the_isr_and_its_partition_is_led_by_another(world: World) -> None:
+    key, other = led_by(world, 2), led_by(world, 2)
+    world.heartbeat(2, offline=[key])
+    assert 2 not in world.state(key).in_sync_replicas
+    assert world.state(key).leader_id != 2
+    assert world.state(other).leader_id == 2
+    records = len(world.records)
+    world.heartbeat(2, offline=[key])
+    assert len(world.records) == records
+
+
+def test_the_only_member_whose_disk_failed_leads_again_in_its_next_life(world: World) -> None:
+    key = led_by(world, 2, replicas=1)
+    world.heartbeat(2, offline=[key])
+    assert world.state(key).leader_id == NO_LEADER
+    assert world.state(key).in_sync_replicas == (2,)
+    world.restart(2)
+    assert world.state(key).leader_id == 2

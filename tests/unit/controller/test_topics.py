@@ -1,0 +1,248 @@
+"""Topics: created, altered, deleted whole or not at all; names and settings as CONTRACT.md has them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from minilog.errors import (
+    InvalidArgument,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidTopic,
+    MinilogError,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from minilog.v1 import admin_pb2
+from minilog_broker.controller.topic_config import TOPIC_CONFIG_NAMES, check_topic_name, effective_topic_config
+from minilog_broker.replication.state import NO_LEADER, PartitionKey
+from tests.unit.controller.world import DEFAULTS, World, error_of
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.start_all(3)
+    return world
+
+
+def refused(world: World, name: str = "t", **how: object) -> MinilogError:
+    before = list(world.records)
+    error = error_of(world.create(name, **how))  # type: ignore[arg-type]
+    assert error is not None
+    assert world.records == before, "a refusal leaves nothing half done"
+    return error
+
+
+# -- names
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "a" * 250, "__x", "__cluster_metadata", "a\n"])
+def test_names_that_are_none_are_refused(world: World, name: str) -> None:
+    assert isinstance(refused(world, name), InvalidTopic)
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "_x", "...", "a" * 249])
+def test_names_that_kafka_allows_are_allowed(name: str) -> None:
+    check_topic_name(name)
+
+
+def test_a_name_is_given_once(world: World) -> None:
+    world.created("t")
+    assert isinstance(refused(world, "t"), TopicAlreadyExists)
+
+
+# -- creation
+
+
+def test_a_topic_has_all_its_replicas_in_sync_and_its_leaders_spread(world: World) -> None:
+    key = world.created("t", partitions=6)
+    states = world.image.partitions_of(key.topic_id)
+    assert all(set(state.in_sync_replicas) == {1, 2, 3} for state in states)
+    assert Counter(state.leader_id for state in states) == {1: 2, 2: 2, 3: 2}
+    assert all(state.leader_broker_epoch == world.epoch(state.leader_id) for state in states)
+
+
+def test_a_topic_is_one_batch_with_its_partitions_and_settings(world: World) -> None:
+    before = len(world.batches)
+    world.created("t", partitions=3, retention_ms="1000")
+    assert len(world.batches) == before + 1
+
+
+def test_without_a_factor_it_is_three_or_the_number_of_brokers() -> None:
+    for brokers, expected in ((1, 1), (2, 2), (4, 3)):
+        world = World()
+        world.start_all(brokers)
+        result = world.create("t", None)
+        assert len(world.state(PartitionKey(result.topic_id, 0)).replicas) == expected
+
+
+@pytest.mark.parametrize("factor", [-1, 0, 4])
+def test_a_factor_that_the_brokers_cannot_hold_names_those_available(world: World, factor: int) -> None:
+    world.fence(2)
+    error = refused(world, replication_factor=factor)
+    assert isinstance(error, InvalidReplicationFactor)
+    assert str(error).endswith("available, which are: 1, 3")
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 10_001])
+def test_a_number_of_partitions_that_is_none_is_refused(world: World, partitions: int) -> None:
+    assert isinstance(refused(world, partitions=partitions), InvalidPartitions)
+
+
+def test_validate_only_says_what_would_be_and_does_nothing(world: World) -> None:
+    before = list(world.records)
+    assert error_of(world.create("t", validate_only=True)) is None
+    assert world.records == before
+    assert isinstance(error_of(world.create("a b", validate_only=True)), InvalidTopic)
+
+
+def test_one_refused_topic_of_a_request_keeps_no_other_back(world: World) -> None:
+    request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name=name) for name in ("a", "a b", "c", "a")])
+    world.controller.create_topics("ticket", request)
+    world.commit()
+    response = world.answers["ticket"]
+    assert isinstance(response, admin_pb2.CreateTopicsResponse)
+    assert [type(error_of(result)).__name__ for result in response.results] == [
+        "NoneType",
+        "InvalidTopic",
+        "NoneType",
+        "TopicAlreadyExists",
+    ]
+    assert set(world.image.topic_ids) == {"a", "c"}
+
+
+# -- settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("min.insync.replicas", "0", "a whole number from 1 to 100"),
+        ("min.insync.replicas", "two", "a whole number"),
+        ("flush.policy", "never", "fsync or os"),
+        ("unclean.leader.election.enable", "yes", "true or false"),
+        ("max.message.bytes", "12", "a whole number from 1024"),
+        ("segment.bytes", "9" * 30, "a whole number from 1024"),
+        ("segment.ms", "0", "a whole number of at least 1"),
+        ("retention.ms", "-2", "a whole number of at least -1"),
+        ("retention.bytes", "1e9", "a whole number of at least -1"),
+        ("cleanup.policy", "compact", "expected delete"),
+    ],
+)
+def test_a_bad_value_names_the_key_the_value_and_what_would_be_right(
+    world: World, name: str, value: str, expected: str
+) -> None:
+    error = refused(world, **{name: value})
+    assert isinstance(error, InvalidConfig)
+    assert f"{name}={value}" in str(error)
+    assert expected in str(error)
+
+
+def test_an_unknown_setting_offers_the_nearest(world: World) -> None:
+    error = refused(world, min_insync_replica="1")
+    assert isinstance(error, InvalidConfig)
+    assert "did you mean min.insync.replicas?" in str(error)
+    assert "a topic has min.insync.replicas" in str(refused(world, zzz="1"))
+
+
+def test_an_explicit_min_above_the_factor_is_refused_the_default_is_lowered(world: World) -> None:
+    error = refused(world, replication_factor=1, min_insync_replicas="2")
+    assert "expected at most the replication factor, which is 1" in str(error)
+    assert effective_topic_config({}, DEFAULTS, 1).min_in_sync_replicas == 1
+
+
+def test_every_setting_of_a_topic_becomes_its_configuration() -> None:
+    values = {
+        "min.insync.replicas": "3",
+        "flush.policy": "os",
+        "unclean.leader.election.enable": "true",
+        "max.message.bytes": "2048",
+        "segment.bytes": "4096",
+        "segment.ms": "5",
+        "retention.ms": "-1",
+        "retention.bytes": "7",
+        "cleanup.policy": "delete",
+    }
+    assert set(values) == set(TOPIC_CONFIG_NAMES)
+    config = effective_topic_config(values, DEFAULTS, 3)
+    assert (config.min_in_sync_replicas, config.flush_on_append, config.unclean_leader_election) == (3, False, True)
+    assert (config.max_message_bytes, config.segment_bytes, config.segment_ms) == (2048, 4096, 5)
+    assert (config.retention_ms, config.retention_bytes) == (-1, 7)
+    assert effective_topic_config({}, DEFAULTS, 3) == DEFAULTS
+
+
+# -- alteration
+
+
+def test_partitions_are_added_and_those_there_are_keep_their_state(world: World) -> None:
+    key = world.created("t", partitions=2)
+    before = world.image.partitions_of(key.topic_id)
+    assert error_of(world.alter("t", partitions=5)) is None
+    after = world.image.partitions_of(key.topic_id)
+    assert after[:2] == before
+    assert [state.key.partition for state in after] == [0, 1, 2, 3, 4]
+
+
+def test_partitions_are_never_taken_away(world: World) -> None:
+    world.created("t", partitions=2)
+    records = list(world.records)
+    assert isinstance(error_of(world.alter("t", partitions=1, retention_ms="5")), InvalidPartitions)
+    assert world.records == records
+    assert error_of(world.alter("t", partitions=2)) is None
+    assert world.records == records
+
+
+def test_settings_are_set_and_unset(world: World) -> None:
+    key = world.created("t", retention_ms="1000")
+    assert error_of(world.alter("t", unset=["retention.ms"], segment_ms="5")) is None
+    assert world.image.topic_config(key.topic_id) == {"segment.ms": "5"}
+    assert isinstance(error_of(world.alter("t", unset=["nope"])), InvalidConfig)
+    assert isinstance(error_of(world.alter("t", unset=["segment.ms"], segment_ms="5")), InvalidArgument)
+    assert isinstance(error_of(world.alter("other", segment_ms="5")), UnknownTopicOrPartition)
+
+
+def test_nobody_is_eligible_any_more_when_min_is_lowered_to_the_isr(world: World) -> None:
+    key = world.created("t")
+    world.fence(3)
+    world.fence(2)
+    assert world.state(key).eligible_leaders == (2,)
+    world.alter("t", min_insync_replicas="1")
+    assert world.state(key).eligible_leaders == ()
+
+
+def test_an_operator_accepts_the_loss_by_allowing_unclean_election(world: World) -> None:
+    key = world.created("t")
+    for broker_id in (2, 3):
+        world.restart(broker_id)
+    world.fence(1)
+    assert world.state(key).leader_id == NO_LEADER
+    world.alter("t", unclean_leader_election_enable="true")
+    assert world.state(key).leader_id in (2, 3)
+
+
+# -- deletion
+
+
+def test_a_deleted_topic_leaves_nothing_and_its_name_is_another_topic(world: World) -> None:
+    first = world.created("t", partitions=2, retention_ms="5")
+    assert error_of(world.delete("t")) is None
+    assert not world.image.partitions
+    assert not world.image.configs
+    second = world.created("t")
+    assert second.topic_id != first.topic_id
+    assert world.image.topic_config(second.topic_id) == {}
+
+
+def test_only_the_topic_of_the_given_id_is_deleted(world: World) -> None:
+    first = world.created("t")
+    world.delete("t")
+    second = world.created("t")
+    assert isinstance(error_of(world.delete("t", first.topic_id)), UnknownTopicId)
+    assert isinstance(error_of(world.delete(topic_id=first.topic_id)), UnknownTopicId)
+    assert error_of(world.delete(topic_id=second.topic_id)) is None
+    assert isinstance(error_of(world.delete("t")), UnknownTopicOrPartition)

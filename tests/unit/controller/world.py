@@ -1,0 +1,296 @@
+"""A controller over a log in memory: what it appends is committed when a test says so, and replayed into an image.
+
+After each step that is committed, `check` compares the controller's image with the replay, and judges the states.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from minilog.errors import MinilogError, error_from_wire
+from minilog.v1 import admin_pb2, common_pb2, peer_pb2, records_pb2
+from minilog_broker.controller.controller import Controller, ControllerSettings
+from minilog_broker.controller.effects import Answer, ControllerEffect
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
+
+DEFAULTS = TopicConfig(
+    min_in_sync_replicas=2,
+    max_message_bytes=8 << 20,
+    segment_bytes=1 << 30,
+    segment_ms=7 * 86_400_000,
+    flush_on_append=True,
+    retention_ms=7 * 86_400_000,
+    retention_bytes=-1,
+    unclean_leader_election=False,
+)
+CLUSTER_ID = "the-cluster"
+SESSION_TIMEOUT_MS = 3_000.0
+_Message = TypeVar("_Message")
+
+
+def directory_id(broker_id: int, disk: int = 0) -> bytes:
+    return bytes([disk] * 15 + [broker_id])
+
+
+def error_of(message: object) -> MinilogError | None:
+    return error_from_wire(message.error)  # type: ignore[attr-defined]
+
+
+class World:
+    """See the module's text."""
+
+    def __init__(
+        self, seed: int = 0, *, defaults: TopicConfig = DEFAULTS, replication_factor: int | None = None
+    ) -> None:
+        self.now_ms = 0.0
+        self.records: list[records_pb2.MetadataRecord] = []
+        self.batches: list[int] = []  # the end offset of each
+        self.image = MetadataImage()
+        self.effects: list[ControllerEffect] = []
+        self.answers: dict[object, object] = {}
+        # (partition, leader epoch) -> the life that leads in it, and (partition) -> the highest epochs seen: V17
+        self.led: dict[tuple[PartitionKey, int], tuple[int, int]] = {}
+        self.epochs: dict[PartitionKey, tuple[int, int]] = {}
+        self._tickets = 0
+        settings = ControllerSettings(
+            defaults, broker_session_timeout_ms=SESSION_TIMEOUT_MS, default_replication_factor=replication_factor
+        )
+        self.controller = Controller(settings, self._append, random.Random(seed))
+        voter = records_pb2.Voter(broker_id=1, directory_id=directory_id(1))
+        cluster = records_pb2.ClusterRecord(cluster_id=CLUSTER_ID, voters=[voter])
+        self._append([records_pb2.MetadataRecord(cluster=cluster)])
+        self._replay()
+        self.controller.activate(1, self.image, self.image.end_offset, self.now_ms)
+
+    def _append(self, records: Sequence[records_pb2.MetadataRecord]) -> int:
+        self.records.extend(records_pb2.MetadataRecord.FromString(record.SerializeToString()) for record in records)
+        self.batches.append(len(self.records))
+        return len(self.records)
+
+    def _replay(self) -> None:
+        for offset in range(self.image.end_offset, len(self.records)):
+            self.image.apply(offset, self.records[offset])
+
+    # -- steps
+
+    def commit(self) -> None:
+        """All that was appended is committed and replayed."""
+        self._replay()
+        self.controller.committed(len(self.records))
+        for effect in self.controller.take_effects():
+            if isinstance(effect, Answer):
+                assert effect.ticket not in self.answers
+                self.answers[effect.ticket] = effect.message
+            else:
+                self.effects.append(effect)
+        if self.controller.is_active:
+            assert self.controller.image == self.image
+        self.check()
+
+    def ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
+
+    def answer(self, ticket: int, kind: type[_Message]) -> _Message:
+        self.commit()
+        message = self.answers.pop(ticket)
+        assert isinstance(message, kind)
+        return message
+
+    def register(
+        self,
+        broker_id: int,
+        *,
+        clean: int | None = None,
+        disk: int = 0,
+        boot: str = "boot",
+        host: str | None = None,
+        damaged: Iterable[PartitionKey] = (),
+        **fields: object,
+    ) -> peer_pb2.RegisterResponse:
+        request = peer_pb2.RegisterRequest(
+            cluster_id=str(fields.get("cluster_id", CLUSTER_ID)),
+            broker_id=broker_id,
+            directory_id=directory_id(broker_id, disk),
+            host=f"host{broker_id}",
+            port=9092,
+            clean_stop_broker_epoch=clean,
+            kernel_boot_id=boot,
+            host_label=host or f"host{broker_id}",
+            damaged_replicas=[common_pb2.PartitionId(topic_id=k.topic_id, partition=k.partition) for k in damaged],
+            voters=[peer_pb2.VoterAddress(broker_id=each) for each in fields.get("voters", (1,))],  # type: ignore[attr-defined]
+        )
+        ticket = self.ticket()
+        self.controller.register(ticket, request, self.now_ms)
+        return self.answer(ticket, peer_pb2.RegisterResponse)
+
+    def heartbeat(
+        self,
+        broker_id: int,
+        *,
+        epoch: int | None = None,
+        metadata_offset: int | None = None,
+        wants_stop: bool = False,
+        offline: Iterable[PartitionKey] = (),
+    ) -> peer_pb2.HeartbeatResponse:
+        request = peer_pb2.HeartbeatRequest(
+            broker_id=broker_id,
+            broker_epoch=self.epoch(broker_id) if epoch is None else epoch,
+            metadata_offset=self.image.end_offset if metadata_offset is None else metadata_offset,
+            wants_stop=wants_stop,
+            offline_replicas=[common_pb2.PartitionId(topic_id=k.topic_id, partition=k.partition) for k in offline],
+        )
+        ticket = self.ticket()
+        self.controller.heartbeat(ticket, request, self.now_ms)
+        return self.answer(ticket, peer_pb2.HeartbeatResponse)
+
+    def start(self, broker_id: int, **how: object) -> None:
+        """Register and become unfenced."""
+        response = self.register(broker_id, **how)  # type: ignore[arg-type]
+        assert error_of(response) is None, error_of(response)
+        self.heartbeat(broker_id)
+
+    def start_all(self, brokers: int = 3) -> None:
+        for broker_id in range(1, brokers + 1):
+            self.start(broker_id)
+
+    def fence(self, broker_id: int) -> None:
+        """Its stream breaks and connections are refused: killed."""
+        self.controller.heartbeat_stream_broken(broker_id, self.epoch(broker_id), self.now_ms)
+        self.controller.broker_refused_connection(broker_id, self.epoch(broker_id), self.now_ms)
+        self.commit()
+
+    def restart(self, broker_id: int, *, clean: bool = False, **how: object) -> None:
+        """Killed or stopped and started again, whatever its state was."""
+        former = self.epoch(broker_id)
+        self.fence(broker_id)
+        self.start(broker_id, clean=former if clean else None, **how)
+
+    def create(
+        self,
+        name: str = "t",
+        partitions: int | None = 1,
+        replication_factor: int | None = None,
+        *,
+        validate_only: bool = False,
+        **configs: str,
+    ) -> admin_pb2.TopicResult:
+        topic = admin_pb2.NewTopic(
+            name=name, num_partitions=partitions, replication_factor=replication_factor, configs=dotted(configs)
+        )
+        ticket = self.ticket()
+        request = admin_pb2.CreateTopicsRequest(topics=[topic], validate_only=validate_only)
+        self.controller.create_topics(ticket, request)
+        return self.answer(ticket, admin_pb2.CreateTopicsResponse).results[0]
+
+    def created(
+        self, name: str = "t", partitions: int = 1, replication_factor: int = 3, **configs: str
+    ) -> PartitionKey:
+        """The first partition of a new topic."""
+        result = self.create(name, partitions, replication_factor, **configs)
+        assert error_of(result) is None, error_of(result)
+        return PartitionKey(result.topic_id, 0)
+
+    def alter(
+        self, name: str = "t", partitions: int | None = None, unset: Iterable[str] = (), **configs: str
+    ) -> admin_pb2.TopicResult:
+        topic = admin_pb2.TopicAlteration(
+            name=name, num_partitions=partitions, set_configs=dotted(configs), unset_configs=list(unset)
+        )
+        ticket = self.ticket()
+        self.controller.alter_topics(ticket, admin_pb2.AlterTopicsRequest(topics=[topic]))
+        return self.answer(ticket, admin_pb2.AlterTopicsResponse).results[0]
+
+    def delete(self, name: str = "", topic_id: bytes = b"") -> admin_pb2.TopicResult:
+        ticket = self.ticket()
+        deletion = admin_pb2.TopicDeletion(name=name, topic_id=topic_id)
+        self.controller.delete_topics(ticket, admin_pb2.DeleteTopicsRequest(topics=[deletion]))
+        return self.answer(ticket, admin_pb2.DeleteTopicsResponse).results[0]
+
+    def propose(
+        self,
+        key: PartitionKey,
+        members: Iterable[int],
+        *,
+        proposer: int | None = None,
+        leader_epoch: int | None = None,
+        partition_epoch: int | None = None,
+        epochs: Mapping[int, int] | None = None,
+    ) -> peer_pb2.InSyncReplicasAnswer:
+        """What the leader asks for, from the current state but for what is given."""
+        state = self.image.partitions.get(key)
+        life = {broker.broker_id: broker.broker_epoch for broker in self.image.brokers.values()} | dict(epochs or {})
+        proposer = proposer if proposer is not None else (state.leader_id if state else 1)
+        proposal = peer_pb2.InSyncReplicasProposal(
+            partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+            leader_epoch=leader_epoch if leader_epoch is not None else (state.leader_epoch if state else 0),
+            partition_epoch=partition_epoch if partition_epoch is not None else (state.partition_epoch if state else 0),
+            in_sync_replicas=[peer_pb2.InSyncReplica(broker_id=m, broker_epoch=life.get(m, 0)) for m in members],
+        )
+        ticket = self.ticket()
+        request = peer_pb2.ProposeInSyncReplicasRequest(
+            broker_id=proposer, broker_epoch=life[proposer], proposals=[proposal]
+        )
+        self.controller.propose_isr(ticket, request)
+        response = self.answer(ticket, peer_pb2.ProposeInSyncReplicasResponse)
+        if response.error.code:
+            return peer_pb2.InSyncReplicasAnswer(error=response.error)
+        return response.answers[0]
+
+    def advance(self, by_ms: float) -> None:
+        """Time passes, with ticks when they are due."""
+        until_ms = self.now_ms + by_ms
+        while (due_ms := self.controller.next_tick_ms) <= until_ms:
+            self.now_ms = max(due_ms, self.now_ms)
+            self.controller.tick(self.now_ms)
+            self.commit()
+        self.now_ms = until_ms
+
+    # -- questions
+
+    def epoch(self, broker_id: int) -> int:
+        return self.image.brokers[broker_id].broker_epoch
+
+    def state(self, key: PartitionKey) -> PartitionState:
+        return self.image.partitions[key]
+
+    # -- invariants
+
+    def check(self) -> None:
+        """V4, V17 and what must hold of every committed state."""
+        for key in [*self.epochs.keys() - self.image.partitions.keys()]:
+            del self.epochs[key]
+        for key, state in self.image.partitions.items():
+            self._check_state(state)
+            former = self.epochs.get(key, (-1, -1))
+            now = (state.leader_epoch, state.partition_epoch)
+            assert now[0] >= former[0]
+            assert now[1] >= former[1]
+            self.epochs[key] = now
+
+    def _check_state(self, state: PartitionState) -> None:
+        isr, eligible = set(state.in_sync_replicas), set(state.eligible_leaders)
+        assert isr, "the ISR is never empty (V4)"
+        assert isr <= set(state.replicas)
+        assert eligible <= set(state.replicas)
+        assert not isr & eligible
+        assert not (set(state.damaged_replicas) & eligible)
+        if len(isr) > 1:
+            assert not any(self.image.brokers[member].fenced for member in isr), "a fenced broker is in a larger ISR"
+            assert not set(state.damaged_replicas) & isr
+        if state.leader_id == NO_LEADER:
+            return
+        leader = self.image.brokers[state.leader_id]
+        assert state.leader_id in isr, "the leader is in its ISR (V4)"
+        assert state.leader_id not in state.damaged_replicas
+        assert not leader.fenced
+        assert leader.broker_epoch == state.leader_broker_epoch, "a life that is over leads"
+        life = (state.leader_id, state.leader_broker_epoch)
+        assert self.led.setdefault((state.key, state.leader_epoch), life) == life, "two lives in a leader epoch (V17)"
+
+
+def dotted(configs: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "."): value for name, value in configs.items()}
