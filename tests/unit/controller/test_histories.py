@@ -1,0 +1,166 @@
+"""Seeded random histories of a whole cluster's controller: after every event the image is the replay of the log, and V4
+and V17 hold (World.check); further V10 as far as the controller can break it, and that the answers tell the truth.
+
+The replicas' data is modelled by one number per (partition, broker): how many of the committed writes a copy has. A
+write is committed where the committed ISR has min members; then every member has it. No election may choose a copy that
+lacks one (V6), except an unclean one; a copy that starts uncleanly under fsync loses nothing, a damaged one all.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from minilog_broker.controller.effects import UncleanElection
+from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
+from tests.unit.controller.world import World, error_of
+
+BROKERS = (1, 2, 3, 4)
+STEPS = 150
+
+
+class History:
+    """One random history; each step is one event and its checks."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.world = World(seed)
+        self.world.start_all(len(BROKERS))
+        self.copies: dict[tuple[PartitionKey, int], int] = {}
+        self.committed: dict[PartitionKey, int] = {}
+        self.topics = 0
+
+    def run(self) -> None:
+        steps = [self.write] * 6 + [self.propose] * 5 + [self.kill, self.start, self.start, self.stop, self.fail_disk]
+        steps += [self.create, self.create, self.delete, self.alter, self.wait, self.fail_over, self.say_nonsense]
+        for _ in range(STEPS):
+            self.random.choice(steps)()
+            self.world.commit()
+            self.judge()
+
+    def some_key(self) -> PartitionKey | None:
+        keys = sorted(self.world.image.partitions)
+        return self.random.choice(keys) if keys else None
+
+    # -- events
+
+    def write(self) -> None:
+        for key, state in self.world.image.partitions.items():
+            if state.leader_id == NO_LEADER or self.random.random() < 0.3:
+                continue
+            if len(state.in_sync_replicas) >= min(2, len(state.replicas)):
+                self.committed[key] = self.committed.get(key, 0) + 1
+                for member in state.in_sync_replicas:
+                    self.copies[key, member] = self.committed[key]
+
+    def propose(self) -> None:
+        key = self.some_key()
+        if key is None or (state := self.world.state(key)).leader_id == NO_LEADER:
+            return
+        members = {state.leader_id} | {broker for broker in state.replicas if self.random.random() < 0.7}
+        before, partition_epoch = state, state.partition_epoch
+        answer = self.world.propose(key, sorted(members))
+        if error_of(answer) is None:
+            for member in members:  # a joiner has caught up
+                self.copies[key, member] = self.committed.get(key, 0)
+            after = self.world.state(key)
+            assert set(after.in_sync_replicas) == members or after.leader_id != before.leader_id
+            assert (answer.partition_epoch, answer.leader_epoch) == (after.partition_epoch, after.leader_epoch)
+        else:
+            assert self.world.state(key).partition_epoch == partition_epoch
+
+    def kill(self) -> None:
+        self.world.fence(self.random.choice(BROKERS))
+
+    def start(self) -> None:
+        broker_id = self.random.choice(BROKERS)
+        broker = self.world.image.brokers[broker_id]
+        clean = broker.broker_epoch if broker.stopping and self.random.random() < 0.7 else None
+        damaged = [
+            state.key
+            for state in self.world.image.replicas_on(broker_id)
+            if self.random.random() < 0.1 and self.has_other_copy(state, broker_id)
+        ]
+        for key in damaged:
+            self.copies[key, broker_id] = 0
+        response = self.world.register(broker_id, clean=clean, damaged=damaged, boot=str(self.random.randrange(3)))
+        assert error_of(response) is None
+        if self.random.random() < 0.8:
+            self.world.heartbeat(broker_id)
+
+    def has_other_copy(self, state: PartitionState, broker_id: int) -> bool:
+        return len(set(state.in_sync_replicas) - {broker_id}) > 0
+
+    def stop(self) -> None:
+        assert self.world.heartbeat(self.random.choice(BROKERS), wants_stop=True).should_stop
+
+    def fail_disk(self) -> None:
+        key = self.some_key()
+        if key is not None:
+            broker_id = self.random.choice(self.world.state(key).replicas)
+            self.world.heartbeat(broker_id, offline=[key])
+
+    def create(self) -> None:
+        usable = sum(not each.fenced and not each.stopping for each in self.world.image.brokers.values())
+        if usable and len(self.world.image.topics) < 6:
+            self.topics += 1
+            unclean = "true" if self.random.random() < 0.2 else "false"
+            factor = self.random.randint(1, min(3, usable))
+            self.world.created(f"t{self.topics}", 2, factor, unclean_leader_election_enable=unclean)
+
+    def delete(self) -> None:
+        key = self.some_key()
+        if key is not None and self.random.random() < 0.5:
+            assert error_of(self.world.delete(topic_id=key.topic_id)) is None
+
+    def alter(self) -> None:
+        key = self.some_key()
+        if key is not None:
+            self.world.alter(self.world.state(key).topic_name, retention_ms=str(self.random.randrange(9)))
+
+    def wait(self) -> None:
+        self.world.advance(self.random.choice((100.0, 1_000.0)))
+        for broker_id in BROKERS:
+            if self.random.random() < 0.8:
+                self.world.heartbeat(broker_id)
+
+    def fail_over(self) -> None:
+        """Another term: what is not in the image is forgotten."""
+        world = self.world
+        world.controller.deactivate(-1)
+        world.controller.activate(2, world.image, world.image.end_offset, world.now_ms)
+
+    def say_nonsense(self) -> None:
+        """What must be refused without a trace."""
+        key, before = self.some_key(), list(self.world.records)
+        if key is None:
+            return
+        state = self.world.state(key)
+        proposer = state.replicas[0]
+        everyone = list(state.replicas)
+        assert error_of(self.world.propose(key, everyone, proposer=proposer, leader_epoch=state.leader_epoch + 1))
+        assert error_of(self.world.propose(key, everyone, proposer=proposer, partition_epoch=state.partition_epoch - 1))
+        assert error_of(self.world.create(state.topic_name))
+        assert error_of(self.world.heartbeat(proposer, epoch=0, wants_stop=True))
+        assert self.world.records == before
+
+    # -- judgement
+
+    def judge(self) -> None:
+        forgiven = {effect.key for effect in self.world.effects if isinstance(effect, UncleanElection)}
+        for key in forgiven & self.committed.keys():
+            state = self.world.image.partitions.get(key)
+            self.committed[key] = 0
+            for broker_id in state.replicas if state else ():
+                self.copies[key, broker_id] = 0
+        self.world.effects.clear()
+        for key, state in self.world.image.partitions.items():
+            if state.leader_id != NO_LEADER:
+                held = self.copies.get((key, state.leader_id), 0)
+                assert held >= self.committed.get(key, 0), f"{state} leads without what was committed (V6)"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_history_breaks_the_rules(seed: int) -> None:
+    History(seed).run()
