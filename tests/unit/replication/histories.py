@@ -146,6 +146,8 @@ class History:
             self._crash_or_restart()
         elif rng.random() < self.fault_rate:
             rng.choice(self._faults())()
+        elif rng.random() < 0.1 and (asking := [broker for broker in world.live() if broker.proposals]):
+            rng.choice((world.lose_proposal, lambda broker: world.decide_proposal(broker, lost=True)))(asking[0])
         elif rng.random() < 0.2:
             self.producer.act(world)
         elif rng.random() < 0.05:
@@ -180,8 +182,6 @@ class History:
             world.cut.clear,
         ]
         faults.extend(lambda link=link: world.break_link(link) for link in world.links())  # type: ignore[misc]
-        if broker.alive and broker.proposals:
-            faults.extend([lambda: world.lose_proposal(broker), lambda: world.decide_proposal(broker, lost=True)])
         if broker.alive and world.controller.lives[broker_id].broker_epoch == broker.broker_epoch:
             faults.append(lambda: self._unfence(broker_id))
             if broker_id in state.in_sync_replicas and not world.controller.lives[broker_id].fenced:
