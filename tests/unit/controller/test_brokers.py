@@ -1,4 +1,4 @@
-"""Lives of brokers: registration, fencing, damage, controlled shutdown (REPLICATION.md, eligible leaders; controller)."""
+"""Lives of brokers: registration, fencing, damage, controlled shutdown (REPLICATION.md, section 2)."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_copy_does_not_change_with_its_original() -> None:
     world = history()
     twin = world.image.copy()
     assert twin == world.image
-    world.created("c")
+    world.created("c", replication_factor=2)
     world.fence(3)
     assert twin != world.image
     assert "c" not in twin.topic_ids

@@ -33,7 +33,7 @@ def shrunk(world: World) -> tuple[PartitionKey, int, int, int]:
 
 
 def test_a_leader_shrinks_and_grows_its_isr(world: World) -> None:
-    key, leader, stays, leaves = shrunk(world)
+    key, leader, stays, _leaves = shrunk(world)
     assert set(world.state(key).in_sync_replicas) == {leader, stays}
     answer = world.propose(key, [1, 2, 3])
     assert error_of(answer) is None
@@ -50,7 +50,7 @@ def test_a_proposal_of_what_is_changes_nothing(world: World) -> None:
 
 
 def test_a_proposal_of_another_leader_epoch_is_refused(world: World) -> None:
-    key, leader, _, _ = shrunk(world)
+    key, _leader, _, _ = shrunk(world)
     for epoch in (-1, 1):
         assert isinstance(error_of(world.propose(key, [1, 2, 3], leader_epoch=epoch)), FencedLeaderEpoch)
 
