@@ -30,7 +30,7 @@ class Kit:
     def topic(self, partitions: int = 1, name: str | None = None) -> str:
         """A new topic, named after the test."""
         topic = name or f"{re.sub(r'[^a-zA-Z0-9]+', '-', self.name)[:60]}-{next(_numbers)}"
-        self.admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
+        self.admin.create_topics([NewTopic(topic, num_partitions=partitions)])
         return topic
 
     def delete(self, topic: str) -> None:
