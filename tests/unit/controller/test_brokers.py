@@ -14,8 +14,8 @@ from minilog.errors import (
     StaleBrokerEpoch,
 )
 from minilog_broker.controller.effects import PartitionWaits, ProbeBroker, UncleanElection
-from minilog_broker.replication.state import NO_LEADER, PartitionKey
-from tests.unit.controller.world import DEFAULTS, SESSION_TIMEOUT_MS, World, error_of
+from minilog_broker.replication.state import NO_LEADER
+from tests.unit.controller.world import DEFAULTS, SESSION_TIMEOUT_MS, World, error_of, led_by
 
 OS = replace(DEFAULTS, flush_on_append=False)
 
@@ -25,15 +25,6 @@ def world() -> World:
     world = World()
     world.start_all(3)
     return world
-
-
-def led_by(world: World, leader: int, replicas: int = 3, **configs: str) -> PartitionKey:
-    """A partition that `leader` leads."""
-    for _ in range(50):
-        key = world.created(f"t{len(world.image.topics)}", 1, replicas, **configs)
-        if world.state(key).leader_id == leader:
-            return key
-    raise AssertionError(f"broker {leader} was never the first")
 
 
 # -- registration
@@ -346,72 +337,3 @@ def test_a_heartbeat_of_nobody_or_of_a_former_life_is_refused(world: World) -> N
     refusal = world.heartbeat(2, epoch=world.epoch(2) - 1)
     assert isinstance(error_of(refusal), StaleBrokerEpoch)
     assert refusal.fenced
-
-
-# -- stopping, and disks that fail
-
-
-def test_a_controlled_shutdown_moves_leadership_and_then_says_that_it_may_stop(world: World) -> None:
-    key = led_by(world, 2)
-    response = world.heartbeat(2, wants_stop=True)
-    assert response.should_stop
-    state = world.state(key)
-    assert state.leader_id in (1, 3)
-    assert 2 not in state.in_sync_replicas
-    assert world.image.brokers[2].stopping
-    assert not world.image.brokers[2].fenced
-
-
-def test_what_nobody_else_can_lead_a_stopping_broker_leads_to_its_end(world: World) -> None:
-    key = led_by(world, 2, replicas=1)
-    assert world.heartbeat(2, wants_stop=True).should_stop
-    assert world.state(key).leader_id == 2
-
-
-def test_the_last_of_several_stopping_brokers_keeps_leading(world: World) -> None:
-    key = world.created()
-    for broker_id in (1, 2, 3):
-        world.heartbeat(broker_id, wants_stop=True)
-    state = world.state(key)
-    assert state.leader_id in (1, 2, 3)
-    assert state.in_sync_replicas == (state.leader_id,)
-
-
-def test_a_joiner_takes_over_from_a_leader_that_is_stopping(world: World) -> None:
-    key = led_by(world, 2)
-    world.fence(1)
-    world.fence(3)
-    world.heartbeat(2, wants_stop=True)
-    assert world.state(key).leader_id == 2
-    world.heartbeat(3)
-    if world.state(key).leader_id == 2:
-        assert error_of(world.propose(key, [2, 3])) is None
-    assert world.state(key).leader_id == 3
-
-
-def test_a_stopping_broker_is_not_unfenced_and_gets_no_new_replicas(world: World) -> None:
-    world.heartbeat(3, wants_stop=True)
-    world.fence(3)
-    assert world.heartbeat(3).fenced
-    key = world.created(replication_factor=2)
-    assert 3 not in world.state(key).replicas
-
-
-def test_a_replica_whose_disk_failed_leaves_the_isr_and_its_partition_is_led_by_another(world: World) -> None:
-    key, other = led_by(world, 2), led_by(world, 2)
-    world.heartbeat(2, offline=[key])
-    assert 2 not in world.state(key).in_sync_replicas
-    assert world.state(key).leader_id != 2
-    assert world.state(other).leader_id == 2
-    records = len(world.records)
-    world.heartbeat(2, offline=[key])
-    assert len(world.records) == records
-
-
-def test_the_only_member_whose_disk_failed_leads_again_in_its_next_life(world: World) -> None:
-    key = led_by(world, 2, replicas=1)
-    world.heartbeat(2, offline=[key])
-    assert world.state(key).leader_id == NO_LEADER
-    assert world.state(key).in_sync_replicas == (2,)
-    world.restart(2)
-    assert world.state(key).leader_id == 2

@@ -13,7 +13,7 @@ import random
 import pytest
 
 from minilog_broker.controller.effects import UncleanElection
-from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
+from minilog_broker.replication.state import NO_LEADER, PartitionKey
 from tests.unit.controller.world import World, error_of
 
 BROKERS = (1, 2, 3, 4)
@@ -77,20 +77,14 @@ class History:
         broker_id = self.random.choice(BROKERS)
         broker = self.world.image.brokers[broker_id]
         clean = broker.broker_epoch if broker.stopping and self.random.random() < 0.7 else None
-        damaged = [
-            state.key
-            for state in self.world.image.replicas_on(broker_id)
-            if self.random.random() < 0.1 and self.has_other_copy(state, broker_id)
-        ]
+        replicas = self.world.image.replicas_on(broker_id)
+        damaged = [state.key for state in replicas if self.random.random() < 0.1]
         for key in damaged:
             self.copies[key, broker_id] = 0
         response = self.world.register(broker_id, clean=clean, damaged=damaged, boot=str(self.random.randrange(3)))
         assert error_of(response) is None
         if self.random.random() < 0.8:
             self.world.heartbeat(broker_id)
-
-    def has_other_copy(self, state: PartitionState, broker_id: int) -> bool:
-        return len(set(state.in_sync_replicas) - {broker_id}) > 0
 
     def stop(self) -> None:
         assert self.world.heartbeat(self.random.choice(BROKERS), wants_stop=True).should_stop

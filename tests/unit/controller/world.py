@@ -294,3 +294,12 @@ class World:
 
 def dotted(configs: Mapping[str, str]) -> dict[str, str]:
     return {name.replace("_", "."): value for name, value in configs.items()}
+
+
+def led_by(world: World, leader: int, replicas: int = 3, **configs: str) -> PartitionKey:
+    """A new partition that `leader` leads."""
+    for _ in range(50):
+        key = world.created(f"t{len(world.image.topics)}", 1, replicas, **configs)
+        if world.state(key).leader_id == leader:
+            return key
+    raise AssertionError(f"broker {leader} was never the first")
