@@ -57,6 +57,8 @@ class MetadataCache:
 
     def apply(self, answer: metadata_pb2.GetMetadataResponse) -> bool:
         """Take an answer in; False where it is older than what is known and was refused."""
+        if not answer.cluster_id:
+            return False  # a broker that has just started and knows nothing yet
         if answer.cluster_id == self.cluster_id and answer.metadata_offset < self.metadata_offset:
             return False
         if answer.cluster_id != self.cluster_id:

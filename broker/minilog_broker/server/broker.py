@@ -173,7 +173,7 @@ class Broker:
     def _bind(self) -> Any:
         server = create_server()
         producer_ids = ProducerIds(self._link.allocate_producer_ids)
-        metadata = MetadataService(self._quorum, self._replicas, producer_ids)
+        metadata = MetadataService(self._quorum, self._replicas, producer_ids, lambda: self._registered)
         data_pb2_grpc.add_DataServiceServicer_to_server(
             DataService(self._replicas, self._config.session_keepalive_ms), server
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from minilog.errors import MinilogError, UnknownTopicId, UnknownTopicOrPartition, wire_error
+from minilog.errors import BrokerNotAvailable, MinilogError, UnknownTopicId, UnknownTopicOrPartition, wire_error
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 from minilog_broker.controller.image import Broker, Topic
 from minilog_broker.replication.state import PartitionState
@@ -34,7 +34,10 @@ class ProducerIds:
 class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
     """See the module's text. `image` is this broker's replay of the committed metadata log."""
 
-    def __init__(self, quorum: QuorumShell, replicas: Replicas, producer_ids: ProducerIds) -> None:
+    def __init__(
+        self, quorum: QuorumShell, replicas: Replicas, producer_ids: ProducerIds, is_registered: Callable[[], bool]
+    ) -> None:
+        self._is_registered = is_registered
         self._quorum = quorum
         self._image = quorum.image
         self._replicas = replicas
@@ -43,6 +46,9 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
     async def GetMetadata(  # noqa: N802
         self, request: metadata_pb2.GetMetadataRequest, context: object
     ) -> metadata_pb2.GetMetadataResponse:
+        if not self._is_registered():  # its image is still that of a former life, or of none
+            error = BrokerNotAvailable("this broker is starting: ask another one, or again")
+            return metadata_pb2.GetMetadataResponse(error=wire_error(error), controller_id=-1, metadata_offset=-1)
         return metadata_pb2.GetMetadataResponse(
             cluster_id=self._image.cluster_id or "",
             controller_id=self._quorum.leader_id,
