@@ -169,9 +169,10 @@ class LeaderSession:
             case LinkState.OPEN if now_ms >= self._last_heard_ms + settings.silence_ms:
                 self._drop(now_ms)
             case LinkState.OPEN:
-                if now_ms >= self._last_sent_ms + settings.session_keepalive_ms:
+                due_ms = self._last_sent_ms + settings.session_keepalive_ms
+                if due_ms <= now_ms:
                     self._wake()
-                due_ms = max(self._last_sent_ms, now_ms - 1.0) + settings.session_keepalive_ms
+                    due_ms = now_ms + settings.session_keepalive_ms
                 self._arm(min(due_ms, self._last_heard_ms + settings.silence_ms))
 
     def excuse(self, now_ms: float) -> None:

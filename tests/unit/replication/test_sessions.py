@@ -1,0 +1,540 @@
+"""Sessions between brokers and to consumers, over the fake wire. REPLICATION.md, Sessions and High watermark."""
+
+from __future__ import annotations
+
+from minilog.record_batch.header import iterate_headers
+from minilog.v1 import common_pb2, data_pb2, peer_pb2
+from minilog_broker.replication.effects import AppendToLog, LeaderSessionReady, RecordEpochStart, SessionReady
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.state import PartitionKey
+from tests.unit.replication.world import KEY, TOPIC_ID, Broker, Link, World, batch
+
+
+def last_link(world: World, follower_id: int = 2, leader_id: int = 1) -> Link:
+    return world[follower_id].links[leader_id]
+
+
+def settle_but(world: World, *quiet: int) -> None:
+    """Let all brokers work but for their disks, except those named, which do nothing."""
+    for broker_id in quiet:
+        world[broker_id].alive = False
+    world.settle()
+    for broker_id in quiet:
+        world[broker_id].alive = True
+
+
+def follower_session(world: World, broker_id: int, *, credit: int, last_epoch: int | None = None, offset: int = 0) -> int:
+    """A session as follower `broker_id`, spoken by hand."""
+    session_id = world.session_id()
+    leader = world[1]
+    leader.manager.open_follower_session(session_id, broker_id, world[broker_id].broker_epoch or -1, world.now_ms)
+    request = peer_pb2.ReplicateRequest(credit_bytes=credit)
+    position = request.positions.add(position_number=1, fetch_offset=offset, leader_epoch=0, last_fetched_epoch=last_epoch)
+    position.partition_id.topic_id, position.partition_id.partition = KEY
+    leader.manager.replicate_request(session_id, request, world.now_ms)
+    leader.run()
+    return session_id
+
+
+def messages(world: World, session_id: int) -> list[peer_pb2.ReplicateResponse]:
+    found: list[peer_pb2.ReplicateResponse] = []
+    while (message := world[1].manager.next_message(session_id, world.now_ms)) is not None:
+        assert isinstance(message, peer_pb2.ReplicateResponse)
+        found.append(message)
+        if not message.runs:
+            break
+    return found
+
+
+def data_bytes(sent: list[peer_pb2.ReplicateResponse]) -> list[int]:
+    return [len(run.batches) for message in sent for run in message.runs if run.batches]
+
+
+def lonely(*, credit: int, batches: int, size_bytes: int = 100) -> tuple[World, int]:
+    """A leader with batches in its log, and a hand-made follower session of broker 2."""
+    world = World(brokers=2)
+    world[2].crash()
+    for _ in range(batches):
+        world.produce(1, batch(size_bytes=size_bytes), acks=1)
+    world.settle()
+    return world, follower_session(world, 2, credit=credit)
+
+
+# -- credit, turns, size of messages
+
+
+def test_with_any_credit_left_one_batch_of_any_size_may_go() -> None:
+    world, session_id = lonely(credit=1, batches=2, size_bytes=5_000)
+    sent = data_bytes(messages(world, session_id))
+    assert len(sent) == 1
+    assert sent[0] > 5_000
+
+
+def test_without_credit_nothing_goes_until_more_is_granted() -> None:
+    world, session_id = lonely(credit=1, batches=2, size_bytes=1_000)
+    (first,) = data_bytes(messages(world, session_id))
+    request = peer_pb2.ReplicateRequest(credit_bytes=first)  # absolute: just what was used
+    world[1].manager.replicate_request(session_id, request, world.now_ms)
+    assert data_bytes(messages(world, session_id)) == []
+    world[1].manager.replicate_request(session_id, peer_pb2.ReplicateRequest(credit_bytes=first + 1), world.now_ms)
+    assert len(data_bytes(messages(world, session_id))) == 1
+
+
+def test_credit_never_goes_back() -> None:
+    world, session_id = lonely(credit=10_000, batches=1)
+    world[1].manager.replicate_request(session_id, peer_pb2.ReplicateRequest(credit_bytes=0), world.now_ms)
+    assert len(data_bytes(messages(world, session_id))) == 1
+
+
+def test_news_needs_no_credit() -> None:
+    world, session_id = lonely(credit=0, batches=1)
+    (message,) = messages(world, session_id)
+    assert message.runs[0].log_end_offset == 1
+    assert not message.runs[0].batches
+
+
+def test_every_byte_received_is_given_back() -> None:
+    settings = ReplicationSettings(replica_fetch_max_bytes=3_000)
+    world = World(settings=settings)
+    for _ in range(60):
+        world.produce(1, batch(size_bytes=500))
+        world.settle()
+    assert world[2].ends()[2] == world[3].ends()[2] == 60
+
+
+def test_dropped_bytes_are_given_back_too() -> None:
+    world = World(settings=ReplicationSettings(replica_fetch_max_bytes=2_000))
+    for times in range(20):
+        world.produce(1, batch(size_bytes=700))
+        while not last_link(world).down:
+            (step,) = [step for step in world.steps() if step.__name__ != "flush"][:1]
+            step()
+        for message in last_link(world).down:
+            for run in message.runs:
+                run.first_offset += 1  # does not fit: dropped
+        world.settle()
+        assert world[2].ends()[2] == times + 1
+
+
+def test_a_message_carries_about_a_mebibyte() -> None:
+    world, session_id = lonely(credit=1 << 30, batches=12, size_bytes=300_000)
+    sent = data_bytes(messages(world, session_id))
+    assert len(sent) > 1
+    assert all(size <= (1 << 20) for size in sent)
+
+
+def test_ready_partitions_take_turns() -> None:
+    world = World(brokers=1)
+    keys = [KEY, PartitionKey(TOPIC_ID, 1)]
+    world.controller.create(keys[1], (1,), 1)
+    world.settle()
+    for key in keys:
+        for _ in range(8):
+            world.produce(1, batch(key=key, size_bytes=300_000), key=key)
+            world.settle()
+    session_id = world.session_id()
+    request = data_pb2.FetchRequest(credit_bytes=1 << 30)
+    for key in keys:
+        position = request.positions.add(position_number=1, leader_epoch=-1)
+        position.partition_id.topic_id, position.partition_id.partition = key
+    world[1].manager.open_consumer_session(session_id, 1, world.now_ms)
+    world[1].manager.fetch_request(session_id, request, world.now_ms)
+    turns: list[int] = []
+    while (message := world[1].manager.next_message(session_id, world.now_ms)) is not None and message.runs:
+        turns.extend(run.partition_id.partition for run in message.runs if run.batches)
+    assert set(turns[:2]) == {0, 1}
+
+
+def test_a_message_carries_all_that_is_ready() -> None:
+    world = World(brokers=1)
+    keys = [PartitionKey(TOPIC_ID, number) for number in range(5)]
+    for key in keys[1:]:
+        world.controller.create(key, (1,), 1)
+    world.settle()
+    for key in keys:
+        world.produce(1, batch(key=key), key=key)
+    world.settle()
+    session_id = world.session_id()
+    request = data_pb2.FetchRequest(credit_bytes=1 << 30)
+    for key in keys:
+        position = request.positions.add(position_number=1, leader_epoch=-1)
+        position.partition_id.topic_id, position.partition_id.partition = key
+    world[1].manager.open_consumer_session(session_id, 1, world.now_ms)
+    world[1].manager.fetch_request(session_id, request, world.now_ms)
+    message = world[1].manager.next_message(session_id, world.now_ms)
+    assert message is not None
+    assert len(message.runs) == 5
+
+
+# -- waking, news, signs of life
+
+
+def ready_count(broker: Broker, kind: type) -> int:
+    return sum(isinstance(effect, kind) for effect in broker.history)
+
+
+def test_a_parked_session_is_woken_once_for_what_comes_meanwhile() -> None:
+    world, session_id = lonely(credit=1 << 20, batches=0)
+    messages(world, session_id)
+    before = ready_count(world[1], SessionReady)
+    for _ in range(5):
+        world.produce(1, acks=1)
+        world.settle()
+    assert ready_count(world[1], SessionReady) == before + 1
+
+
+def test_news_wakes_a_parked_session_at_most_every_5_ms() -> None:
+    world = World()
+    for _ in range(40):
+        world.produce(1)
+        world.advance(1)
+    link = last_link(world)
+    leader = world[1]
+    assert link.session_id is not None
+    before = sum(isinstance(e, SessionReady) and e.session_id == link.session_id for e in leader.history)
+    leader_partition = leader.leader()
+    assert leader_partition is not None
+    for _ in range(50):  # 50 moves of the log start in 10 ms
+        world.now_ms += 0.2
+        leader_partition.log_start_moved(world.now_ms)
+        world.tick()
+        leader.run()
+        world.settle()
+    after = sum(isinstance(e, SessionReady) and e.session_id == link.session_id for e in leader.history)
+    assert after - before <= 3
+
+
+def test_both_sides_give_a_sign_of_life_every_keepalive() -> None:
+    world = World()
+    up = ready_count(world[2], LeaderSessionReady)
+    down = ready_count(world[1], SessionReady)
+    world.advance(1_000)
+    assert 9 <= ready_count(world[2], LeaderSessionReady) - up <= 11
+    assert 18 <= ready_count(world[1], SessionReady) - down <= 22, "two followers"
+    assert not world[1].refused
+
+
+def test_nothing_else_happens_on_an_idle_cluster() -> None:
+    world = World()
+    world.advance(500)
+    before = {b: len(world[b].history) for b in world.brokers}
+    world.advance(1_000)
+    assert all(len(world[b].history) - before[b] <= 25 for b in world.brokers)
+
+
+def test_a_follower_silent_for_five_keepalives_is_dropped() -> None:
+    world, session_id = lonely(credit=1, batches=0)
+    world.advance(499)
+    assert session_id not in world[1].refused
+    world.advance(60)
+    assert session_id in world[1].refused
+
+
+def test_a_leader_silent_for_five_keepalives_is_dropped_and_opened_anew() -> None:
+    world = World()
+    link = last_link(world)
+    for _ in range(60):
+        world.advance(10, settle=False)
+        link.down.clear()
+        link.down_ready = False
+        if 1 in world[2].links and world[2].links[1] is not link:
+            break
+    assert world[2].links.get(1) is not link
+    world.advance(600)
+    world.produce(1)
+    world.settle()
+    assert world[2].ends()[2] == 1
+
+
+def test_a_refused_connection_is_tried_again_with_a_pause_of_at_most_500_ms() -> None:
+    world = World()
+    world[1].crash()
+    opened = ready_count(world[2], type(None))
+    world.advance(10_000)
+    from tests.unit.replication.world import count_effects
+
+    opened = count_effects(world[2])["OpenLeaderSession"]
+    assert 20 <= opened <= 60
+
+
+def test_one_stream_per_follower_and_leader_however_many_partitions() -> None:
+    world = World()
+    for number in range(1, 20):
+        world.controller.create(PartitionKey(TOPIC_ID, number), (1, 2, 3), 1)
+    world.settle()
+    from tests.unit.replication.world import count_effects
+
+    assert count_effects(world[2])["OpenLeaderSession"] == 1
+
+
+def test_a_newer_session_of_a_follower_replaces_the_older() -> None:
+    world, session_id = lonely(credit=1, batches=0)
+    follower_session(world, 2, credit=1)
+    assert session_id in world[1].refused
+
+
+def test_a_session_of_an_earlier_life_is_refused() -> None:
+    world = World()
+    world.controller.register(2)
+    settle_but(world, 2, 3)
+    session_id = follower_session(world, 2, credit=1)
+    assert session_id in world[1].refused
+
+
+# -- leader epochs
+
+
+def test_the_start_of_an_epoch_is_recorded_before_its_first_append() -> None:
+    world = World()
+    world.controller.move(KEY, 2)
+    world.settle()
+    world.produce(2)
+    world.settle()
+    of_epoch = [e for e in world[2].history if isinstance(e, RecordEpochStart | AppendToLog)]
+    assert of_epoch[0] == RecordEpochStart(KEY, 1, 0)
+    assert isinstance(of_epoch[1], AppendToLog)
+
+
+def test_a_new_leader_waits_for_its_own_disk_before_it_begins() -> None:
+    world = World()
+    world.produce(1)
+    while not world[2].disk:
+        [step for step in world.steps() if step.__name__ != "flush"][0]()
+    world.controller.move(KEY, 2)
+    while world[2].images_replayed < len(world.controller.images):
+        world.replay(world[2])
+    leader = world[2].leader()
+    assert leader is not None
+    assert not leader.leading
+    world[2].work()
+    assert leader.leading
+    assert leader.epoch_start == 1
+
+
+def test_its_own_reelection_makes_a_leader_forget_all_positions_and_progress() -> None:
+    world = World()
+    world.produce(1)
+    world.settle()
+    world.controller.move(KEY, 1)
+    while world[1].images_replayed < len(world.controller.images):
+        world.replay(world[1])
+    leader = world[1].leader()
+    assert leader is not None
+    assert all(view.durable_end is None and not view.accepted for view in leader.in_sync.views.values())
+    world.produce(1, acks=1)
+    while world[1].disk:
+        world[1].work()
+    for link in world.links():
+        while link.down_ready:
+            world.pull_down(link)
+        assert not any(run.batches for message in link.down for run in message.runs), "pushed before a new position"
+    world.settle()
+    world.advance(100)
+    assert [world[b].ends()[2] for b in (1, 2, 3)] == [2, 2, 2]
+
+
+def test_a_position_of_a_lower_epoch_is_fenced_and_of_a_higher_one_waits_for_it() -> None:
+    world = World()
+    world.produce(1)
+    world.settle()
+    fenced, early = world.consume(1, 0, leader_epoch=0), world.consume(1, 0, leader_epoch=1)
+    world.settle()
+    assert world.runs(1, early)[0].error.code == common_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH
+    world.controller.move(KEY, 1)
+    world.advance(100)
+    assert world.runs(1, fenced)[-1].error.code == common_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
+    assert world.runs(1, early)[-1].batches, "the epoch came, and with it the records"
+
+
+def test_a_leader_epoch_belongs_to_one_life() -> None:
+    world = World(brokers=1)
+    world[1].crash()
+    before = world.controller.partitions[KEY]
+    world[1].restart()
+    while world[1].images_replayed < len(world.controller.images) - 1:
+        world.replay(world[1])
+        assert world[1].leader() is None, "an epoch of its earlier life"
+    world.settle()
+    leader = world[1].leader()
+    assert leader is not None
+    assert leader.leader_epoch > before.leader_epoch
+
+
+def test_all_seven_shapes_end_as_a_prefix_over_the_wire() -> None:
+    """Two leaders that cannot hear each other write; whoever leads last has it their way."""
+    world = World(min_in_sync=1)
+    for round_ in range(6):
+        leader_id, other_id = (1, 2) if round_ % 2 else (2, 1)
+        world.cut = {(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if a != b}
+        for link in world.links():
+            world.break_link(link)
+        world.controller.move(KEY, leader_id)
+        world.settle()
+        for _ in range(round_ % 3 + 1):
+            world.produce(leader_id, acks=1)
+        world.settle()
+        world.controller.move(KEY, other_id)
+        world.settle()
+        world.produce(other_id, acks=1)
+        world.settle()
+    world.cut.clear()
+    world.advance(1_000)
+    logs = [[(h.base_offset, h.partition_leader_epoch, h.crc) for h in world[b].headers()] for b in (1, 2, 3)]
+    assert logs[0] == logs[1] == logs[2]
+    assert len({ends for ends in (world[b].ends() for b in (1, 2, 3))}) == 1
+
+
+def test_a_follower_below_the_leaders_log_start_starts_anew_there() -> None:
+    world = World()
+    world[3].crash()
+    world.controller.fence(3)
+    world.settle()
+    for _ in range(4):
+        world.produce(1)
+    world.settle()
+    world[1].logs[KEY].advance_log_start(3)
+    world[1].manager.log_start_moved(KEY, world.now_ms)
+    world[3].restart()
+    world.advance(500)
+    assert world[3].logs[KEY].log_start_offset == 3
+    assert world[3].ends() == (4, 4, 4)
+
+
+def test_a_leader_whose_own_copy_is_bad_resigns_as_damaged() -> None:
+    world = World()
+    world[2].crash()
+    world.controller.fence(2)
+    world.settle()
+    world.produce(1)
+    world.settle()
+    path = next(name for name in world[1].files._files if name.endswith(".log"))
+    world[1].files._files[path].content[-1] ^= 1
+    world[2].restart()
+    world.advance(2_000)
+    assert KEY in world[1].offline
+    assert world[1].leader() is None
+
+
+# -- consumers
+
+
+def test_a_consumer_reads_up_to_the_high_watermark_and_waits_there() -> None:
+    world = World()
+    world.produce(1)
+    world.settle()
+    session_id = world.consume(1, 0)
+    world.produce(1)
+    while world[1].disk:
+        world[1].work()
+    while session_id in world[1].consumers_ready:
+        world.pull_consumer(world[1], session_id)
+    assert [run.first_offset for run in world.runs(1, session_id) if run.batches] == [0]
+    world.settle()
+    assert [run.first_offset for run in world.runs(1, session_id) if run.batches] == [0, 1]
+
+
+def test_a_read_above_the_high_watermark_waits() -> None:
+    world = World()
+    session_id = world.consume(1, 1)
+    world.settle()
+    world.produce(1)
+    while world[1].disk:
+        world[1].work()
+    again = world.consume(1, 1)
+    while again in world[1].consumers_ready:
+        world.pull_consumer(world[1], again)
+    runs = world.runs(1, again)
+    assert not any(run.error.code or run.batches for run in runs)
+    assert world.runs(1, session_id)[0].error.code == common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
+    world.produce(1)
+    world.settle()
+    assert world.runs(1, again)[-1].first_offset == 1
+
+
+def test_out_of_range_is_only_below_the_log_start_or_above_a_known_end() -> None:
+    world = World()
+    for _ in range(3):
+        world.produce(1)
+    world.settle()
+    world[1].logs[KEY].advance_log_start(2)
+    below, above, inside = world.consume(1, 1), world.consume(1, 4), world.consume(1, 3)
+    world.settle()
+    for session_id in (below, above):
+        assert world.runs(1, session_id)[0].error.code == common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
+    assert not world.runs(1, inside)[0].error.code
+
+
+def test_above_the_end_of_a_leader_that_does_not_know_its_end_waits() -> None:
+    world = World()
+    world.produce(1)
+    world.settle()
+    world.cut.update({(3, 2), (1, 2)})
+    world.controller.move(KEY, 2)
+    world.settle()
+    session_id = world.consume(2, 9)
+    world.settle()
+    assert world.runs(2, session_id) == []
+    world.cut.clear()
+    world.advance(1_000)
+    assert world.runs(2, session_id)[0].error.code == common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
+
+
+def test_nothing_at_or_above_a_given_end_is_sent_but_the_batch_around_it() -> None:
+    world = World()
+    for _ in range(3):
+        world.produce(1, batch(4))
+        world.settle()
+    session_id = world.consume(1, 0, end_offset=6)
+    world.settle()
+    offsets = [h.base_offset for run in world.runs(1, session_id) for _, h in iterate_headers(run.batches)]
+    assert offsets == [0, 4]
+    world.produce(1)
+    world.settle()
+    assert len([run for run in world.runs(1, session_id) if run.batches]) == 2
+
+
+def test_a_position_inside_a_batch_is_sent_the_whole_batch() -> None:
+    world = World()
+    world.produce(1, batch(4))
+    world.settle()
+    session_id = world.consume(1, 2)
+    world.settle()
+    assert world.runs(1, session_id)[0].first_offset == 0
+
+
+def test_a_seek_is_a_new_position_number_and_runs_name_it() -> None:
+    world = World()
+    world.produce(1)
+    world.settle()
+    session_id = world.consume(1, 0)
+    world.settle()
+    world.fetch(1, session_id, 0, position_number=2)
+    world.settle()
+    assert [run.position_number for run in world.runs(1, session_id) if run.batches] == [1, 2]
+
+
+def test_a_consumers_divergence_is_told() -> None:
+    world = World()
+    world.produce(1)
+    world.settle()
+    session_id = world.consume(1, 5, last_fetched_epoch=0)
+    world.settle()
+    told = world.runs(1, session_id)[0].diverging_epoch
+    assert (told.epoch, told.end_offset) == (0, 1)
+
+
+def test_who_does_not_lead_says_so() -> None:
+    world = World()
+    session_id = world.consume(2, 0)
+    world.settle()
+    assert world.runs(2, session_id)[0].error.code == common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_topic_that_is_deleted_ends_its_replicas_and_sessions() -> None:
+    world = World()
+    session_id = world.consume(1, 0)
+    world.controller.delete(KEY)
+    world.advance(100)
+    assert world.runs(1, session_id)[-1].error.code == common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+    assert not world[1].logs
+    assert not world[2].links
