@@ -13,7 +13,6 @@ time-out, resignation        parked entries are answered: outcome unknown (V16)
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,46 +21,22 @@ from minilog.errors import (
     FencedLeaderEpoch,
     LeaderNotAvailable,
     MinilogError,
-    NoSpace,
-    NotEnoughReplicas,
-    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     OffsetNotAvailable,
     OffsetOutOfRange,
-    OutOfOrderSequenceNumber,
-    RequestTimedOut,
     UnknownLeaderEpoch,
-    UnknownOutcome,
 )
-from minilog.record_batch.header import (
-    NO_PRODUCER_ID,
-    PLACEMENT_BYTES,
-    BatchHeader,
-    Buffer,
-    check_crc,
-    decode_header,
-    placement,
-)
-from minilog.record_batch.validation import validate_batch
+from minilog.record_batch.header import Buffer, check_crc, decode_header
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
+from minilog_broker.replication.accepting import ACKS_NONE, Accepting, ProduceEntry
 from minilog_broker.replication.divergence import Accepted, BelowLogStart, Diverged, LeaderEpochs, check_position
-from minilog_broker.replication.effects import (
-    AnswerProduce,
-    AppendToLog,
-    PlacedBatches,
-    ProposalAnswer,
-    RecordEpochStart,
-)
-from minilog_broker.replication.host import Host, TimerKind
+from minilog_broker.replication.effects import ProposalAnswer, RecordEpochStart
+from minilog_broker.replication.host import Host
 from minilog_broker.replication.leader_in_sync import LeaderInSync
-from minilog_broker.replication.parked import ParkedProduce, ParkedProduces
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.session import Audience, Ends, Judgement, Refuse, Send, Session, Subscription, Wait
 from minilog_broker.replication.state import PartitionState, TopicConfig
-from minilog_broker.storage.producer_state import Accept, Duplicate, ProducerState
-
-ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
-MAX_UNANSWERED = 5  # batches of one producer on their way into the log; the state remembers as many
+from minilog_broker.storage.producer_state import ProducerState
 
 
 class LeaderPartition:
@@ -81,7 +56,6 @@ class LeaderPartition:
         self.leader_epoch = state.leader_epoch
         self.config = config
         self.log = log
-        self.producers = producers
         self.leading = False
         self.epoch_start = -1
         self.in_sync: LeaderInSync
@@ -89,13 +63,19 @@ class LeaderPartition:
         self._host = host
         self._subscribers = subscribers
         self._read_failed = read_failed
-        self._tentative: dict[int, deque[BatchHeader]] = {}
-        self._parked_all = ParkedProduces()
-        self._parked_leader = ParkedProduces()
-        self._no_space_until_ms = float("-inf")
+        self._accepting = Accepting(host, str(self), state, log, producers)
 
     def __str__(self) -> str:
         return f"partition {self._state.topic_name}-{self.key.partition}"
+
+    @property
+    def producers(self) -> ProducerState:
+        """What is known of the idempotent producers."""
+        return self._accepting.producers
+
+    @producers.setter
+    def producers(self, producers: ProducerState) -> None:
+        self._accepting.producers = producers
 
     @property
     def state(self) -> PartitionState:
@@ -141,23 +121,16 @@ class LeaderPartition:
             session = subscription.session
             if session.audience is Audience.FOLLOWER and session.broker_id not in state.replicas:
                 session.stop(subscription, NotLeaderOrFollower(f"broker {session.broker_id} is no replica"), now_ms)
-        if len(state.in_sync_replicas) < self.min_in_sync:
-            self._give_up_all()
+        if (too_few := self._too_few()) is not None:
+            self._accepting.give_up(too_few)
         self._advance(now_ms)
         self._judge_subscribers(now_ms)
         self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
         self.in_sync.watch_lag(now_ms)
 
-    def _give_up_all(self) -> None:
-        text = f"{self}: the ISR fell below min.insync.replicas={self.min_in_sync} after the append; its fate is open"
-        for parked in self._parked_all.take_above(self.log.high_watermark):
-            self._answer(parked.ticket, NotEnoughReplicasAfterAppend(text))
-
     def resign(self, why: str) -> None:
         """This epoch is over here: whatever waits is unknown."""
-        text = f"{self}: {why}; whether the batch stays is not known"
-        for parked in (*self._parked_all.take_above(-1), *self._parked_leader.take_above(-1)):
-            self._answer(parked.ticket, UnknownOutcome(text))
+        self._accepting.resign(why)
 
     def excuse(self, now_ms: float) -> None:
         """This process stood still: nobody is late for one full lag period."""
@@ -176,11 +149,13 @@ class LeaderPartition:
         """One entry. Refused, it is answered at once; else when its condition holds. acks=0 is never answered."""
         try:
             self._check_epoch(epoch)
-            self._check_writable(now_ms)
-            self._accept(ticket, acks, timeout_ms, batch, now_ms)
+            if not self.leading:
+                raise LeaderNotAvailable(f"{self}: leader epoch {self.leader_epoch} is about to begin: retry")
+            entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch)
+            self._accepting.accept(entry, self.config.max_message_bytes, self._too_few(), now_ms)
         except MinilogError as error:
             if acks != ACKS_NONE:
-                self._answer(ticket, error)
+                self._accepting.refuse(ticket, error)
 
     def _check_epoch(self, epoch: int) -> None:
         if 0 <= epoch < self.leader_epoch:
@@ -192,90 +167,22 @@ class LeaderPartition:
                 f"{self}: leader epoch {epoch} is not known here yet, {self.leader_epoch} is: retry"
             )
 
-    def _check_writable(self, now_ms: float) -> None:
-        if not self.leading:
-            raise LeaderNotAvailable(f"{self}: leader epoch {self.leader_epoch} is about to begin: retry")
-        if now_ms < self._no_space_until_ms:
-            raise NoSpace(f"{self}: the disk of broker {self._host.broker_id} is full: nothing was written")
-
-    def _accept(self, ticket: object, acks: int, timeout_ms: float, batch: Buffer, now_ms: float) -> None:
-        topic_id, partition = self.key
-        header = validate_batch(topic_id, partition, batch, max_message_bytes=self.config.max_message_bytes)
-        deadline_ms = now_ms + timeout_ms
-        tentative = self._tentative.get(header.producer_id, ())
-        match self.producers.check(header, tentative):
-            case Duplicate(base_offset=base_offset, last_offset=last_offset):
-                parked = ParkedProduce(ticket, base_offset, last_offset + 1, deadline_ms)
-                if acks == ACKS_ALL and self.log.high_watermark < parked.end_offset and self._too_few():
-                    raise NotEnoughReplicasAfterAppend(self._too_few_text("the batch is in the log, its fate is open"))
-                self._park(parked, acks)
-            case Accept():
-                if acks == ACKS_ALL and self._too_few():
-                    raise NotEnoughReplicas(self._too_few_text("nothing was written"))
-                if len(tentative) >= MAX_UNANSWERED:
-                    raise OutOfOrderSequenceNumber(
-                        f"{self}: producer {header.producer_id} has {MAX_UNANSWERED} in flight"
-                    )
-                placed = self._append(header, batch)
-                self._park(ParkedProduce(ticket, placed.base_offset, placed.next_offset, deadline_ms), acks)
-            case error:
-                raise error
-
-    def _too_few(self) -> bool:
-        return len(self.state.in_sync_replicas) < self.min_in_sync
-
-    def _too_few_text(self, consequence: str) -> str:
-        return (
-            f"{self}: ISR {self.state.in_sync_replicas} is below min.insync.replicas={self.min_in_sync}: {consequence}"
-        )
-
-    def _append(self, header: BatchHeader, batch: Buffer) -> BatchHeader:
-        offset = self.log.end
-        placed = replace(header, base_offset=offset, partition_leader_epoch=self.leader_epoch)
-        buffers = (placement(header.length, offset, self.leader_epoch), memoryview(batch)[PLACEMENT_BYTES:])
-        self.log.queue_append(QueuedAppend((placed,), header.length, None))
-        self._host.emit(AppendToLog(self.key, PlacedBatches((placed,), buffers)))
-        if placed.producer_id != NO_PRODUCER_ID:
-            self._tentative.setdefault(placed.producer_id, deque()).append(placed)
-        return placed
-
-    def _park(self, parked: ParkedProduce, acks: int) -> None:
-        if acks == ACKS_NONE:
-            return
-        reached = self.log.durable_end if acks == ACKS_LEADER else self.log.high_watermark
-        if reached >= parked.end_offset:
-            self._acknowledge(parked)
-            return
-        (self._parked_leader if acks == ACKS_LEADER else self._parked_all).add(parked)
-        self._host.timers.arm(TimerKind.PRODUCE, self.key, parked.deadline_ms)
+    def _too_few(self) -> str | None:
+        """What is wrong with the ISR for acks=all, if anything."""
+        members = self.state.in_sync_replicas
+        if len(members) >= self.min_in_sync:
+            return None
+        return f"{self}: the ISR {list(members)} is below min.insync.replicas={self.min_in_sync}"
 
     def expire(self, now_ms: float) -> None:
-        """Timer: answer the entries whose time is over."""
-        for parked in (*self._parked_all.take_expired(now_ms), *self._parked_leader.take_expired(now_ms)):
-            text = f"{self}: offset {parked.base_offset} was not confirmed in time; whether it stays is not known"
-            self._answer(parked.ticket, RequestTimedOut(text))
-        due_ms = min(self._parked_all.next_deadline_ms(), self._parked_leader.next_deadline_ms())
-        if due_ms != float("inf"):
-            self._host.timers.arm(TimerKind.PRODUCE, self.key, due_ms)
-
-    def _acknowledge(self, parked: ParkedProduce) -> None:
-        self._answer(parked.ticket, None, parked.base_offset)
-
-    def _answer(self, ticket: object, error: MinilogError | None, base_offset: int = -1) -> None:
-        self._host.emit(
-            AnswerProduce(ticket, error, base_offset, self.log.log_start, self._host.broker_id, self.leader_epoch)
-        )
+        """Timer: parked entries whose time is over."""
+        self._accepting.expire(now_ms)
 
     # -- the disk
 
     def appended(self, done: list[QueuedAppend], end_before: int, now_ms: float) -> None:
         """Appends are readable; the producer state has them already."""
-        for append in done:
-            for header in append.headers:
-                if tentative := self._tentative.get(header.producer_id):
-                    tentative.popleft()
-                    if not tentative:
-                        del self._tentative[header.producer_id]
+        self._accepting.appended(done)
         if not self.leading:
             return
         self.in_sync.marks.note(now_ms, end_before)
@@ -284,17 +191,13 @@ class LeaderPartition:
 
     def flushed(self, now_ms: float) -> None:
         """The durable end moved."""
-        for parked in self._parked_leader.take_reached(self.log.durable_end):
-            self._acknowledge(parked)
+        self._accepting.became_durable()
         if self.leading:
             self._advance(now_ms)
 
     def no_space(self, now_ms: float) -> None:
         """An append found the disk full, and with it all behind: nothing of them was written."""
-        self._tentative.clear()
-        self._no_space_until_ms = now_ms + self._host.settings.no_space_pause_ms
-        for parked in (*self._parked_all.take_above(self.log.end), *self._parked_leader.take_above(self.log.end)):
-            self._answer(parked.ticket, NoSpace(f"{self}: the disk of broker {self._host.broker_id} is full"))
+        self._accepting.no_space(now_ms)
 
     def _advance(self, now_ms: float) -> None:
         """Look at the high watermark, and let those go who wait for it."""
@@ -309,8 +212,7 @@ class LeaderPartition:
         )
         if not log.raise_high_watermark(offset):
             return
-        for parked in self._parked_all.take_reached(log.high_watermark):
-            self._acknowledge(parked)
+        self._accepting.became_committed()
         if not knew_its_end and self.knows_its_end:
             self._judge_subscribers(now_ms)
         self._tell_subscribers(now_ms, news=True)

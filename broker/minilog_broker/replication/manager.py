@@ -15,23 +15,22 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from minilog.errors import (
-    InvalidArgument,
     InvalidRequiredAcks,
     MinilogError,
     NotLeaderOrFollower,
-    StaleBrokerEpoch,
     StorageError,
-    TimedOut,
     UnknownTopicId,
     wire_error,
 )
 from minilog.record_batch.header import Buffer
-from minilog.v1 import common_pb2, data_pb2, metadata_pb2, peer_pb2
-from minilog_broker.replication.effects import AnswerProduce, Effect, ProposalAnswer, SessionReady, SessionRefused
+from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
+from minilog_broker.replication.accepting import ACKS_NONE
+from minilog_broker.replication.effects import AnswerProduce, Effect, ProposalAnswer
 from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.hosted import HostedReplica, LeaderSessions
-from minilog_broker.replication.leader import ACKS_NONE, LeaderPartition
-from minilog_broker.replication.session import Audience, Session, Subscription
+from minilog_broker.replication.leader import LeaderPartition
+from minilog_broker.replication.served_sessions import ServedSessions
+from minilog_broker.replication.session import Audience
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import NO_LEADER, BrokerLife, PartitionKey, PartitionState, TopicConfig
 from minilog_broker.storage.producer_state import ProducerState
@@ -50,9 +49,7 @@ class ReplicaManager:
         self._leaders = LeaderSessions(self._host, rng)
         self._replicas: dict[PartitionKey, HostedReplica] = {}
         self._configs: dict[bytes, TopicConfig] = {}
-        self._sessions: dict[int, Session] = {}
-        self._follower_sessions: dict[int, int] = {}  # broker id -> session id
-        self._subscribers: dict[PartitionKey, dict[int, Subscription]] = {}
+        self._served = ServedSessions(self._host, self._replicas)
 
     def take_effects(self) -> list[Effect]:
         """What is to be done, in order."""
@@ -120,9 +117,7 @@ class ReplicaManager:
     def _lives_changed(self, broker_ids: set[int], now_ms: float) -> None:
         """A broker lives anew, or was fenced or unfenced: rare, so all partitions are looked at."""
         for broker_id in broker_ids:
-            session = self._sessions.get(self._follower_sessions.get(broker_id, -1))
-            if session is not None and self._is_stale(session.broker_id, session.broker_epoch):
-                self._refuse(session.session_id, self._stale(session.broker_id, session.broker_epoch))
+            self._served.broker_lives_anew(broker_id)
             if (to_leader := self._leaders.by_leader.get(broker_id)) is not None:
                 to_leader.leader_lives_anew(now_ms)
         for leader in self.led_partitions():
@@ -136,7 +131,7 @@ class ReplicaManager:
     def _replica(self, key: PartitionKey) -> HostedReplica:
         replica = self._replicas.get(key)
         if replica is None:
-            subscribers = self._subscribers.setdefault(key, {})
+            subscribers = self._served.subscribers(key)
             replica = self._replicas[key] = HostedReplica(key, self._host, self._leaders, subscribers)
         return replica
 
@@ -210,112 +205,29 @@ class ReplicaManager:
 
     def open_consumer_session(self, session_id: int, isolation: int, now_ms: float) -> None:
         """A consumer's session. Without transactions both isolation levels read up to the high watermark."""
-        self._open(session_id, Audience.CONSUMER, now_ms)
+        self._served.open(session_id, Audience.CONSUMER, now_ms)
 
     def open_follower_session(self, session_id: int, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         """A follower's session: one per broker, the newest; of an earlier life it is refused."""
-        if self._is_stale(broker_id, broker_epoch):
-            self._host.emit(SessionRefused(session_id, self._stale(broker_id, broker_epoch)))
-            return
-        if (older := self._follower_sessions.get(broker_id)) is not None:
-            self._refuse(older, StaleBrokerEpoch(f"broker {broker_id} has opened a newer session"))
-        session = self._open(session_id, Audience.FOLLOWER, now_ms)
-        session.broker_id, session.broker_epoch = broker_id, broker_epoch
-        self._follower_sessions[broker_id] = session_id
-
-    def _open(self, session_id: int, audience: Audience, now_ms: float) -> Session:
-        session = Session(
-            session_id,
-            audience,
-            self._host.settings,
-            wake=lambda ready_id: self._host.emit(SessionReady(ready_id)),
-            hold=lambda held_id, due_ms: self._host.timers.arm(TimerKind.SESSION, held_id, due_ms),
-            opened_ms=now_ms,
-        )
-        self._sessions[session_id] = session
-        return session
-
-    def _is_stale(self, broker_id: int, broker_epoch: int) -> bool:
-        life = self._host.lives.get(broker_id)
-        return life is not None and broker_epoch < life.broker_epoch
-
-    def _stale(self, broker_id: int, broker_epoch: int) -> StaleBrokerEpoch:
-        return StaleBrokerEpoch(f"broker epoch {broker_epoch} of broker {broker_id} is over: a newer life registered")
-
-    def _refuse(self, session_id: int, error: MinilogError) -> None:
-        self.close_session(session_id)
-        self._host.emit(SessionRefused(session_id, error))
+        self._served.open_follower(session_id, broker_id, broker_epoch, now_ms)
 
     def close_session(self, session_id: int) -> None:
-        """The stream is gone. What its follower told stays true; it is counted on."""
-        session = self._sessions.pop(session_id, None)
-        if session is None:
-            return
-        if self._follower_sessions.get(session.broker_id) == session_id:
-            del self._follower_sessions[session.broker_id]
-        for key in list(session.subscriptions):
-            self._unsubscribe(session, key)
-
-    def _unsubscribe(self, session: Session, key: PartitionKey) -> None:
-        session.forget(key)
-        subscribers = self._subscribers.get(key)
-        if subscribers is not None:
-            subscribers.pop(session.session_id, None)
-            if not subscribers and key not in self._replicas:
-                del self._subscribers[key]
+        """The stream is gone. What its follower told stays true, and counts on."""
+        self._served.close(session_id)
 
     def fetch_request(self, session_id: int, request: data_pb2.FetchRequest, now_ms: float) -> None:
         """A consumer's message."""
-        if (session := self._sessions.get(session_id)) is not None:
-            self._take_positions(session, request.forgotten, request.positions, now_ms)
-            session.grant(request.credit_bytes, now_ms)
+        self._served.receive(session_id, request, now_ms)
 
     def replicate_request(self, session_id: int, request: peer_pb2.ReplicateRequest, now_ms: float) -> None:
         """A follower's message: positions first, so that progress is judged by the position it belongs to."""
-        session = self._sessions.get(session_id)
-        if session is None:
-            return
-        self._take_positions(session, request.forgotten, request.positions, now_ms)
-        session.grant(request.credit_bytes, now_ms)
-        for progress in request.progress:
-            key = PartitionKey(progress.partition_id.topic_id, progress.partition_id.partition)
-            replica = self._replicas.get(key)
-            if replica is None or replica.leader is None:
-                continue
-            if session.is_at(key, progress.leader_epoch, progress.position_number):
-                replica.leader.progress(session, progress, now_ms)
-
-    def _take_positions(
-        self,
-        session: Session,
-        forgotten: Iterable[common_pb2.PartitionId],
-        positions: Iterable[data_pb2.FetchPosition],
-        now_ms: float,
-    ) -> None:
-        for partition_id in forgotten:
-            self._unsubscribe(session, PartitionKey(partition_id.topic_id, partition_id.partition))
-        for position in positions:
-            key = PartitionKey(position.partition_id.topic_id, position.partition_id.partition)
-            if len(key.topic_id) != 16 or position.fetch_offset < 0:
-                self._refuse(
-                    session.session_id, InvalidArgument(f"a position at offset {position.fetch_offset} is none")
-                )
-                return
-            replica = self._replicas.get(key)
-            source = None if replica is None else replica.leader
-            subscription = session.take_position(key, source, position, now_ms)
-            self._subscribers.setdefault(key, {})[session.session_id] = subscription
+        self._served.receive(session_id, request, now_ms)
 
     def next_message(
         self, session_id: int, now_ms: float
     ) -> data_pb2.FetchResponse | peer_pb2.ReplicateResponse | None:
         """The next message of a session; None: nothing now, SessionReady tells when. Ask again until None."""
-        session = self._sessions.get(session_id)
-        if session is None or (runs := session.next_runs(now_ms)) is None:
-            return None
-        if session.audience is Audience.CONSUMER:
-            return data_pb2.FetchResponse(runs=runs)
-        return peer_pb2.ReplicateResponse(runs=runs)
+        return self._served.next_message(session_id, now_ms)
 
     # -- sessions to leaders
 
@@ -391,29 +303,16 @@ class ReplicaManager:
             if isinstance(reference, PartitionKey):
                 self._partition_due(kind, reference, now_ms)
             elif kind is TimerKind.SESSION:
-                self._session_due(reference, now_ms)
+                self._served.due(reference, now_ms)
             elif (session := self._leaders.by_leader.get(reference)) is not None:
                 session.look(now_ms)
 
     def _excuse_all(self, now_ms: float) -> None:
-        for session in self._sessions.values():
-            session.last_heard_ms = now_ms
+        self._served.excuse(now_ms)
         for to_leader in self._leaders.by_leader.values():
             to_leader.excuse(now_ms)
         for leader in self.led_partitions():
             leader.excuse(now_ms)
-
-    def _session_due(self, session_id: int, now_ms: float) -> None:
-        session = self._sessions.get(session_id)
-        if session is None:
-            return
-        settings = self._host.settings
-        follower = session.audience is Audience.FOLLOWER
-        silence_ms = settings.silence_ms if follower else settings.consumer_silence_ms
-        if now_ms >= session.last_heard_ms + silence_ms:
-            self._refuse(session_id, TimedOut(f"nothing was heard on the session for {silence_ms:.0f} ms"))
-        else:
-            session.look(now_ms)
 
     def _partition_due(self, kind: TimerKind, key: PartitionKey, now_ms: float) -> None:
         replica = self._replicas.get(key)

@@ -22,7 +22,7 @@ from typing import Protocol, TypeAlias
 
 from minilog.errors import FencedLeaderEpoch, MinilogError, NotLeaderOrFollower, OffsetOutOfRange, wire_error
 from minilog.record_batch.header import decode_header
-from minilog.v1 import common_pb2, data_pb2, peer_pb2
+from minilog.v1 import common_pb2, data_pb2
 from minilog_broker.replication.divergence import Diverged
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey
@@ -368,8 +368,3 @@ def _bounds(batches: bytes) -> tuple[int, int, int]:
             break
     last = first if position == 0 else decode_header(batches, position)
     return first.base_offset, last.next_offset, last.partition_leader_epoch
-
-
-def replicate_response(runs: list[data_pb2.PartitionRun]) -> peer_pb2.ReplicateResponse:
-    """The message of a follower's session."""
-    return peer_pb2.ReplicateResponse(runs=runs)

@@ -135,7 +135,9 @@ class History:
         for _ in range(self.steps):
             self.step()
             self.checker.check()
-            assert self.reader.read == self.checker.committed[: len(self.reader.read)], "V14: a reader saw something else"
+            assert self.reader.read == self.checker.committed[: len(self.reader.read)], (
+                "V14: a reader saw something else"
+            )
         self.heal()
 
     def step(self) -> None:

@@ -83,7 +83,11 @@ class MemoryFileSystem:
 
     def list(self, path: str) -> list[str]:
         prefix = path.rstrip("/") + "/"
-        names = {name[len(prefix) :].partition("/")[0] for name in (*self._files, *self._directories) if name.startswith(prefix)}
+        names = {
+            name[len(prefix) :].partition("/")[0]
+            for name in (*self._files, *self._directories)
+            if name.startswith(prefix)
+        }
         return sorted(names - {""})
 
     def exists(self, path: str) -> bool:

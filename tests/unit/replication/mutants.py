@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from minilog_broker.replication import in_sync, leader_in_sync
+from minilog_broker.replication.accepting import Accepting
 from minilog_broker.replication.effects import TruncateLog
 from minilog_broker.replication.follower import FollowerPartition
 from minilog_broker.replication.high_watermark import next_high_watermark
 from minilog_broker.replication.hosted import HostedReplica
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.leader_in_sync import LeaderInSync
+from minilog_broker.replication.parked import ParkedProduce
 from minilog_broker.replication.replica_log import ReplicaLog
-from minilog_broker.replication.session import Session
+from minilog_broker.replication.session import Send, Session
 from minilog_broker.storage.producer_state import ProducerState
 
 Patches = list[tuple[Any, str, Any]]
@@ -50,7 +53,7 @@ def _no_check_of_previous_epoch() -> Patches:
     """A run is appended wherever it begins at the log's end; and so is what a leader pushes past the divergence check."""
     return [
         (FollowerPartition, "_belongs", lambda self, run: run.first_offset == self.log.end),
-        (LeaderPartition, "_judge_log", lambda self, position: __import__("minilog_broker.replication.session", fromlist=["Send"]).Send()),
+        (LeaderPartition, "_judge_log", lambda self, position: Send()),
     ]
 
 
@@ -72,7 +75,9 @@ def _over_committed_only() -> Patches:
 
 
 def _over_proposal_only() -> Patches:
-    return [(LeaderInSync, "maximal", property(lambda self: self.proposal.broker_ids if self.proposal else self.committed))]
+    return [
+        (LeaderInSync, "maximal", property(lambda self: self.proposal.broker_ids if self.proposal else self.committed))
+    ]
 
 
 def _unheard_left_out() -> Patches:
@@ -90,8 +95,6 @@ def _epoch_spans_lives() -> Patches:
     def mutant(self: HostedReplica, now_ms: float, *, why: str) -> None:
         state = self.state
         if state is not None and state.leader_id == self._host.broker_id:
-            from dataclasses import replace
-
             self.state = replace(state, leader_broker_epoch=self._host.broker_epoch or 0)
         apply(self, now_ms, why=why)
 
@@ -118,15 +121,15 @@ def _progress_before_sync() -> Patches:
 
 
 def _duplicate_answered_at_once() -> Patches:
-    park = LeaderPartition._park
+    park = Accepting._park
 
-    def mutant(self: LeaderPartition, parked: Any, acks: int) -> None:
-        if parked.end_offset <= self.log.appended_end:
-            self._acknowledge(parked)
+    def mutant(self: Accepting, entry: Any, base_offset: int, end_offset: int) -> None:
+        if end_offset <= self._log.appended_end:
+            self._acknowledge([ParkedProduce(entry.ticket, base_offset, end_offset, 0.0)])
         else:
-            park(self, parked, acks)
+            park(self, entry, base_offset, end_offset)
 
-    return [(LeaderPartition, "_park", mutant)]
+    return [(Accepting, "_park", mutant)]
 
 
 def _forgotten_proposal() -> Patches:

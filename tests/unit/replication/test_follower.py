@@ -58,7 +58,12 @@ class Bench:
     # the leader
     def run(self, **fields: object) -> data_pb2.PartitionRun:
         data = fields.pop("batches", placed(5, 5))
-        known = {"leader_epoch": 5, "position_number": self.follower.position_number, "first_offset": 5, "previous_epoch": 4}
+        known = {
+            "leader_epoch": 5,
+            "position_number": self.follower.position_number,
+            "first_offset": 5,
+            "previous_epoch": 4,
+        }
         return data_pb2.PartitionRun(batches=data, **(known | fields))  # type: ignore[arg-type]
 
     def diverging(self, epoch: int, end_offset: int, *, log_start: int = 0) -> int:
@@ -119,7 +124,9 @@ def test_a_run_that_belongs_is_appended_as_it_came() -> None:
     [{"leader_epoch": 4}, {"leader_epoch": 6}, {"position_number": 0}],
     ids=["older leader epoch", "newer leader epoch", "older position"],
 )
-def test_a_run_of_another_epoch_or_position_is_dropped_for_the_newer_position_is_on_its_way(wrong: dict[str, int]) -> None:
+def test_a_run_of_another_epoch_or_position_is_dropped_for_the_newer_position_is_on_its_way(
+    wrong: dict[str, int],
+) -> None:
     bench = Bench()
     positions = bench.positions
     run = bench.run(**wrong)
@@ -130,10 +137,16 @@ def test_a_run_of_another_epoch_or_position_is_dropped_for_the_newer_position_is
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"previous_epoch": 3}, {"first_offset": 6, "batches": placed(6, 5)}, {"first_offset": 4, "batches": placed(4, 5, 3)}],
+    [
+        {"previous_epoch": 3},
+        {"first_offset": 6, "batches": placed(6, 5)},
+        {"first_offset": 4, "batches": placed(4, 5, 3)},
+    ],
     ids=["another epoch before it", "a gap", "an overlap is never merged"],
 )
-def test_a_run_that_does_not_fit_is_dropped_its_credit_returned_and_a_new_position_sent(wrong: dict[str, object]) -> None:
+def test_a_run_that_does_not_fit_is_dropped_its_credit_returned_and_a_new_position_sent(
+    wrong: dict[str, object],
+) -> None:
     bench = Bench()
     positions, number = bench.positions, bench.follower.position_number
     run = bench.run(**wrong)
@@ -288,7 +301,9 @@ def test_epochs_of_batches_never_decrease_nor_exceed_the_leaders() -> None:
 
 def test_a_retriable_error_pauses_and_asks_again() -> None:
     bench = Bench()
-    bench.follower.receive(bench.run(batches=b"", error=common_pb2.Error(code=common_pb2.ERROR_CODE_STORAGE_ERROR)), 10.0)
+    bench.follower.receive(
+        bench.run(batches=b"", error=common_pb2.Error(code=common_pb2.ERROR_CODE_STORAGE_ERROR)), 10.0
+    )
     assert bench.follower.state is FollowerState.PAUSED
     assert bench.resume_ms == [60.0]
 

@@ -10,7 +10,9 @@ from minilog_broker.replication.settings import ReplicationSettings
 from tests.unit.replication.world import KEY, World, batch
 
 
-def high_watermark(current: int, own: int, members: list[int | None], joiners: tuple[int, ...] = (), isr: int = 3) -> int:
+def high_watermark(
+    current: int, own: int, members: list[int | None], joiners: tuple[int, ...] = (), isr: int = 3
+) -> int:
     return next_high_watermark(
         current, own_durable_end=own, member_ends=members, joiner_ends=joiners, in_sync_count=isr, min_in_sync=2
     )
@@ -164,7 +166,12 @@ def test_the_four_ends_of_an_answer_are_one_snapshot() -> None:
     while world[1].disk:
         world[1].work()
     found = latest(world, 1)
-    assert (found.log_start_offset, found.last_stable_offset, found.high_watermark, found.log_end_offset) == (0, 5, 5, 7)
+    assert (found.log_start_offset, found.last_stable_offset, found.high_watermark, found.log_end_offset) == (
+        0,
+        5,
+        5,
+        7,
+    )
 
 
 def test_only_the_leader_answers_latest() -> None:

@@ -126,7 +126,9 @@ def test_who_may_join(change: dict[str, int], joins: bool) -> None:
     assert in_sync.may_join(view, LIFE, epoch_start=7, high_watermark=5, now_ms=0.0) is joins
 
 
-@pytest.mark.parametrize("life", [None, replace(LIFE, fenced=True), replace(LIFE, stopping=True), replace(LIFE, broker_epoch=51)])
+@pytest.mark.parametrize(
+    "life", [None, replace(LIFE, fenced=True), replace(LIFE, stopping=True), replace(LIFE, broker_epoch=51)]
+)
 def test_a_life_that_is_not_current_fenced_or_stopping_may_not_join(life: BrokerLife | None) -> None:
     view = FollowerView(2, broker_epoch=50, accepted=True, durable_end=10)
     assert not in_sync.may_join(view, life, epoch_start=0, high_watermark=0, now_ms=0.0)

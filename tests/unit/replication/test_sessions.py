@@ -23,13 +23,17 @@ def settle_but(world: World, *quiet: int) -> None:
         world[broker_id].alive = True
 
 
-def follower_session(world: World, broker_id: int, *, credit: int, last_epoch: int | None = None, offset: int = 0) -> int:
+def follower_session(
+    world: World, broker_id: int, *, credit: int, last_epoch: int | None = None, offset: int = 0
+) -> int:
     """A session as follower `broker_id`, spoken by hand."""
     session_id = world.session_id()
     leader = world[1]
     leader.manager.open_follower_session(session_id, broker_id, world[broker_id].broker_epoch or -1, world.now_ms)
     request = peer_pb2.ReplicateRequest(credit_bytes=credit)
-    position = request.positions.add(position_number=1, fetch_offset=offset, leader_epoch=0, last_fetched_epoch=last_epoch)
+    position = request.positions.add(
+        position_number=1, fetch_offset=offset, leader_epoch=0, last_fetched_epoch=last_epoch
+    )
     position.partition_id.topic_id, position.partition_id.partition = KEY
     leader.manager.replicate_request(session_id, request, world.now_ms)
     leader.run()

@@ -87,7 +87,9 @@ class Broker:
         self.disk: deque[Callable[[], None]] = deque()
         self.dirty: dict[PartitionKey, None] = {}
         self.proposals: deque[ProposeInSyncReplicas] = deque()  # on their way to the controller
-        self.proposal_answers: deque[tuple[PartitionKey, ProposalAnswer | None]] = deque()  # on their way back; None: lost
+        self.proposal_answers: deque[tuple[PartitionKey, ProposalAnswer | None]] = (
+            deque()
+        )  # on their way back; None: lost
         self.broker_epoch: int | None = None
         self.images_replayed = 0
         self.offline: dict[PartitionKey, str] = {}
