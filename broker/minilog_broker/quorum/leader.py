@@ -27,7 +27,6 @@ from minilog_broker.replication.session import (
     Subscription,
     Wait,
     below_log_start,
-    replicate_response,
 )
 from minilog_broker.replication.state import PartitionKey
 
@@ -118,7 +117,7 @@ class Leader:
     def next_message(self, session_id: int, now_ms: float) -> peer_pb2.ReplicateResponse | None:
         session = self._sessions.get(session_id)
         runs = session.next_runs(now_ms) if session is not None else None
-        return None if runs is None else replicate_response(runs)
+        return None if runs is None else peer_pb2.ReplicateResponse(runs=runs)
 
     def look_at_session(self, session_id: int, now_ms: float) -> None:
         """Timer: a sign of life is due, or the other side gave none."""
