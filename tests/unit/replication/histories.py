@@ -23,7 +23,7 @@ _ANONYMOUS = batch()
 
 @dataclass
 class Producer:
-    """Idempotent, acks=all, at most five unanswered; what is not acknowledged is sent again in order."""
+    """Idempotent, acks=all, never more than five behind the oldest unanswered; sent again in order."""
 
     acknowledged: dict[int, int] = field(default_factory=dict)
     unanswered: list[int] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Producer:
             self.broken, self.sent_to = False, life
             for sequence in list(self.unanswered):
                 self._send(world, sequence)
-        elif len(self.unanswered) < WINDOW and self.next_sequence < len(_BATCHES):
+        elif self.next_sequence < min(len(_BATCHES), min(self.unanswered, default=self.next_sequence) + WINDOW):
             sequence, self.next_sequence = self.next_sequence, self.next_sequence + 1
             self.unanswered.append(sequence)
             self._send(world, sequence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ def entry(header: BatchHeader) -> Entry:
 
 @dataclass
 class Checker:
-    """`committed` is all that any leader's high watermark ever covered: it only grows, and is the same for everybody."""
+    """`committed` is all that any leader's high watermark ever covered: it only grows, the same for all."""
 
     world: World
     committed: list[Entry] = field(default_factory=list)
@@ -75,14 +76,12 @@ class Checker:
         high_watermark, durable_end, end = broker.ends()
         assert log.log_start_offset <= high_watermark <= durable_end <= end, f"V1 {log!r} {broker.ends()}"
         found = self.entries(broker)
-        position = 0
-        for before, after in zip(found, found[1:], strict=False):
+        assert not found or found[-1].next_offset == end, "V2: the log ends elsewhere"
+        for before, after in itertools.pairwise(found):
             assert before.next_offset == after.base_offset, "V2: a gap"
             assert before.epoch <= after.epoch, "V3: an epoch decreases"
-            position = after.next_offset
-        assert position in (0, end) or len(found) < 2
         starts = log.epochs.entries
-        assert all(a[0] < b[0] and a[1] < b[1] for a, b in zip(starts, starts[1:], strict=False)), "V3"
+        assert all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(starts)), "V3"
 
     # -- everyone who believes to lead
 

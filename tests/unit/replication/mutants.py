@@ -50,7 +50,7 @@ def _progress_without_position() -> Patches:
 
 
 def _no_check_of_previous_epoch() -> Patches:
-    """A run is appended wherever it begins at the log's end; and so is what a leader pushes past the divergence check."""
+    """A run is appended wherever it begins at the log's end, and the leader does not look for divergence."""
     return [
         (FollowerPartition, "_belongs", lambda self, run: run.first_offset == self.log.end),
         (LeaderPartition, "_judge_log", lambda self, position: Send()),

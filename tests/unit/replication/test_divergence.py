@@ -1,4 +1,4 @@
-"""Whether a follower's log is a prefix of the leader's, and where it is cut: the seven shapes of divergence, end to end."""
+"""Whether a follower's log is a prefix of the leader's, and where it is cut: the seven shapes of divergence."""
 
 from __future__ import annotations
 

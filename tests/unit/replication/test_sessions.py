@@ -7,7 +7,7 @@ from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.effects import AppendToLog, LeaderSessionReady, RecordEpochStart, SessionReady
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey
-from tests.unit.replication.world import KEY, TOPIC_ID, Broker, Link, World, batch
+from tests.unit.replication.world import KEY, TOPIC_ID, Broker, Link, World, batch, count_effects
 
 
 def last_link(world: World, follower_id: int = 2, leader_id: int = 1) -> Link:
@@ -111,8 +111,7 @@ def test_dropped_bytes_are_given_back_too() -> None:
     for times in range(20):
         world.produce(1, batch(size_bytes=700))
         while not last_link(world).down:
-            (step,) = [step for step in world.steps() if step.__name__ != "flush"][:1]
-            step()
+            next(step for step in world.steps() if step.__name__ != "flush")()
         for message in last_link(world).down:
             for run in message.runs:
                 run.first_offset += 1  # does not fit: dropped
@@ -253,10 +252,7 @@ def test_a_leader_silent_for_five_keepalives_is_dropped_and_opened_anew() -> Non
 def test_a_refused_connection_is_tried_again_with_a_pause_of_at_most_500_ms() -> None:
     world = World()
     world[1].crash()
-    opened = ready_count(world[2], type(None))
     world.advance(10_000)
-    from tests.unit.replication.world import count_effects
-
     opened = count_effects(world[2])["OpenLeaderSession"]
     assert 20 <= opened <= 60
 
@@ -266,8 +262,6 @@ def test_one_stream_per_follower_and_leader_however_many_partitions() -> None:
     for number in range(1, 20):
         world.controller.create(PartitionKey(TOPIC_ID, number), (1, 2, 3), 1)
     world.settle()
-    from tests.unit.replication.world import count_effects
-
     assert count_effects(world[2])["OpenLeaderSession"] == 1
 
 
@@ -303,7 +297,7 @@ def test_a_new_leader_waits_for_its_own_disk_before_it_begins() -> None:
     world = World()
     world.produce(1)
     while not world[2].disk:
-        [step for step in world.steps() if step.__name__ != "flush"][0]()
+        next(step for step in world.steps() if step.__name__ != "flush")()
     world.controller.move(KEY, 2)
     while world[2].images_replayed < len(world.controller.images):
         world.replay(world[2])
@@ -385,7 +379,7 @@ def test_all_seven_shapes_end_as_a_prefix_over_the_wire() -> None:
     world.advance(1_000)
     logs = [[(h.base_offset, h.partition_leader_epoch, h.crc) for h in world[b].headers()] for b in (1, 2, 3)]
     assert logs[0] == logs[1] == logs[2]
-    assert len({ends for ends in (world[b].ends() for b in (1, 2, 3))}) == 1
+    assert len({world[b].ends() for b in (1, 2, 3)}) == 1
 
 
 def test_a_follower_below_the_leaders_log_start_starts_anew_there() -> None:

@@ -1,4 +1,4 @@
-"""A cluster in one thread: the real cores on the real storage, joined by fake wires, so each send test is a receive test.
+"""A cluster in one thread: the real cores on the real storage, joined by fake wires: each send test is a receive test.
 
 Nothing happens by itself. Tests call `settle()` (all that can happen without time passing does) or `advance(ms)`;
 random histories pick one of `steps()` at a time. Disk work, flushes, messages, images and proposals each wait in a
@@ -249,7 +249,7 @@ class Broker:
 
 
 class World:
-    """See the module's text. Brokers are 1 to `brokers`; partition KEY is on all of them unless the test makes others."""
+    """See the module's text. Brokers are 1 to `brokers`; partition KEY is on all of them."""
 
     def __init__(
         self,
@@ -413,12 +413,12 @@ class World:
                     found.append(lambda link=link, step=step: step(link))  # type: ignore[misc]
         return found
 
-    def settle(self, *, without: str = "") -> None:
+    def settle(self) -> None:
         """Let all happen that can without time passing."""
         for broker in self.live():
             broker.run()
         for _ in range(20_000):
-            steps = [step for step in self.steps() if not without or without not in getattr(step, "__name__", "")]
+            steps = self.steps()
             if not steps:
                 return
             steps[0]()
