@@ -49,14 +49,20 @@ def delays_of(flights: DataFrame, weather: DataFrame, options: Options) -> DataF
     flown = (
         flights.select(f.from_json(f.col("value").cast("string"), FLIGHT_SCHEMA).alias("flight"))
         .select("flight.time", "flight.carrier", f.col("flight.origin").alias("airport"), "flight.dep_delay")
+        .withColumn("flight_hour", f.expr("unix_seconds(time) div 3600"))
         .withWatermark("time", options.watermark)
     )
     measured = (
         weather.select(f.from_json(f.col("value").cast("string"), WEATHER_SCHEMA).alias("weather"))
         .select("weather.hour", "weather.origin", "weather.precip")
+        .withColumn("weather_hour", f.expr("unix_seconds(hour) div 3600"))
         .withWatermark("hour", options.watermark)
     )
-    same_airport_and_hour = f.expr("origin = airport AND time >= hour AND time < hour + interval 1 hour")
+    # The equalities find the one measurement by key, where the range alone would look at a year of them per flight;
+    # the range of event times tells Spark when to forget.
+    same_airport_and_hour = f.expr(
+        "origin = airport AND weather_hour = flight_hour AND time >= hour AND time < hour + interval 1 hour"
+    )
     in_rain = f.col("precip") > 0
     windows = (
         flown.join(measured, same_airport_and_hour, "inner")
