@@ -24,6 +24,8 @@ from minilog_broker.server.timer import CoreTimer, now_ms
 
 logger = structlog.get_logger()
 
+PROBES = 10
+PROBE_PAUSE_S = 0.05
 PROBE_TIMEOUT_S = 1.0
 _Response = TypeVar("_Response")
 
@@ -170,17 +172,24 @@ class ControllerShell:
                 logger.error(reason)
 
     async def _probe(self, effect: ProbeBroker) -> None:
-        """A process that is dead refuses at once; one that hangs or is cut off is left to its silence."""
-        try:
-            async with asyncio.timeout(PROBE_TIMEOUT_S):
-                _, writer = await asyncio.open_connection(effect.host, effect.port)
-            writer.close()
-        except ConnectionRefusedError:
-            logger.warning("a broker died", broker=effect.broker_id)
-            self._controller.broker_refused_connection(effect.broker_id, effect.broker_epoch, now_ms())
-            self._run()
-        except OSError as error:  # TimeoutError too
-            logger.debug("a probe told nothing", broker=effect.broker_id, error=str(error))
+        """A process that is dead refuses; one that hangs or is cut off is left to its silence.
+
+        The kernel closes a killed process's connections one by one, the listening one not always first: so a
+        connection that was still taken is tried again. Whoever lives is heard meanwhile, which ends the matter.
+        """
+        for _ in range(PROBES):
+            try:
+                async with asyncio.timeout(PROBE_TIMEOUT_S):
+                    _, writer = await asyncio.open_connection(effect.host, effect.port)
+                writer.close()
+            except ConnectionRefusedError:
+                logger.warning("a broker died", broker=effect.broker_id)
+                self._controller.broker_refused_connection(effect.broker_id, effect.broker_epoch, now_ms())
+                self._run()
+                return
+            except OSError as error:  # TimeoutError too
+                logger.debug("a probe told nothing", broker=effect.broker_id, error=str(error))
+            await asyncio.sleep(PROBE_PAUSE_S)
 
     def stop(self) -> None:
         self._timer.stop()
