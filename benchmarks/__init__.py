@@ -1,1 +1,1 @@
-"""Measurements: `python -m benchmarks NAME` runs one. A benchmark is no test: nothing fails on a time, only on records."""
+"""Measurements: `python -m benchmarks NAME` runs one. Nothing fails on a time, only on records."""

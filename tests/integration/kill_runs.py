@@ -96,8 +96,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="minilog-kill-") as folder:
         history, wrong = run(chosen.mode, chosen.times, chosen.seed, pathlib.Path(folder))
     print(
-        f"{chosen.mode} x {chosen.times}, seed {chosen.seed}: acknowledged {len(history.acknowledged)}, unknown {len(history.unknown)}, "
-        f"failed {len(history.failed)}, longest stall {history.longest_stall_s:.2f} s, wrong {len(wrong)}"
+        f"{chosen.mode} x {chosen.times}, seed {chosen.seed}: acknowledged {len(history.acknowledged)}, "
+        f"unknown {len(history.unknown)}, failed {len(history.failed)}, "
+        f"longest stall {history.longest_stall_s:.2f} s, wrong {len(wrong)}"
     )
     for line in wrong[:20]:
         print("  " + line)

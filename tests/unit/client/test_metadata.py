@@ -123,8 +123,10 @@ def test_timestamps_travel_in_microseconds() -> None:
 def test_other_questions_are_refused(spec: object) -> None:
     with pytest.raises(InvalidArgument, match="no offset to ask for"):
         OffsetsQuery(known(Brokers()), {P0: spec})  # type: ignore[dict-item]
+
+
 def test_a_broker_that_knows_no_cluster_yet_is_not_believed() -> None:
-    """Found by killing all brokers: the answer of one that had just started emptied the producer's metadata for good."""
+    """Found by killing all brokers: a starting one emptied the producer's metadata for good."""
     cache = MetadataCache()
     assert cache.apply(metadata_pb2.GetMetadataResponse(cluster_id="c", metadata_offset=7))
     assert not cache.apply(metadata_pb2.GetMetadataResponse(cluster_id="", metadata_offset=0))

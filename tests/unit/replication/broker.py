@@ -1,0 +1,244 @@
+"""The shell of one broker of the fake world: carries out its core's effects on a disk in memory."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from minilog.record_batch.builder import build_batch, records_to_columns
+from minilog.record_batch.header import BatchHeader
+from minilog.v1 import data_pb2, peer_pb2
+from minilog_broker.replication import effects
+from minilog_broker.replication.effects import AnswerProduce, ProposalAnswer, ProposeInSyncReplicas
+from minilog_broker.replication.leader import LeaderPartition
+from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.state import PartitionKey
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.producer_state import recover_producer_state
+from minilog_broker.storage.settings import LogSettings
+from tests.unit.replication.memory_files import MemoryFileSystem
+
+if TYPE_CHECKING:
+    from tests.unit.replication.world import World
+
+TOPIC_ID = bytes(range(16))
+KEY = PartitionKey(TOPIC_ID, 0)
+NOW_US = 1_700_000_000_000_000
+
+
+def batch(
+    rows: int = 1, *, key: PartitionKey = KEY, producer: tuple[int, int, int] = (-1, -1, -1), size_bytes: int = 10
+) -> bytes:
+    """A client's batch. `producer`: id, epoch, base sequence."""
+    columns = records_to_columns([b"x" * size_bytes] * rows)
+    producer_id, producer_epoch, sequence = producer
+    return build_batch(
+        key.topic_id,
+        key.partition,
+        columns,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+        timestamp_us=NOW_US,
+    )
+
+
+@dataclass(eq=False)
+class Link:
+    """One Replicate stream: `up` to the leader, `down` to the follower. In order, until it breaks."""
+
+    follower_id: int
+    leader_id: int
+    leader_broker_epoch: int
+    session_id: int | None = None
+    up: deque[peer_pb2.ReplicateRequest] = field(default_factory=deque)
+    down: deque[peer_pb2.ReplicateResponse] = field(default_factory=deque)
+    up_ready: bool = False
+    down_ready: bool = False
+
+
+class Broker:
+    """The shell of one broker: carries out effects. A crash makes a new life on what the disk kept."""
+
+    def __init__(self, world: World, broker_id: int) -> None:
+        self.world = world
+        self.broker_id = broker_id
+        self.files = MemoryFileSystem()
+        self.alive = True
+        self.lives = 0
+        self.version = 0  # changes with every change of a log
+        self.kept: dict[PartitionKey, list[BatchHeader]] = {}  # what the disk kept at the last crash
+        self.answers: dict[object, AnswerProduce] = {}
+        self.links: dict[int, Link] = {}  # by leader
+        self._begin()
+
+    def _begin(self) -> None:
+        self.lives += 1
+        self.version += 1
+        self.manager = ReplicaManager(self.broker_id, self.world.settings, random.Random(self.broker_id))
+        self.logs: dict[PartitionKey, Log] = {}
+        self.disk: deque[Callable[[], None]] = deque()
+        self.dirty: dict[PartitionKey, None] = {}
+        self.proposals: deque[ProposeInSyncReplicas] = deque()  # on their way to the controller
+        self.proposal_answers: deque[tuple[PartitionKey, ProposalAnswer | None]] = (
+            deque()
+        )  # on their way back; None: lost
+        self.broker_epoch: int | None = None
+        self.images_replayed = 0
+        self.offline: dict[PartitionKey, str] = {}
+        self.refused: list[int] = []
+        self.sessions: dict[int, Link] = {}  # served here
+        self.consumers: dict[int, list[data_pb2.FetchResponse]] = {}
+        self.consumers_ready: dict[int, None] = {}
+        self.history: list[effects.Effect] = []
+
+    # -- life
+
+    def crash(self) -> None:
+        """The process dies and the machine loses power."""
+        self.kept = {key: self.headers_below(key, log.durable_end_offset) for key, log in self.logs.items()}
+        self.version += 1
+        self.alive = False
+        self.files.crash()
+        for link in [*self.links.values(), *self.sessions.values()]:
+            self.world.break_link(link)
+        self.links.clear()
+
+    def restart(self) -> None:
+        """A new life: logs are recovered, then it registers and replays the metadata from the beginning."""
+        keys = list(self.logs)
+        self.alive = True
+        self._begin()
+        for key in keys:
+            self.logs[key] = self._open(key, unclean=True)
+            log = self.logs[key]
+            self.manager.adopt_log(key, log, recover_producer_state(log), self.world.now_ms)
+        self.register()
+
+    def register(self) -> None:
+        self.broker_epoch = self.world.controller.register(self.broker_id)
+        self.manager.set_broker_epoch(self.broker_epoch, self.world.now_ms)
+
+    def _open(self, key: PartitionKey, *, unclean: bool = False) -> Log:
+        settings = LogSettings(flush_on_append=self.world.config.flush_on_append)
+        path = f"/topic-{key.partition}"
+        return Log.open(self.files, path, key, "topic", settings, unclean=unclean, create=True)
+
+    # -- effects
+
+    def run(self) -> None:
+        """Carry out what the core asks for."""
+        while todo := self.manager.take_effects():
+            for effect in todo:
+                self.history.append(effect)
+                self._carry_out(effect)
+
+    def _carry_out(self, effect: effects.Effect) -> None:
+        match effect:
+            case effects.AnswerProduce(ticket=ticket):
+                assert ticket not in self.answers, "answered twice"
+                self.answers[ticket] = effect
+                self.world.answered(self, effect)
+            case effects.SessionReady(session_id=session_id):
+                if session_id in self.sessions:
+                    self.sessions[session_id].down_ready = True
+                elif session_id in self.consumers:
+                    self.consumers_ready[session_id] = None
+            case effects.SessionRefused(session_id=session_id):
+                self.refused.append(session_id)
+                if session_id in self.sessions:
+                    self.world.break_link(self.sessions[session_id])
+            case effects.OpenLeaderSession(leader_id=leader_id, broker_epoch=epoch):
+                self._close_link(leader_id)
+                self.links[leader_id] = Link(self.broker_id, leader_id, epoch)
+            case effects.CloseLeaderSession(leader_id=leader_id):
+                self._close_link(leader_id)
+            case effects.LeaderSessionReady(leader_id=leader_id):
+                if leader_id in self.links:
+                    self.links[leader_id].up_ready = True
+            case effects.ProposeInSyncReplicas():
+                self.proposals.append(effect)
+            case effects.PartitionOffline(key=key, reason=reason):
+                self.offline[key] = reason
+            case _:
+                self.disk.append(lambda: self._work(effect))
+
+    def _close_link(self, leader_id: int) -> None:
+        link = self.links.pop(leader_id, None)
+        if link is not None:
+            self.world.break_link(link, tell_follower=False)
+
+    def _work(self, effect: effects.Effect) -> None:
+        """What the disk thread does."""
+        now_ms, manager = self.world.now_ms, self.manager
+        self.version += 1
+        match effect:
+            case effects.OpenLog(key=key):
+                self.logs[key] = self._open(key)
+                manager.log_opened(key, self.logs[key], now_ms)
+            case effects.DeleteLog(key=key):
+                self.logs.pop(key, None)
+            case effects.AppendToLog(key=key, batches=batches):
+                self._append(key, batches)
+            case effects.RecordEpochStart(key=key, leader_epoch=epoch, start_offset=start):
+                self.logs[key].assign_epoch(epoch, start)
+            case effects.TruncateLog(key=key, end_offset=end_offset):
+                self.logs[key].truncate_to(end_offset)
+                manager.log_truncated(key, recover_producer_state(self.logs[key]), now_ms)
+            case effects.StartLogAt(key=key, offset=offset):
+                self.logs[key].truncate_fully_and_start_at(offset)
+                manager.log_truncated(key, recover_producer_state(self.logs[key]), now_ms)
+            case effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
+                self.logs[key].write_producer_snapshot(offset, snapshot)
+
+    def _append(self, key: PartitionKey, batches: effects.PlacedBatches) -> None:
+        log = self.logs[key]
+        if log.log_end_offset != batches.first_offset:
+            return  # an append in front of it failed, which was told
+        try:
+            log.append(batches)
+        except OSError as error:
+            self.manager.log_failed(key, error, self.world.now_ms)
+            return
+        self.dirty[key] = None
+        self.manager.log_appended(key, batches.end_offset, self.world.now_ms)
+
+    def work(self) -> None:
+        """The disk's next command."""
+        self.disk.popleft()()
+        self.run()
+
+    def flush(self) -> None:
+        """Sync what was written (the disk thread's group commit)."""
+        dirty, self.dirty = self.dirty, {}
+        self.version += 1
+        for key in dirty:
+            if key not in self.logs:
+                continue
+            try:
+                self.logs[key].flush()
+            except OSError as error:
+                self.manager.log_failed(key, error, self.world.now_ms)
+            else:
+                self.manager.log_flushed(key, self.logs[key].durable_end_offset, self.world.now_ms)
+        self.run()
+
+    # -- views for tests
+
+    def leader(self, key: PartitionKey = KEY) -> LeaderPartition | None:
+        return next((led for led in self.manager.led_partitions() if led.key == key), None)
+
+    def headers(self, key: PartitionKey = KEY) -> list[BatchHeader]:
+        log = self.logs[key]
+        return list(log.headers(log.log_start_offset))
+
+    def headers_below(self, key: PartitionKey, end_offset: int) -> list[BatchHeader]:
+        return [header for header in self.headers(key) if header.next_offset <= end_offset]
+
+    def ends(self, key: PartitionKey = KEY) -> tuple[int, int, int]:
+        """(high watermark, durable end, end)."""
+        log = self.logs[key]
+        return log.high_watermark, log.durable_end_offset, log.log_end_offset
