@@ -7,6 +7,7 @@ spark-read   T3: Spark batch read of 100-byte records to noop
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
 import statistics
 import sys
@@ -72,6 +73,7 @@ def run_spark_read(cluster: Cluster, chosen: argparse.Namespace) -> list[tuple[s
     """The same for reading; the Spark session is made once, as a user's is."""
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers, and its search for data sources
     create(cluster.bootstrap_servers, "read")
     count = produce(cluster.bootstrap_servers, "read", chosen.megabytes * 1_000_000, chosen.record_bytes)
     session = (
