@@ -139,7 +139,8 @@ class LocalCluster:
         """The brokers that have died since the last call; each is told once."""
         ended = [broker_id for broker_id, process in self._processes.items() if process.poll() is not None]
         codes = {broker_id: self._processes.pop(broker_id).returncode for broker_id in ended}
-        return [DeadBroker(broker_id, code, self._last_words(broker_id)) for broker_id, code in codes.items()]
+        # A killed process has no last words: what stands last in its log is of its good days.
+        return [DeadBroker(each, code, self._last_words(each) if code >= 0 else "") for each, code in codes.items()]
 
     def kill(self, broker_id: int) -> None:
         """SIGKILL: nothing is flushed, nothing is said."""

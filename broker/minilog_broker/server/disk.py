@@ -5,7 +5,11 @@ then every waiting append is told. So the cost of a sync is shared by all that a
 commit), and "appended" is told before the sync, so that followers are sent records while the leader's disk works.
 
     submitted ──► run (in order) ──► on_done ──► sync once per log ──► on_flushed
-                        └── OSError ──► on_failed (and nothing later of that log is run in this group)
+                        └── OSError ──► on_failed
+
+A failure drops what was given for the same log before its owner was told of it: the owner counts all of that as failed
+too, and what follows a run that is not there does not fit on. It is not told again. Each command bears how many
+failures of its log had been told when it was given; so the two threads share no state.
 
 Callbacks run on the event loop. The data logs and the metadata log each have a thread of their own: data never
 delays a vote (REPLICATION.md, sessions).
@@ -38,13 +42,23 @@ class Syncable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DiskCommand:
-    """Work for the disk thread. `flush`: the log to sync after the work; its durable end is told to `on_flushed`."""
+    """Work for the disk thread. `log`: fails with what was given for it before. `flush`: the log to sync after the
+    work; its durable end is told to `on_flushed`."""
 
     work: Callable[[], Any]
     on_done: Callable[[Any], None]
     on_failed: Callable[[OSError], None]
+    log: object | None = None
     flush: Syncable | None = None
     on_flushed: Callable[[int], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A command in the queue, and how many failures of its log its owner had been told of when he gave it."""
+
+    command: DiskCommand
+    told: int
 
 
 class DiskThread:
@@ -53,12 +67,14 @@ class DiskThread:
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, on_crash: Callable[[BaseException], None]) -> None:
         self._loop = loop
         self._on_crash = on_crash
-        self._queue: queue.SimpleQueue[DiskCommand | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Given | None] = queue.SimpleQueue()
+        self._told: dict[object, int] = {}  # failures by log; changed on the loop only
+        self._met: dict[object, int] = {}  # failures by log; changed on the disk thread only
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, command: DiskCommand) -> None:
-        self._queue.put(command)
+        self._queue.put(_Given(command, self._told.get(command.log, 0)))
 
     async def call(self, work: Callable[[], Any]) -> Any:
         """Run `work` in its turn and return what it returned; an OSError is raised here."""
@@ -88,7 +104,7 @@ class DiskThread:
             # A fault in our own code: the owner ends the process, which must not go on half alive.
             self._tell([_bind(self._on_crash, error)])
 
-    def _take_group(self) -> list[DiskCommand | None]:
+    def _take_group(self) -> list[_Given | None]:
         group = [self._queue.get()]
         while group[-1] is not None and len(group) < MAX_GROUP_COMMANDS:
             try:
@@ -97,24 +113,46 @@ class DiskThread:
                 break
         return group
 
-    def _run_group(self, group: list[DiskCommand | None]) -> bool:
+    def _run_group(self, group: list[_Given | None]) -> bool:
         """Run one group; False when the stop mark was in it."""
         told: list[Callable[[], None]] = []
         written: dict[int, list[DiskCommand]] = {}
-        for command in group:
-            if command is None:
+        for given in group:
+            if given is None or given.told < self._met.get(given.command.log, 0):
                 continue
+            command = given.command
             try:
                 result = command.work()
             except OSError as error:
-                told.append(_bind(command.on_failed, error))
+                told.append(self._fail(command, error))
                 continue
             told.append(_bind(command.on_done, result))
             if command.flush is not None:
                 written.setdefault(id(command.flush), []).append(command)
         self._tell(told)
-        self._tell([told for commands in written.values() for told in _flush(commands)])
+        self._tell([told for commands in written.values() for told in self._flush(commands[-1])])
         return group[-1] is not None
+
+    def _flush(self, last: DiskCommand) -> list[Callable[[], None]]:
+        log = last.flush
+        assert log is not None
+        try:
+            log.flush()
+        except OSError as error:
+            return [self._fail(last, error)]
+        return [] if last.on_flushed is None else [_bind(last.on_flushed, log.durable_end_offset)]
+
+    def _fail(self, command: DiskCommand, error: OSError) -> Callable[[], None]:
+        log = command.log
+        if log is None:
+            return _bind(command.on_failed, error)
+        self._met[log] = failures = self._met.get(log, 0) + 1
+
+        def tell() -> None:
+            self._told[log] = failures
+            command.on_failed(error)
+
+        return tell
 
     def _tell(self, callbacks: list[Callable[[], None]]) -> None:
         if not callbacks:
@@ -123,17 +161,6 @@ class DiskThread:
             self._loop.call_soon_threadsafe(_call_all, callbacks)
         except RuntimeError:  # the loop is closed: the process is ending and nobody waits for these answers
             logger.debug("disk thread outlived its event loop", answers=len(callbacks))
-
-
-def _flush(commands: list[DiskCommand]) -> list[Callable[[], None]]:
-    log = commands[-1].flush
-    assert log is not None
-    try:
-        log.flush()
-    except OSError as error:
-        return [_bind(commands[-1].on_failed, error)]
-    last = commands[-1].on_flushed
-    return [] if last is None else [_bind(last, log.durable_end_offset)]
 
 
 def _bind(callback: Callable[[Any], None], argument: Any) -> Callable[[], None]:

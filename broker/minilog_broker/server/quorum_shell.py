@@ -204,13 +204,14 @@ class QuorumShell:
                 work=lambda: self._log.append(batches),
                 on_done=lambda _: self._event(lambda: self._node.log_appended(batches.end_offset, now_ms())),
                 on_failed=self._failed,
+                log=self._log,
                 flush=self._log,
                 on_flushed=lambda end: self._event(lambda: self._node.log_flushed(end, now_ms())),
             )
         )
 
     def _submit(self, work: Callable[[], object], done: Callable[[Any], None]) -> None:
-        self._disk.submit(DiskCommand(work, lambda result: self._event(lambda: done(result)), self._failed))
+        self._disk.submit(DiskCommand(work, lambda result: self._event(lambda: done(result)), self._failed, self._log))
 
     def _event(self, event: Callable[[], None]) -> None:
         try:

@@ -114,6 +114,7 @@ class Replicas:
                 work=lambda: log.append(batches),
                 on_done=lambda _: self._event(lambda: self.manager.log_appended(key, batches.end_offset, now_ms())),
                 on_failed=lambda error: self._failed(key, error),
+                log=log,
                 flush=log,
                 on_flushed=lambda end: self._event(lambda: self.manager.log_flushed(key, end, now_ms())),
             )
@@ -135,7 +136,7 @@ class Replicas:
 
     def _submit(self, key: PartitionKey, work: Callable[[Log], object], done: Callable[..., None]) -> None:
         log = self._directory.logs[key]
-        self._disk.submit(DiskCommand(lambda: work(log), done, lambda error: self._failed(key, error)))
+        self._disk.submit(DiskCommand(lambda: work(log), done, lambda error: self._failed(key, error), log))
 
     def _truncated(self, key: PartitionKey, state: ProducerState) -> None:
         self._event(lambda: self.manager.log_truncated(key, state, now_ms()))

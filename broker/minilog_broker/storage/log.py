@@ -310,7 +310,8 @@ class Log:
 
     def _check_usable(self) -> None:
         if self.failed is not None:
-            raise OSError(self.failed.errno, f"{self!r} takes no more writes, it failed: {self.failed}")
+            # Not the errno it failed with: a full disk is retried, and this is for good.
+            raise OSError(errno.EIO, f"{self!r} takes no more writes, it failed: {self.failed}")
 
     @contextlib.contextmanager
     def _failing(self, passing: frozenset[int] = NO_SPACE) -> Iterator[None]:

@@ -1,0 +1,183 @@
+"""The disk thread: group commit, and what a failure drops. Loop and disk are held by turns, nobody sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from minilog_broker.server.disk import DiskCommand, DiskThread
+
+FULL = OSError(errno.ENOSPC, "no space left on device")
+TAKES_AT_MOST_S = 10.0
+
+
+@dataclass(eq=False)
+class Recorded:
+    """A log that only counts, and refuses what does not fit on as Log does."""
+
+    durable_end_offset: int = 0
+    end_offset: int = 0
+    failures: list[OSError] = field(default_factory=list)
+    flush_failures: list[OSError] = field(default_factory=list)
+    syncs: int = 0
+
+    def append(self, offset: int) -> None:
+        if offset != self.end_offset:
+            raise ValueError(f"a run at offset {offset} does not fit on")
+        if self.failures:
+            raise self.failures.pop()
+        self.end_offset += 1
+
+    def flush(self) -> None:
+        if self.flush_failures:
+            raise self.flush_failures.pop()
+        self.syncs += 1
+        self.durable_end_offset = self.end_offset
+
+
+class World:
+    """A disk thread that can be held, and what it told."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        self.crashed: list[BaseException] = []
+        self.disk = DiskThread("test-disk", asyncio.get_running_loop(), self.crashed.append)
+
+    def append(self, log: Recorded, offset: int) -> None:
+        self.disk.submit(
+            DiskCommand(
+                work=lambda: log.append(offset),
+                on_done=lambda _: self.told.append(("appended", offset)),
+                on_failed=lambda error: self.told.append(("failed", offset, error.errno)),
+                log=log,
+                flush=log,
+                on_flushed=lambda end: self.told.append(("flushed", end)),
+            )
+        )
+
+    def hold(self) -> Callable[[], None]:
+        """Keep the disk thread busy until the returned is called, so that what follows waits in the queue."""
+        gate = threading.Event()
+        self.disk.submit(DiskCommand(lambda: gate.wait(TAKES_AT_MOST_S), lambda _: None, lambda _: None))
+        return gate.set
+
+    async def settle(self) -> None:
+        """Until the disk has done, and told, all it was given."""
+        await asyncio.wait_for(self.disk.call(lambda: None), TAKES_AT_MOST_S)
+        await asyncio.wait_for(self.disk.call(lambda: None), TAKES_AT_MOST_S)  # behind the first one's syncs
+
+
+def in_world(scene: Callable[[World], Coroutine[Any, Any, None]]) -> World:
+    async def play() -> World:
+        world = World()
+        try:
+            await scene(world)
+        finally:
+            await world.disk.stop()
+        return world
+
+    return asyncio.run(play())
+
+
+def test_what_waits_together_is_synced_once() -> None:
+    log = Recorded()
+
+    async def scene(world: World) -> None:
+        release = world.hold()
+        for offset in range(3):
+            world.append(log, offset)
+        release()
+        await world.settle()
+
+    assert in_world(scene).told[-1] == ("flushed", 3)
+    assert log.syncs <= 2
+
+
+def test_what_was_queued_behind_a_failed_append_is_dropped_and_told_once() -> None:
+    log, other = Recorded(failures=[FULL]), Recorded()
+
+    async def scene(world: World) -> None:
+        release = world.hold()
+        for offset in range(3):
+            world.append(log, offset)
+        world.append(other, 0)
+        release()
+        await world.settle()
+
+    world = in_world(scene)
+    assert not world.crashed
+    assert world.told == [("failed", 0, errno.ENOSPC), ("appended", 0), ("flushed", 1)]
+    assert (log.end_offset, other.end_offset) == (0, 1)
+
+
+def test_what_the_disk_takes_after_the_failure_but_before_it_is_told_is_dropped_too() -> None:
+    log = Recorded(failures=[FULL])
+
+    async def scene(world: World) -> None:
+        world.append(log, 0)
+        failed = threading.Event()
+        world.disk.submit(DiskCommand(failed.set, lambda _: None, lambda _: None))
+        failed.wait(TAKES_AT_MOST_S)  # the loop is kept from hearing of it
+        world.append(log, 1)
+        await world.settle()
+
+    world = in_world(scene)
+    assert not world.crashed
+    assert world.told == [("failed", 0, errno.ENOSPC)]
+
+
+def test_what_is_given_after_the_failure_was_told_is_carried_out() -> None:
+    log = Recorded(failures=[FULL, FULL])
+
+    async def scene(world: World) -> None:
+        for _ in range(3):
+            world.append(log, 0)
+            await world.settle()
+
+    world = in_world(scene)
+    assert world.told == [*[("failed", 0, errno.ENOSPC)] * 2, ("appended", 0), ("flushed", 1)]
+
+
+def test_the_answer_to_a_failure_is_carried_out_though_it_is_given_while_it_is_told() -> None:
+    log = Recorded(failures=[FULL])
+
+    async def scene(world: World) -> None:
+        again = lambda _: world.append(log, 0)  # noqa: E731
+        world.disk.submit(DiskCommand(lambda: log.append(0), lambda _: None, again, log=log))
+        await world.settle()
+        await world.settle()
+
+    assert in_world(scene).told == [("appended", 0), ("flushed", 1)]
+
+
+def test_a_failed_sync_is_told_once_for_all_it_would_have_covered() -> None:
+    log = Recorded(flush_failures=[OSError(errno.EIO, "input/output error")])
+
+    async def scene(world: World) -> None:
+        release = world.hold()
+        world.append(log, 0)
+        world.append(log, 1)
+        release()
+        await world.settle()
+
+    told = in_world(scene).told
+    assert told[:1] + told[-1:] == [("appended", 0), ("failed", 1, errno.EIO)]
+    assert len(told) == 3
+
+
+def test_a_fault_of_our_own_ends_the_thread_and_is_told() -> None:
+    async def scene(world: World) -> None:
+        world.append(Recorded(), 7)
+        world.disk._thread.join(TAKES_AT_MOST_S)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    (crash,) = in_world(scene).crashed
+    with pytest.raises(ValueError, match="offset 7 does not fit on"):
+        raise crash
