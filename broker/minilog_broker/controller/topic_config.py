@@ -19,7 +19,7 @@ MAX_NAME_LENGTH = 249  # Kafka's: a directory is named <topic>-<partition>, and 
 INTERNAL_PREFIX = "__"
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _MIB = 1 << 20
-_MAX_BATCH_BYTES = 1 << 30
+_MAX_BATCH_BYTES = 64 << 20  # a message of gRPC holds one, with room to spare
 _MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a segment are 32 bits
 _MAX_INT64 = 2**63 - 1
 

@@ -33,6 +33,7 @@ from minilog_broker.failure import CommandFailed
 from minilog_broker.replication.effects import ProposeInSyncReplicas
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.admin_service import AdminService
 from minilog_broker.server.channels import create_server
 from minilog_broker.server.config import BrokerConfig, BrokerOptions, parse_address
@@ -221,7 +222,7 @@ class Broker:
         self._replicas.run()
         self._replicas.timer.start()
         self._spawn(self._link.keep_beating())
-        self._spawn(maintain(self._disk, self._logs))
+        self._spawn(maintain(self._disk, self._logs, self._log_start_moved))
         logger.info("registered", broker=self._options.broker_id, broker_epoch=answer.broker_epoch)
 
     def _whole_image(self) -> ImageChanges:
@@ -285,6 +286,10 @@ class Broker:
             if key.topic_id in changes.configs and key.topic_id in configs:
                 log.settings = log_settings(configs[key.topic_id])
         self._replicas.manager.apply_image(states, changes.removed, configs, names, image.lives(), now_ms())
+        self._replicas.run()
+
+    def _log_start_moved(self, key: PartitionKey) -> None:
+        self._replicas.manager.log_start_moved(key, now_ms())
         self._replicas.run()
 
     def _propose(self, effect: ProposeInSyncReplicas) -> None:

@@ -93,8 +93,9 @@ class BrokerConfig:
     min_insync_replicas: int = _setting(_integer(1, 100), 2)
     flush_policy: str = _setting(_choice("fsync", "os"), "fsync")
     unclean_leader_election_enable: bool = _setting(_boolean(), False)
-    auto_create_topics_enable: bool = _setting(_boolean(), False)
-    max_message_bytes: int = _setting(_integer(1024, 1024 * _MIB), 8 * _MIB)
+    auto_create_topics_enable: str = _setting(_choice("false"), "false")
+    """Topics are created by command; the row is here so that a configuration that says so is taken."""
+    max_message_bytes: int = _setting(_integer(1024, 64 * _MIB), 8 * _MIB)
     segment_bytes: int = _setting(_integer(1024, _GRPC_LARGEST_MESSAGE_BYTES), 1024 * _MIB)
     segment_ms: int = _setting(_integer(1), 7 * _DAY_MS)
     retention_ms: int = _setting(_integer(-1), 7 * _DAY_MS)
@@ -106,10 +107,8 @@ class BrokerConfig:
     session_keepalive_ms: int = _setting(_integer(1), 100)
     broker_heartbeat_interval_ms: int = _setting(_integer(1), 300)
     broker_session_timeout_ms: int = _setting(_integer(1), 3_000)
-    quorum_fetch_timeout_ms: int = _setting(_integer(1), 1_000)
     controlled_shutdown_timeout_ms: int = _setting(_integer(0), 10_000)
     delete_delay_ms: int = _setting(_integer(0), 60_000)
-    producer_id_expiration_ms: int = _setting(_integer(1), _DAY_MS)
     advertised_address: str | None = _setting(_address(), None)
     """HOST:PORT that clients and other brokers are given; None: the listen address."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import structlog
 
+from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import DiskThread
 from minilog_broker.server.log_directory import LogDirectory
 
@@ -35,8 +37,8 @@ class WallClock:
         return self.trusted
 
 
-async def maintain(disk: DiskThread, directory: LogDirectory) -> None:
-    """Until cancelled."""
+async def maintain(disk: DiskThread, directory: LogDirectory, log_start_moved: Callable[[PartitionKey], None]) -> None:
+    """Until cancelled. `log_start_moved` is told of each log that retention has cut."""
     clock = WallClock()
     rounds = 0
     while True:
@@ -46,13 +48,15 @@ async def maintain(disk: DiskThread, directory: LogDirectory) -> None:
             await disk.call(directory.write_checkpoints)
             await disk.call(directory.purge)
             if rounds % RETENTION_EVERY == 0 and clock.check():
-                await disk.call(lambda: apply_retention(directory))
+                for key in await disk.call(lambda: apply_retention(directory)):
+                    log_start_moved(key)
         except OSError as error:
             logger.error("maintenance met a disk error; it goes on with the next round", error=str(error))
 
 
-def apply_retention(directory: LogDirectory) -> None:
-    """Remove what is older or larger than its topic says, in every log."""
+def apply_retention(directory: LogDirectory) -> list[PartitionKey]:
+    """Remove what is older or larger than its topic says, in every log; the keys of those that were cut."""
+    moved = []
     now_us = time.time_ns() // 1000
     for key, log in list(directory.logs.items()):
         try:
@@ -61,9 +65,11 @@ def apply_retention(directory: LogDirectory) -> None:
             logger.error("retention failed", topic=key.topic_id.hex(), partition=key.partition, error=str(error))
             continue
         if removed:
+            moved.append(key)
             logger.info(
                 "segments removed by retention",
                 log=log.directory,
                 segments=removed,
                 log_start_offset=log.log_start_offset,
             )
+    return moved
