@@ -2,6 +2,8 @@
 
     python -m tests.integration.kill_runs all   --times 20    SIGKILL of every broker at once, all started again
     python -m tests.integration.kill_runs turns --times 20    SIGKILL of each broker in turn but the controller
+    python -m tests.integration.kill_runs controller          SIGKILL of the controller; it is started again at once
+    python -m tests.integration.kill_runs rolling             SIGTERM of each broker in turn: clean stops
 
 Prints a line per round and, last, what was acknowledged, lost and doubled. Exit 1 when anything was.
 """
@@ -61,6 +63,38 @@ def kill_turn_round(cluster: Cluster, writer: Writer, chance: random.Random, bro
     wait_in_sync(cluster)
 
 
+def kill_controller_round(cluster: Cluster, writer: Writer, chance: random.Random) -> None:
+    """One round: the one voter dies and starts again at once; what leads elsewhere works on."""
+    writer.wait_for_more(chance.randrange(200, 2000))
+    cluster.kill(1)
+    cluster.start(1)
+    cluster.wait_running()
+    wait_in_sync(cluster)
+    writer.wait_for_more(200)
+
+
+def roll_round(cluster: Cluster, writer: Writer, broker_id: int) -> None:
+    """One round: one broker stops cleanly and starts again; nobody notices."""
+    writer.wait_for_more(500)
+    codes = cluster.stop(broker_id)
+    assert codes == {broker_id: 0}, f"{codes}\n{cluster.log_text(broker_id)[-3000:]}"
+    cluster.start(broker_id)
+    cluster.wait_running()
+    wait_in_sync(cluster)
+
+
+def play_round(mode: str, cluster: Cluster, writer: Writer, chance: random.Random, number: int) -> None:
+    match mode:
+        case "all":
+            kill_all_round(cluster, writer, chance)
+        case "turns":
+            kill_turn_round(cluster, writer, chance, 2 + number % 2)
+        case "controller":
+            kill_controller_round(cluster, writer, chance)
+        case _:
+            roll_round(cluster, writer, 1 + number % 3)
+
+
 def run(mode: str, times: int, seed: int, directory: pathlib.Path) -> tuple[History, list[str]]:
     """All rounds on one cluster; the history and what is wrong with it."""
     chance = random.Random(seed)
@@ -70,10 +104,7 @@ def run(mode: str, times: int, seed: int, directory: pathlib.Path) -> tuple[Hist
         try:
             for number in range(times):
                 started = time.monotonic()
-                if mode == "all":
-                    kill_all_round(cluster, writer, chance)
-                else:
-                    kill_turn_round(cluster, writer, chance, 2 + number % 2)
+                play_round(mode, cluster, writer, chance, number)
                 print(
                     f"round {number + 1}: {time.monotonic() - started:.1f} s, {writer.acknowledged()} acknowledged",
                     flush=True,
@@ -89,7 +120,7 @@ def run(mode: str, times: int, seed: int, directory: pathlib.Path) -> tuple[Hist
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("all", "turns"))
+    parser.add_argument("mode", choices=("all", "turns", "controller", "rolling"))
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
