@@ -1,0 +1,93 @@
+"""A full disk under a broker: producing there is refused and goes on when there is space; all else goes on."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from minilog.errors import MinilogError, TimedOut
+from tests.cluster import Cluster, running_cluster
+
+__test__ = os.geteuid() == 0  # a small disk is mounted: there is nothing to collect for anybody else
+
+TOPIC = "filling"
+VALUE_BYTES = 256 << 10
+LEFT_BYTES = 1 << 20
+SETTINGS = {"delivery.timeout.ms": 2000, "request.timeout.ms": 2000, "batch.size": VALUE_BYTES, "linger.ms": 0}
+
+
+@pytest.fixture
+def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """The data directory of broker 2, on a small disk of its own."""
+    directory = tmp_path / "brokers" / "broker-2"
+    directory.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(directory)], check=True)
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+def send(cluster: Cluster, partition: int, count: int) -> tuple[list[int], list[MinilogError]]:
+    """Send at once; the offsets acknowledged and the errors."""
+    offsets, errors = [], []
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers, **SETTINGS}) as producer:
+        futures = [producer.send(TOPIC, value=os.urandom(VALUE_BYTES), partition=partition) for _ in range(count)]
+        for future in futures:
+            try:
+                offsets.append(future.result(timeout=20).offset)
+            except MinilogError as error:
+                errors.append(error)
+    return offsets, errors
+
+
+def led_by(cluster: Cluster) -> dict[int, int]:
+    """Partition of each leader."""
+    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        admin.create_topics([NewTopic(TOPIC, num_partitions=2, replication_factor=1)])
+        (topic,) = admin.describe_topics([TOPIC])
+    return {each.leader: each.partition for each in topic.partitions if each.leader is not None}
+
+
+def test_producing_waits_for_space_and_the_broker_lives(small_disk: pathlib.Path) -> None:
+    with running_cluster(small_disk.parent, brokers=2) as cluster:
+        partition_of = led_by(cluster)
+        full, roomy = partition_of[2], partition_of[1]
+        offsets, errors = send(cluster, full, 2)
+        assert (offsets, errors) == ([0, 1], [])
+        filler = small_disk / "filler"
+        free = os.statvfs(small_disk)
+        filler.write_bytes(bytes(free.f_bavail * free.f_frsize - LEFT_BYTES))
+
+        written, errors = send(cluster, full, 12)
+        assert errors
+        # Refused until delivery.timeout.ms, and surely not written: no error says that its outcome is unknown.
+        assert {type(error) for error in errors} == {TimedOut}
+        assert f"the last refusal was NO_SPACE: partition {TOPIC}-{full}: the disk of broker 2 is full" in str(
+            errors[0]
+        )
+        assert TimedOut.retriable
+        assert cluster.processes[2].poll() is None
+        assert send(cluster, roomy, 1) == ([0], [])
+
+        filler.unlink()
+        time.sleep(1.0)  # the leader looks again after no_space_pause_ms
+        after, errors = send(cluster, full, 3)
+        assert errors == []
+        known = [*offsets, *written, *after]
+        assert known == list(range(len(known)))
+        with Consumer({"bootstrap.servers": cluster.bootstrap_servers}) as consumer:
+            consumer.assign([TopicPartition(TOPIC, full, 0, len(known))])
+            found: list[int] = []
+            deadline = time.monotonic() + 20
+            while not consumer.finished() and time.monotonic() < deadline:
+                found += [record.offset for record in consumer.poll(timeout=0.5)]
+        assert found == known
+        assert set(cluster.stop(2, 1).values()) == {0}
+        assert "Traceback" not in cluster.log_text(2)
