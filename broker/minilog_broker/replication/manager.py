@@ -174,7 +174,10 @@ class ReplicaManager:
         replica = self._replicas.get(key)
         if replica is None:
             if key.topic_id in self._configs:
-                raise NotLeaderOrFollower(f"broker {self._host.broker_id} has no replica of partition {key.partition}")
+                raise NotLeaderOrFollower(
+                    f"broker {self._host.broker_id} has no replica of partition {key.partition} "
+                    f"of topic id {key.topic_id.hex()}"
+                )
             raise UnknownTopicId(f"topic id {key.topic_id.hex()} is not known to broker {self._host.broker_id}")
         if replica.offline is not None:
             raise StorageError(f"the replica of partition {key.partition} is offline: {replica.offline}")

@@ -1,0 +1,233 @@
+"""Bad input against real brokers: one clear sentence with what is wrong, nothing written, and everything lives on."""
+
+from __future__ import annotations
+
+import pathlib
+import queue
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import grpc
+import pyarrow as pa
+import pytest
+
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from minilog.errors import (
+    InvalidConfig,
+    InvalidRequiredAcks,
+    MessageTooLarge,
+    MinilogError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    error_from_wire,
+)
+from minilog.record_batch.builder import build_batch
+from minilog.record_batch.header import HEADER_BYTES, BatchHeader, batch_crc, decode_header, encode_header
+from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
+from tests.cluster import Cluster, running_cluster
+
+ANSWER_WITHIN_S = 10.0
+TOPIC = "letters"
+SMALL_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A partition to write to, as the wire names it."""
+
+    address: str
+    topic_id: bytes
+    leader_epoch: int
+
+    def batch(self, value: str = "hello") -> bytes:
+        return build_batch(self.topic_id, 0, pa.record_batch({"value": [value]}), timestamp_us=1)
+
+
+class ProduceStream:
+    """A produce stream by hand."""
+
+    def __init__(self, target: Target) -> None:
+        self._channel = grpc.insecure_channel(target.address, options=[("grpc.max_send_message_length", -1)])
+        self._requests: queue.SimpleQueue[data_pb2.ProduceRequest | None] = queue.SimpleQueue()
+        stub = data_pb2_grpc.DataServiceStub(self._channel)
+        self._call = stub.Produce(iter(self._requests.get, None), timeout=ANSWER_WITHIN_S)
+        self._target = target
+
+    def __enter__(self) -> ProduceStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._requests.put(None)
+        self._channel.close()
+
+    def send(
+        self, batch: bytes, *, acks: int = -1, partition: int = 0, topic_id: bytes | None = None
+    ) -> MinilogError | None:
+        """The broker's answer to one batch: its error, or None."""
+        entry = data_pb2.ProduceEntry(
+            correlation_id=1,
+            partition_id=common_pb2.PartitionId(topic_id=topic_id or self._target.topic_id, partition=partition),
+            leader_epoch=self._target.leader_epoch,
+            batch=batch,
+        )
+        self._requests.put(data_pb2.ProduceRequest(acks=acks, timeout_ms=5000, entries=[entry]))
+        while True:
+            for result in next(self._call).results:
+                return error_from_wire(result.error)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("bad-input")) as running:
+        with Admin({"bootstrap.servers": running.bootstrap_servers}) as admin:
+            configs = {"max.message.bytes": str(SMALL_BYTES)}
+            admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=3, configs=configs)])
+        yield running
+
+
+@pytest.fixture(scope="module")
+def target(cluster: Cluster) -> Target:
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        producer.send(TOPIC, value=b"first").result(timeout=ANSWER_WITHIN_S)
+    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        (topic,) = admin.describe_topics([TOPIC])
+    (partition,) = topic.partitions
+    assert partition.leader is not None
+    address = f"127.0.0.1:{cluster.ports[partition.leader]}"
+    return Target(address, uuid.UUID(topic.id).bytes, partition.leader_epoch)
+
+
+def end(cluster: Cluster) -> int | None:
+    where = TopicPartition(TOPIC, 0)
+    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        return admin.list_offsets({where: "latest"})[where]
+
+
+def changed(target: Target, change: Callable[[BatchHeader], BatchHeader]) -> bytes:
+    """A batch with another header, checksums made to fit."""
+    batch = target.batch()
+    header = encode_header(change(decode_header(batch)))
+    crc = batch_crc(target.topic_id, 0, header + batch[HEADER_BYTES:])
+    return encode_header(replace(decode_header(header), crc=crc)) + batch[HEADER_BYTES:]
+
+
+BROKEN: dict[str, tuple[Callable[[Target], bytes], str]] = {
+    "crc": (lambda target: target.batch()[:-1] + b"\xff", r"has crc 0x"),
+    "length": (
+        lambda target: changed(target, lambda h: replace(h, length=h.length + 8)),
+        r"says that it has \d+ bytes",
+    ),
+    "cut": (lambda target: target.batch()[:-8], r"says that it has \d+ bytes, \d+ came"),
+    "magic": (lambda target: b"KAFK" + target.batch()[4:], r"has magic 0x"),
+    "row count": (
+        lambda target: changed(target, lambda h: replace(h, record_count=2, last_offset_delta=1)),
+        r"\b2\b",
+    ),
+    "empty": (lambda target: b"", r"only 0 are there"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_batch_is_refused_and_nothing_is_written(cluster: Cluster, target: Target, what: str) -> None:
+    make, words = BROKEN[what]
+    before = end(cluster)
+    with ProduceStream(target) as stream:
+        error = stream.send(make(target))
+        assert error is not None
+        assert error.code == "CORRUPT_MESSAGE"
+        assert re.search(words, str(error)), str(error)
+        assert end(cluster) == before
+        assert stream.send(target.batch()) is None
+    assert end(cluster) == (before or 0) + 1
+
+
+def test_a_batch_over_max_message_bytes_is_refused(cluster: Cluster, target: Target) -> None:
+    before = end(cluster)
+    with ProduceStream(target) as stream:
+        error = stream.send(target.batch("x" * SMALL_BYTES))
+        assert isinstance(error, MessageTooLarge)
+        assert re.search(rf"max\.message\.bytes of the topic is {SMALL_BYTES}", str(error))
+        assert stream.send(target.batch()) is None
+    servers = {"bootstrap.servers": cluster.bootstrap_servers}
+    with Producer(servers) as producer, pytest.raises(MessageTooLarge, match=str(SMALL_BYTES)):
+        producer.send(TOPIC, value=b"x" * SMALL_BYTES).result(timeout=ANSWER_WITHIN_S)
+    assert end(cluster) == (before or 0) + 1
+
+
+def test_a_frame_over_its_limit_ends_its_stream_alone(cluster: Cluster, target: Target) -> None:
+    before = end(cluster)
+    with ProduceStream(target) as other:
+        with ProduceStream(target) as stream, pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
+            stream.send(bytes((128 << 20) + 1))
+        assert other.send(target.batch()) is None
+    assert end(cluster) == (before or 0) + 1
+
+
+def test_an_unknown_partition_or_topic_id_is_named(target: Target) -> None:
+    with ProduceStream(target) as stream:
+        error = stream.send(target.batch(), partition=7)
+        # A broker knows its own replicas only: whether there is such a partition, the client asks the metadata.
+        assert isinstance(error, NotLeaderOrFollower)
+        assert f"no replica of partition 7 of topic id {target.topic_id.hex()}" in str(error)
+        stranger = bytes(range(16))
+        error = stream.send(target.batch(), topic_id=stranger)
+        assert isinstance(error, UnknownTopicId)
+        assert stranger.hex() in str(error).replace("-", "")
+        assert stream.send(target.batch()) is None
+
+
+def test_acks_other_than_0_1_all_are_refused(cluster: Cluster, target: Target) -> None:
+    with ProduceStream(target) as stream:
+        error = stream.send(target.batch(), acks=2)
+        assert isinstance(error, InvalidRequiredAcks)
+        assert "acks=2" in str(error)
+        assert stream.send(target.batch()) is None
+    with pytest.raises(InvalidConfig, match=r"acks='2' is not possible: it must be all or"):
+        Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "2"})
+
+
+def test_a_client_is_told_of_an_unknown_topic_and_partition(cluster: Cluster) -> None:
+    servers = {"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": 3000, "max.block.ms": 3000}
+    with Producer({**servers, "delivery.timeout.ms": 3000}) as producer:
+        with pytest.raises(MinilogError, match="nowhere"):
+            producer.send("nowhere", value=b"").result(timeout=ANSWER_WITHIN_S)
+        with pytest.raises(MinilogError, match=rf"{TOPIC}.*7"):
+            producer.send(TOPIC, value=b"", partition=7).result(timeout=ANSWER_WITHIN_S)
+    with Admin(servers) as admin, pytest.raises(UnknownTopicOrPartition, match="nowhere"):
+        admin.describe_topics(["nowhere"])
+
+
+def test_an_offset_outside_the_log_is_named(cluster: Cluster, target: Target) -> None:
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "error"}
+    with Consumer(settings) as consumer:
+        consumer.assign([TopicPartition(TOPIC, 0, 9999)])
+        with pytest.raises(OffsetOutOfRange, match=rf"{TOPIC}-0.*9999"):
+            consumer.poll(timeout=ANSWER_WITHIN_S)
+
+
+def test_a_mistyped_setting_offers_the_nearest(cluster: Cluster) -> None:
+    with pytest.raises(InvalidConfig, match=r"'linger\.m'; the nearest is 'linger\.ms'"):
+        Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.m": 1})
+    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        with pytest.raises(InvalidConfig, match=r"segment\.byte\b.*segment\.bytes"):
+            admin.create_topics([NewTopic("typo", configs={"segment.byte": "1"})])
+        assert "typo" not in admin.list_topics()
+
+
+def test_a_disk_of_another_cluster_is_not_taken(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    with running_cluster(tmp_path / "other", brokers=2) as other:
+        other.stop(2)
+        shutil.rmtree(other.data_directory(2))
+        shutil.copytree(cluster.data_directory(2), other.data_directory(2))
+        mine = (other.data_directory(2) / "broker.json").read_bytes()
+        other.start(2)
+        assert other.processes.pop(2).wait(ANSWER_WITHIN_S) == 1
+        said = other.log_text(2).splitlines()[-1]
+        assert re.search(r"^minilog: .*broker 2 belongs to cluster \S+, .*cluster \S+", said), said
+        assert "Traceback" not in other.log_text(2)
+        assert (other.data_directory(2) / "broker.json").read_bytes() == mine

@@ -1,0 +1,106 @@
+"""Brokers started wrongly, and commands interrupted at any moment: one line, the right exit code, no process left."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import Cluster, free_ports, running_cluster
+
+MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
+END_WITHIN_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("bad-starts"), brokers=1) as running:
+        yield running
+
+
+def broker(
+    number: int, port: int, directory: pathlib.Path, voters: str, *more: str
+) -> subprocess.CompletedProcess[str]:
+    command = [*MINILOG, "broker", "--id", str(number), "--listen", f"127.0.0.1:{port}"]
+    command += ["--data-dir", str(directory), "--voters", voters, *more]
+    return subprocess.run(command, capture_output=True, text=True, timeout=END_WITHIN_S)
+
+
+def refused(ended: subprocess.CompletedProcess[str], code: int, words: str) -> None:
+    assert "Traceback" not in ended.stderr + ended.stdout
+    last = ended.stderr.splitlines()[-1]
+    assert re.search(words, last), ended.stderr
+    assert ended.returncode == code
+
+
+def test_a_data_directory_in_use_names_who_has_it(cluster: Cluster) -> None:
+    (port,) = free_ports(1)
+    directory = cluster.data_directory(1)
+    ended = broker(1, port, directory, f"1@127.0.0.1:{port}")
+    refused(ended, 1, f"^minilog: .*{re.escape(str(directory))} is in use by process {cluster.processes[1].pid}: ")
+    assert cluster.processes[1].poll() is None
+
+
+def test_a_data_directory_of_another_broker_and_other_voters_are_refused(tmp_path: pathlib.Path) -> None:
+    with running_cluster(tmp_path, brokers=1) as mine:
+        assert mine.stop() == {1: 0}
+    directory, port = mine.data_directory(1), mine.ports[1]
+    before = (directory / "broker.json").read_bytes()
+    ended = broker(2, port, directory, f"1@127.0.0.1:{port}")
+    refused(ended, 1, r"^minilog: .* belongs to broker 1, this is broker 2")
+    (other,) = free_ports(1)
+    ended = broker(1, port, directory, f"7@127.0.0.1:{other}")
+    refused(ended, 1, r"^minilog: broker 1: .*voters \[7\].* \[1\]")
+    assert (directory / "broker.json").read_bytes() == before
+    mine.start()
+    mine.wait_running()
+    assert mine.stop() == {1: 0}
+
+
+def test_a_port_taken_and_a_mistyped_setting_are_named(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    port = cluster.ports[1]
+    refused(
+        broker(2, port, tmp_path / "data", f"1@127.0.0.1:{port}"), 1, f"^minilog: broker 2 .*127.0.0.1:{port}.*taken"
+    )
+    ended = broker(2, port, tmp_path / "none", f"1@127.0.0.1:{port}", "--set", "segment.byte=1")
+    refused(ended, 2, r"^minilog: .*segment\.byte \(--set\).*segment\.bytes")
+    assert not (tmp_path / "none").exists()
+
+
+# The moments: while Python is imported, while it starts, while it runs.
+MOMENTS_S = (0.15, 0.6, 1.2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("verb", ["up", "broker", "produce", "consume"])
+def test_a_signal_at_any_moment_ends_it_cleanly(
+    cluster: Cluster, tmp_path: pathlib.Path, verb: str, number: signal.Signals
+) -> None:
+    (port,) = free_ports(1)
+    data, servers = str(tmp_path / "data"), cluster.bootstrap_servers
+    arguments = {
+        "up": ["up", "--brokers", "1", "--port", str(port), "--data-dir", data],
+        "broker": f"broker --id 1 --listen 127.0.0.1:{port} --data-dir {data} --voters 1@127.0.0.1:{port}".split(),
+        "produce": ["produce", "signals", "-b", servers],
+        "consume": ["consume", "signals", "-b", servers],
+    }[verb]
+    if verb in ("produce", "consume"):
+        subprocess.run([*MINILOG, "topic", "create", "signals", "-b", servers], capture_output=True, check=False)
+    for moment in MOMENTS_S:
+        process = subprocess.Popen(
+            [*MINILOG, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        time.sleep(moment)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=END_WITHIN_S)
+        assert "Traceback" not in said, (moment, said)
+        assert process.returncode in (0, 1, -number), (moment, said)
+        for each in (tmp_path / "data").glob("**/broker.pid"):
+            pid = int(each.read_text() or 0)
+            assert not pathlib.Path(f"/proc/{pid}").exists(), (moment, "a process is left")
