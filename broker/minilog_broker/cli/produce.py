@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import queue
+import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -53,6 +54,7 @@ def produce(
         raise typer.BadParameter("'' is not valid: expected one or more characters", param_hint="--key-delimiter")
     config: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "acks": acks}
     config |= parse_assignments(settings or [], "-c")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     records = split_lines(sys.stdin.buffer, key, key_delimiter)
     with Producer(config) as producer:
         answers = _Answers(as_json)
@@ -60,7 +62,7 @@ def produce(
             for record_key, value in records:
                 answers.expect(producer.send(topic, value=value, key=record_key, partition=partition))
         finally:
-            # Also on Ctrl-C: what was read is written, and its fate is told.
+            # Also on Ctrl-C and SIGTERM: what was read is written, and its fate is told.
             answers.finish()
     if not as_json:
         print(f"{answers.acknowledged} records acknowledged", file=sys.stderr)
