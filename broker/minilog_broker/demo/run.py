@@ -175,7 +175,7 @@ class Demo:
     def _publisher(self, year: Year) -> Iterator[Publisher]:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._console) as progress:
-            task = progress.add_task("records acknowledged", total=year.records)
+            task = progress.add_task("records acknowledged", total=year.records + len(data.closing_events()))
             publisher = Publisher(self._servers, year.records, lambda done: progress.update(task, completed=done))
             try:
                 yield publisher
