@@ -204,7 +204,7 @@ class HostedReplica:
     def write_snapshot(self) -> None:
         """Ask for the producer state to be stored, as of the readable end."""
         self._snapshot_due_bytes = 0
-        if self.log is not None and len(self.producers):
+        if self.log is not None and not self.log.truncating and len(self.producers):
             self._host.emit(WriteProducerSnapshot(self.key, self.log.appended_end, self.producers.snapshot()))
 
     def failed(self, error: OSError, now_ms: float) -> None:

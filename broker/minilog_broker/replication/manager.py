@@ -135,6 +135,14 @@ class ReplicaManager:
             replica = self._replicas[key] = HostedReplica(key, self._host, self._leaders, subscribers)
         return replica
 
+    def remove_stray(self, key: PartitionKey, now_ms: float) -> None:
+        """A log found at start that no image knows: it is let go, as that of a deleted topic."""
+        self._remove(key, now_ms)
+
+    def topic_config(self, topic_id: bytes) -> TopicConfig | None:
+        """What the image said last of a topic's configuration."""
+        return self._configs.get(topic_id)
+
     def led_partitions(self) -> list[LeaderPartition]:
         """What this broker leads now."""
         return [replica.leader for replica in self._replicas.values() if replica.leader is not None]

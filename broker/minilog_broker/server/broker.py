@@ -153,9 +153,10 @@ class Broker:
             self._links.wake,
         )
         replicas.propose = self._propose
+        replicas.crashed = self._failed
         replicas.went_offline = link.beat_now
         self._quorum.on_changed = self._image_changed
-        self._registered = False
+        self._registered = self._stopped = False
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
         life = self._quorum.image.brokers.get(broker_id)
@@ -267,13 +268,13 @@ class Broker:
             state = image.partitions.get(each.key)
             if state is None or self._options.broker_id not in state.replicas:
                 logger.warning("a log of no known replica is set aside", log=each.log.directory)
-                self._replicas.set_aside(each.key)
+                self._replicas.manager.remove_stray(each.key, now_ms())
 
     # -- running
 
     def _image_changed(self, changes: ImageChanges) -> None:
         """Committed batches were applied to the image."""
-        if not self._registered:
+        if not self._registered or self._stopped:
             return
         image = self._quorum.image
         if self._link.fenced and self._options.broker_id in changes.brokers:
@@ -282,7 +283,9 @@ class Broker:
         topic_ids = {state.key.topic_id for state in states} | (changes.configs & image.topics.keys())
         configs = {topic_id: self._controller.topic_config(topic_id) for topic_id in topic_ids}
         names = {topic_id: image.topics[topic_id].name for topic_id in topic_ids}
-        for key, log in self._logs.logs.items():
+        for key, log in (
+            list(self._logs.logs.items()) if changes.configs else ()
+        ):  # the disk thread makes and drops logs
             if key.topic_id in changes.configs and key.topic_id in configs:
                 log.settings = log_settings(configs[key.topic_id])
         self._replicas.manager.apply_image(states, changes.removed, configs, names, image.lives(), now_ms())
@@ -343,6 +346,7 @@ class Broker:
             await asyncio.wait_for(self._link.should_stop.wait(), self._config.controlled_shutdown_timeout_ms / 1000.0)
 
     async def _shut_down(self, server: Any, directory: DataDirectory) -> None:
+        self._stopped = True  # nothing is taken up any more, whatever the image still tells
         self._replicas.manager.stop_leading(now_ms())
         self._replicas.run()
         self._replicas.timer.stop()
@@ -357,5 +361,8 @@ class Broker:
         await self._disk.stop()
         clean = self._logs.close()
         clean = await self._quorum.stop() and clean
-        if clean and self._crash is None and self._registered:
-            directory.write_clean_stop(self._link.broker_epoch)
+        if clean and self._crash is None:
+            # A life that did not get to register has appended nothing: the former mark still tells the truth.
+            epoch = self._link.broker_epoch if self._registered else directory.clean_stop_epoch
+            if epoch is not None:
+                directory.write_clean_stop(epoch)

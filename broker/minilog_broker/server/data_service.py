@@ -22,6 +22,9 @@ from minilog_broker.server.streams import pump
 from minilog_broker.server.timer import now_ms
 
 ACKS = (0, 1, -1)
+MAX_BACKLOG_BYTES = 64 << 20  # some tenths of a second of a disk: more only makes every answer later
+MAX_UNTAKEN_RESULTS = 10_000
+ROOM_PAUSE_S = 0.005
 
 
 @dataclass(slots=True)
@@ -94,9 +97,15 @@ class DataService(data_pb2_grpc.DataServiceServicer):
                 stream.next_message,
                 context.write,
                 stream.ready,
+                lambda: self._room(stream),
             )
         finally:
             life_sign.cancel()
+
+    async def _room(self, stream: ProduceStream) -> None:
+        """Wait while the disk is behind, or while the client does not take its answers."""
+        while self._replicas.backlog_bytes > MAX_BACKLOG_BYTES or len(stream.results) > MAX_UNTAKEN_RESULTS:  # noqa: ASYNC110
+            await asyncio.sleep(ROOM_PAUSE_S)
 
     def _produce(self, stream: ProduceStream, request: data_pb2.ProduceRequest) -> None:
         manager, replicas = self._replicas.manager, self._replicas

@@ -18,6 +18,7 @@ delays a vote (REPLICATION.md, sessions).
 from __future__ import annotations
 
 import asyncio
+import errno
 import queue
 import threading
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
+
+from minilog.errors import CorruptMessage, StorageError
 
 logger = structlog.get_logger()
 
@@ -51,6 +54,7 @@ class DiskCommand:
     log: object | None = None
     flush: Syncable | None = None
     on_flushed: Callable[[int], None] | None = None
+    size_bytes: int = 0  # what it holds in memory until it is done
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,18 @@ class DiskThread:
         self._queue: queue.SimpleQueue[_Given | None] = queue.SimpleQueue()
         self._told: dict[object, int] = {}  # failures by log; changed on the loop only
         self._met: dict[object, int] = {}  # failures by log; changed on the disk thread only
+        self._given_bytes = 0  # counted on the loop only
+        self._done_bytes = 0  # counted on the disk thread only
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def backlog_bytes(self) -> int:
+        """What waits for the disk, or is being written."""
+        return self._given_bytes - self._done_bytes
+
     def submit(self, command: DiskCommand) -> None:
+        self._given_bytes += command.size_bytes
         self._queue.put(_Given(command, self._told.get(command.log, 0)))
 
     async def call(self, work: Callable[[], Any]) -> Any:
@@ -126,11 +138,16 @@ class DiskThread:
             except OSError as error:
                 told.append(self._fail(command, error))
                 continue
+            except (CorruptMessage, StorageError) as damage:
+                # What is on the disk is not what was written: the matter of one log, as a failing disk is.
+                told.append(self._fail(command, OSError(errno.EIO, str(damage))))
+                continue
             told.append(_bind(command.on_done, result))
             if command.flush is not None:
                 written.setdefault(id(command.flush), []).append(command)
         self._tell(told)
         self._tell([told for commands in written.values() for told in self._flush(commands[-1])])
+        self._done_bytes += sum(given.command.size_bytes for given in group if given is not None)
         return group[-1] is not None
 
     def _flush(self, last: DiskCommand) -> list[Callable[[], None]]:

@@ -17,6 +17,7 @@ from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.settings import LogSettings
+from minilog_broker.storage.topic_id_file import read_topic_id
 
 logger = structlog.get_logger()
 
@@ -72,9 +73,9 @@ class LogDirectory:
     def create(self, effect: OpenLog) -> Log:
         """The log of a new replica. A directory of an older topic of that name is set aside first."""
         path = self._directory.partition_path(effect.topic_name, effect.key.partition)
-        stray = next((each for each in self._directory.partitions() if each.path == path), None)
-        if stray is not None and stray.topic_id != effect.key.topic_id:
-            self.delete(PartitionKey(stray.topic_id, stray.partition))
+        stray = read_topic_id(self._files, path) if self._files.exists(path) else None
+        if stray is not None and bytes.fromhex(stray.topic_id) != effect.key.topic_id:
+            self.delete(PartitionKey(bytes.fromhex(stray.topic_id), stray.partition))
         log = Log.open(
             self._files, path, effect.key, effect.topic_name, log_settings(effect.config), unclean=False, create=True
         )

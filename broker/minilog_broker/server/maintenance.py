@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
+from minilog.errors import CorruptMessage
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import DiskThread
 from minilog_broker.server.log_directory import LogDirectory
@@ -61,7 +62,7 @@ def apply_retention(directory: LogDirectory) -> list[PartitionKey]:
     for key, log in list(directory.logs.items()):
         try:
             removed = log.apply_retention(now_us)
-        except OSError as error:
+        except (OSError, CorruptMessage) as error:
             logger.error("retention failed", topic=key.topic_id.hex(), partition=key.partition, error=str(error))
             continue
         if removed:

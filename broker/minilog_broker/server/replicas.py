@@ -16,7 +16,7 @@ from minilog_broker.replication.effects import Effect
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import DiskCommand, DiskThread
-from minilog_broker.server.log_directory import LogDirectory
+from minilog_broker.server.log_directory import LogDirectory, log_settings
 from minilog_broker.server.sessions import Sessions
 from minilog_broker.server.timer import CoreTimer, now_ms
 from minilog_broker.storage.log import Log
@@ -40,12 +40,18 @@ class Replicas:
         self.open_link: Callable[[effects.OpenLeaderSession], None]
         self.close_link: Callable[[int], None]
         self.wake_link: Callable[[int], None]
+        self.crashed: Callable[[BaseException], None]
         self.propose: Callable[[effects.ProposeInSyncReplicas], None]
         self.went_offline: Callable[[], None]
         self._disk = disk
         self._directory = directory
         self.timer = CoreTimer(manager.next_tick_ms, self._tick)
         self._running = False
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What waits for the disk."""
+        return self._disk.backlog_bytes
 
     def close_session(self, session_id: int) -> None:
         """The stream of a session is gone."""
@@ -64,6 +70,9 @@ class Replicas:
             while todo := self.manager.take_effects():
                 for effect in todo:
                     self._carry_out(effect)
+        except Exception as error:  # what was to be done is lost: the process must not go on half alive
+            self.crashed(error)
+            raise
         finally:
             self._running = False
         self.timer.arm()
@@ -116,6 +125,7 @@ class Replicas:
                 on_failed=lambda error: self._failed(key, error),
                 log=log,
                 flush=log,
+                size_bytes=sum(header.length for header in batches.headers),
                 on_flushed=lambda end: self._event(lambda: self.manager.log_flushed(key, end, now_ms())),
             )
         )
@@ -124,6 +134,9 @@ class Replicas:
         key = effect.key
 
         def opened(log: Log) -> None:
+            # The topic may have been altered since: its policy of flushing above all counts from the first append on.
+            if (config := self.manager.topic_config(key.topic_id)) is not None:
+                log.settings = log_settings(config)
             self._event(lambda: self.manager.log_opened(key, log, now_ms()))
 
         self._disk.submit(

@@ -19,11 +19,18 @@ async def pump(
     next_message: Callable[[], Any | None],
     write: Callable[[Any], Awaitable[None]],
     ready: asyncio.Event,
+    room: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Run until the other side closes the stream; an error of either direction ends both and is raised."""
+    """Run until the other side closes the stream; an error of either direction ends both and is raised.
+
+    `room` is awaited before each message is taken: while it waits nothing is read, and gRPC's flow control makes the
+    other side wait too.
+    """
 
     async def read() -> None:
         async for message in incoming:
+            if room is not None:
+                await room()
             receive(message)
 
     async def send() -> None:
