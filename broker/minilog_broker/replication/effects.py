@@ -162,6 +162,7 @@ class PartitionOffline:
 
     key: PartitionKey
     reason: str
+    damaged: bool = False  # a batch in the log is not what was written: to be recorded, so that a restart knows
 
 
 @dataclass(frozen=True, slots=True)

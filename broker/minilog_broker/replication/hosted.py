@@ -14,6 +14,7 @@ import errno
 import random
 from typing import TYPE_CHECKING
 
+from minilog.errors import CorruptMessage
 from minilog_broker.replication.effects import DeleteLog, OpenLog, PartitionOffline, WriteProducerSnapshot
 from minilog_broker.replication.follower import FollowerPartition
 from minilog_broker.replication.host import Host
@@ -230,4 +231,4 @@ class HostedReplica:
         if self.log is not None:
             self._sessions.give_back(self.log.append_failed())
         self.log = None
-        self._host.emit(PartitionOffline(self.key, self.offline))
+        self._host.emit(PartitionOffline(self.key, self.offline, damaged=isinstance(error, CorruptMessage)))

@@ -4,18 +4,21 @@ start and the end of the process, before and after it.
 
 from __future__ import annotations
 
+import errno
 import time
 from dataclasses import dataclass
 
 import structlog
 
+from minilog.errors import CorruptMessage
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.effects import OpenLog
 from minilog_broker.replication.state import PartitionKey, TopicConfig
-from minilog_broker.storage.data_directory import DataDirectory
+from minilog_broker.storage.data_directory import DataDirectory, PartitionDirectory
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
+from minilog_broker.storage.recovery import mark_damaged
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.topic_id_file import read_topic_id
 
@@ -61,14 +64,32 @@ class LogDirectory:
             key = PartitionKey(each.topic_id, each.partition)
             if key == METADATA_KEY:
                 continue
-            log = Log.open(self._files, each.path, key, each.topic_name, defaults, unclean=unclean, create=False)
+            log, producer_state = self._recover_one(each, key, defaults, unclean=unclean)
             self.logs[key] = log
             if log.recovery.damaged:
                 logger.error(
                     "a replica is damaged: it will be fetched again", log=each.path, reason=log.recovery.reason
                 )
-            found.append(FoundLog(key, log, recover_producer_state(log)))
+            found.append(FoundLog(key, log, producer_state))
         return found
+
+    def _recover_one(
+        self, each: PartitionDirectory, key: PartitionKey, defaults: LogSettings, *, unclean: bool
+    ) -> tuple[Log, ProducerState]:
+        log = Log.open(self._files, each.path, key, each.topic_name, defaults, unclean=unclean, create=False)
+        try:
+            return log, recover_producer_state(log)
+        except CorruptMessage as error:  # rot in a segment that its index vouched for: read and cut all of it
+            mark_damaged(self._files, each.path, str(error))
+            log.close(clean=False)
+        log = Log.open(self._files, each.path, key, each.topic_name, defaults, unclean=True, create=False)
+        return log, recover_producer_state(log)
+
+    def mark_damaged(self, key: PartitionKey, reason: str) -> None:
+        """A batch of this log was found damaged: recorded for the next start; nothing is written to it any more."""
+        log = self.logs[key]
+        mark_damaged(self._files, log.directory, reason)
+        log.failed = log.failed or OSError(errno.EIO, reason)
 
     def create(self, effect: OpenLog) -> Log:
         """The log of a new replica. A directory of an older topic of that name is set aside first."""

@@ -95,8 +95,8 @@ class Replicas:
                 self.propose(effect)
             case effects.SessionRefused(session_id=session_id, error=error):
                 self.sessions.refuse(session_id, error)
-            case effects.PartitionOffline(key=key, reason=reason):
-                self._go_offline(key, reason)
+            case effects.PartitionOffline(key=key, reason=reason, damaged=damaged):
+                self._go_offline(key, reason, damaged=damaged)
             case _:
                 self._change_log(effect)
 
@@ -160,12 +160,18 @@ class Replicas:
         )
         self._event(lambda: self.manager.log_failed(key, error, now_ms()))
 
+    def _mark_failed(self, error: OSError) -> None:
+        logger.error("damage could not be recorded: do not restart this broker on this disk", error=str(error))
+
     def _delete_failed(self, error: OSError) -> None:
         logger.error(
             "a deleted topic's files could not be removed; they are removed at the next start", error=str(error)
         )
 
-    def _go_offline(self, key: PartitionKey, reason: str) -> None:
+    def _go_offline(self, key: PartitionKey, reason: str, *, damaged: bool) -> None:
+        if damaged:
+            mark = DiskCommand(lambda: self._directory.mark_damaged(key, reason), lambda _: None, self._mark_failed)
+            self._disk.submit(mark)
         logger.error("replica offline", topic=key.topic_id.hex(), partition=key.partition, reason=reason)
         self.offline[key] = reason
         self.went_offline()

@@ -42,6 +42,11 @@ _DAMAGED_SUFFIX = ".damaged"
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log")
 
 
+def mark_damaged(files: FileSystem, directory: str, reason: str) -> None:
+    """Record, durably, that a batch of this log was found damaged while reading: the next start reads all of it."""
+    write_durable_file(files, f"{directory}/{DAMAGE_MARK}", reason.encode())
+
+
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
     """What opening a log found. A damaged replica says so when it registers; `reason` is for people."""
@@ -84,6 +89,7 @@ class Recovery:
         self._key = key
         self._interval_bytes = settings.index_interval_bytes
         self._unclean = unclean
+        self._mark: str | None = None
         self._damage: list[str] = []
         self._notes: list[str] = []
         self._found: list[_Found] = []
@@ -94,7 +100,7 @@ class Recovery:
 
     def run(self) -> Recovered:
         self._remove_temporaries()
-        mark = self._read_mark()
+        mark = self._mark = self._read_mark()
         self._checkpoint = self._read_checkpoint()
         self._look_at_segments()
         log_start, end_offset = self._bounds()
@@ -163,7 +169,8 @@ class Recovery:
 
     def _look_at_segment(self, base_offset: int, next_base: int | None) -> _Found:
         path = segment_path(self._directory, base_offset)
-        if next_base is not None or not self._unclean:
+        # Where damage was met while reading, no index vouches for anything: all is read.
+        if self._mark is None and (next_base is not None or not self._unclean):
             stamp = read_stamp(self._files, self._directory, base_offset)
             fits = stamp is not None and next_base in (None, stamp.end_offset)
             if stamp is not None and fits and stamp.size_bytes == self._files.size(path):

@@ -10,6 +10,7 @@ import pytest
 from minilog.errors import CorruptMessage
 from minilog_broker.storage.errors import DataDirectoryError
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.recovery import mark_damaged
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, SETTINGS, append, batch, contents, fill, open_log
@@ -268,3 +269,15 @@ def test_batches_of_another_partition_are_not_ours(files: CrashableFiles) -> Non
     files.damage(FIRST, 72, bytes(other))
     log = kill_and_reopen(files)
     assert log.log_end_offset == 1
+
+
+def test_rot_that_was_met_while_reading_is_found_by_the_next_start_although_the_index_vouches(
+    files: CrashableFiles,
+) -> None:
+    batches = checkpointed(open_log(files), 40)
+    files.damage(segments(files)[0], 75, b"\xff")
+    assert not kill_and_reopen(files).recovery.damaged, "sealed segments with a fitting index are not read"
+    mark_damaged(files, DIRECTORY, "a reader met a wrong checksum")
+    log = kill_and_reopen(files)
+    assert log.recovery.damaged
+    assert contents(log) == batches[:1]
