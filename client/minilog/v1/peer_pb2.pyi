@@ -228,6 +228,8 @@ class ReplicateRequest(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
     CLUSTER_METADATA_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     broker_epoch: _builtins.int
     """-1 for the metadata log before registration."""
@@ -235,6 +237,10 @@ class ReplicateRequest(_message.Message):
     """Bytes of batches the leader may have sent since the stream was opened: an absolute count, it never goes back."""
     cluster_metadata: _builtins.bool
     """In the first message of a stream: this session is the metadata log's, on a channel of its own."""
+    cluster_id: _builtins.str
+    """In the first message of a stream. Empty: a new data directory, which knows of no cluster yet."""
+    directory_id: _builtins.bytes
+    """In the first message of a metadata stream, 16 bytes: a voter's progress counts only from its recorded directory."""
     @_builtins.property
     def client(self) -> _common_pb2.ClientIdentity:
         """The three in the first message of a stream."""
@@ -258,10 +264,12 @@ class ReplicateRequest(_message.Message):
         progress: _abc.Iterable[Global___ReplicaProgress] | None = ...,
         forgotten: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
         cluster_metadata: _builtins.bool = ...,
+        cluster_id: _builtins.str = ...,
+        directory_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "client", b"client", "cluster_metadata", b"cluster_metadata", "credit_bytes", b"credit_bytes", "forgotten", b"forgotten", "positions", b"positions", "progress", b"progress"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "client", b"client", "cluster_id", b"cluster_id", "cluster_metadata", b"cluster_metadata", "credit_bytes", b"credit_bytes", "directory_id", b"directory_id", "forgotten", b"forgotten", "positions", b"positions", "progress", b"progress"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -319,6 +327,12 @@ class ReplicateResponse(_message.Message):
 
     RUNS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    QUORUM_EPOCH_FIELD_NUMBER: _builtins.int
+    QUORUM_LEADER_ID_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    quorum_epoch: _builtins.int
+    """With NOT_LEADER_OR_FOLLOWER on a metadata stream: the epoch known here, and who leads it, -1 unknown."""
+    quorum_leader_id: _builtins.int
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[_data_pb2.PartitionRun]:
         """Empty: a sign of life."""
@@ -327,19 +341,255 @@ class ReplicateResponse(_message.Message):
     def error(self) -> _common_pb2.Error:
         """The session as a whole is refused (a stale broker epoch, a wrong cluster)."""
 
+    @_builtins.property
+    def snapshot_id(self) -> Global___SnapshotId:
+        """Of a metadata stream whose position is below the log start: fetch this snapshot first."""
+
     def __init__(
         self,
         *,
         runs: _abc.Iterable[_data_pb2.PartitionRun] | None = ...,
         error: _common_pb2.Error | None = ...,
+        quorum_epoch: _builtins.int = ...,
+        quorum_leader_id: _builtins.int | None = ...,
+        snapshot_id: Global___SnapshotId | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_quorum_leader_id", b"_quorum_leader_id", "error", b"error", "quorum_leader_id", b"quorum_leader_id", "snapshot_id", b"snapshot_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "runs", b"runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_quorum_leader_id", b"_quorum_leader_id", "error", b"error", "quorum_epoch", b"quorum_epoch", "quorum_leader_id", b"quorum_leader_id", "runs", b"runs", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__quorum_leader_id: _TypeAlias = _typing.Literal["quorum_leader_id"]  # noqa: Y015
+    _WhichOneofArgType__quorum_leader_id: _TypeAlias = _typing.Literal["_quorum_leader_id", b"_quorum_leader_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__quorum_leader_id) -> _WhichOneofReturnType__quorum_leader_id | None: ...
+
+Global___ReplicateResponse: _TypeAlias = ReplicateResponse  # noqa: Y015
+
+@_typing.final
+class SnapshotId(_message.Message):
+    """A snapshot of the image: all that is committed below `end_offset`; `epoch` is that of the record before it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    end_offset: _builtins.int
+    epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        end_offset: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "epoch", b"epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReplicateResponse: _TypeAlias = ReplicateResponse  # noqa: Y015
+Global___SnapshotId: _TypeAlias = SnapshotId  # noqa: Y015
+
+@_typing.final
+class VoteRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    CANDIDATE_ID_FIELD_NUMBER: _builtins.int
+    CANDIDATE_DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    PRE_VOTE_FIELD_NUMBER: _builtins.int
+    LAST_END_OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_EPOCH_FIELD_NUMBER: _builtins.int
+    VOTER_ID_FIELD_NUMBER: _builtins.int
+    VOTER_DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    VOTER_IDS_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Empty: a new data directory. All voters must be new, and answer, before a cluster is founded."""
+    candidate_id: _builtins.int
+    candidate_directory_id: _builtins.bytes
+    epoch: _builtins.int
+    """The epoch the candidate stands in; of a pre-vote the one it would stand in."""
+    pre_vote: _builtins.bool
+    last_end_offset: _builtins.int
+    """The end of the candidate's log and the epoch of the record before it, -1 where it is empty."""
+    last_epoch: _builtins.int
+    voter_id: _builtins.int
+    voter_directory_id: _builtins.bytes
+    """What the candidate's log records of this voter; empty while a cluster is founded."""
+    @_builtins.property
+    def voter_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The ids of all voters, as the candidate knows them."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        candidate_id: _builtins.int = ...,
+        candidate_directory_id: _builtins.bytes = ...,
+        epoch: _builtins.int = ...,
+        pre_vote: _builtins.bool = ...,
+        last_end_offset: _builtins.int = ...,
+        last_epoch: _builtins.int = ...,
+        voter_id: _builtins.int = ...,
+        voter_directory_id: _builtins.bytes = ...,
+        voter_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidate_directory_id", b"candidate_directory_id", "candidate_id", b"candidate_id", "cluster_id", b"cluster_id", "epoch", b"epoch", "last_end_offset", b"last_end_offset", "last_epoch", b"last_epoch", "pre_vote", b"pre_vote", "voter_directory_id", b"voter_directory_id", "voter_id", b"voter_id", "voter_ids", b"voter_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VoteRequest: _TypeAlias = VoteRequest  # noqa: Y015
+
+@_typing.final
+class VoteResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    GRANTED_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    LEADER_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    granted: _builtins.bool
+    epoch: _builtins.int
+    """The epoch known here, after the answer, and who leads it, -1 unknown."""
+    leader_id: _builtins.int
+    directory_id: _builtins.bytes
+    cluster_id: _builtins.str
+    """Empty: this voter knows of no cluster."""
+    @_builtins.property
+    def error(self) -> _common_pb2.Error: ...
+    def __init__(
+        self,
+        *,
+        error: _common_pb2.Error | None = ...,
+        granted: _builtins.bool = ...,
+        epoch: _builtins.int = ...,
+        leader_id: _builtins.int = ...,
+        directory_id: _builtins.bytes = ...,
+        cluster_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "epoch", b"epoch", "error", b"error", "granted", b"granted", "leader_id", b"leader_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VoteResponse: _TypeAlias = VoteResponse  # noqa: Y015
+
+@_typing.final
+class BeginQuorumEpochRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    LEADER_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    VOTER_ID_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    leader_id: _builtins.int
+    epoch: _builtins.int
+    voter_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        leader_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        voter_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "epoch", b"epoch", "leader_id", b"leader_id", "voter_id", b"voter_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginQuorumEpochRequest: _TypeAlias = BeginQuorumEpochRequest  # noqa: Y015
+
+@_typing.final
+class BeginQuorumEpochResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    LEADER_ID_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    leader_id: _builtins.int
+    @_builtins.property
+    def error(self) -> _common_pb2.Error: ...
+    def __init__(
+        self,
+        *,
+        error: _common_pb2.Error | None = ...,
+        epoch: _builtins.int = ...,
+        leader_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "error", b"error", "leader_id", b"leader_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginQuorumEpochResponse: _TypeAlias = BeginQuorumEpochResponse  # noqa: Y015
+
+@_typing.final
+class FetchSnapshotRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    broker_id: _builtins.int
+    epoch: _builtins.int
+    @_builtins.property
+    def snapshot_id(self) -> Global___SnapshotId: ...
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        broker_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        snapshot_id: Global___SnapshotId | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot_id", b"snapshot_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "cluster_id", b"cluster_id", "epoch", b"epoch", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchSnapshotRequest: _TypeAlias = FetchSnapshotRequest  # noqa: Y015
+
+@_typing.final
+class FetchSnapshotResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    position: _builtins.int
+    """Where these bytes of the snapshot's file stand."""
+    content: _builtins.bytes
+    total_bytes: _builtins.int
+    @_builtins.property
+    def error(self) -> _common_pb2.Error: ...
+    def __init__(
+        self,
+        *,
+        error: _common_pb2.Error | None = ...,
+        position: _builtins.int = ...,
+        content: _builtins.bytes = ...,
+        total_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "error", b"error", "position", b"position", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchSnapshotResponse: _TypeAlias = FetchSnapshotResponse  # noqa: Y015
 
 @_typing.final
 class ProposeInSyncReplicasRequest(_message.Message):

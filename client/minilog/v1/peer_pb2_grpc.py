@@ -59,6 +59,21 @@ class PeerServiceStub:
                 request_serializer=minilog_dot_v1_dot_peer__pb2.AllocateProducerIdsRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_peer__pb2.AllocateProducerIdsResponse.FromString,
                 _registered_method=True)
+        self.Vote = channel.unary_unary(
+                '/minilog.v1.PeerService/Vote',
+                request_serializer=minilog_dot_v1_dot_peer__pb2.VoteRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_peer__pb2.VoteResponse.FromString,
+                _registered_method=True)
+        self.BeginQuorumEpoch = channel.unary_unary(
+                '/minilog.v1.PeerService/BeginQuorumEpoch',
+                request_serializer=minilog_dot_v1_dot_peer__pb2.BeginQuorumEpochRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_peer__pb2.BeginQuorumEpochResponse.FromString,
+                _registered_method=True)
+        self.FetchSnapshot = channel.unary_stream(
+                '/minilog.v1.PeerService/FetchSnapshot',
+                request_serializer=minilog_dot_v1_dot_peer__pb2.FetchSnapshotRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_peer__pb2.FetchSnapshotResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer:
@@ -99,6 +114,27 @@ class PeerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Vote(self, request, context):
+        """To a voter: a candidate asks for its vote or, as a pre-vote, whether it would have it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BeginQuorumEpoch(self, request, context):
+        """From the quorum's new leader to a voter: fetch from me. Repeated until the voter does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FetchSnapshot(self, request, context):
+        """To the quorum's leader, from one whose log ends below the leader's log start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -126,6 +162,21 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.AllocateProducerIds,
                     request_deserializer=minilog_dot_v1_dot_peer__pb2.AllocateProducerIdsRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_peer__pb2.AllocateProducerIdsResponse.SerializeToString,
+            ),
+            'Vote': grpc.unary_unary_rpc_method_handler(
+                    servicer.Vote,
+                    request_deserializer=minilog_dot_v1_dot_peer__pb2.VoteRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_peer__pb2.VoteResponse.SerializeToString,
+            ),
+            'BeginQuorumEpoch': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginQuorumEpoch,
+                    request_deserializer=minilog_dot_v1_dot_peer__pb2.BeginQuorumEpochRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_peer__pb2.BeginQuorumEpochResponse.SerializeToString,
+            ),
+            'FetchSnapshot': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchSnapshot,
+                    request_deserializer=minilog_dot_v1_dot_peer__pb2.FetchSnapshotRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_peer__pb2.FetchSnapshotResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -263,6 +314,87 @@ class PeerService:
             '/minilog.v1.PeerService/AllocateProducerIds',
             minilog_dot_v1_dot_peer__pb2.AllocateProducerIdsRequest.SerializeToString,
             minilog_dot_v1_dot_peer__pb2.AllocateProducerIdsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Vote(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.PeerService/Vote',
+            minilog_dot_v1_dot_peer__pb2.VoteRequest.SerializeToString,
+            minilog_dot_v1_dot_peer__pb2.VoteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginQuorumEpoch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.PeerService/BeginQuorumEpoch',
+            minilog_dot_v1_dot_peer__pb2.BeginQuorumEpochRequest.SerializeToString,
+            minilog_dot_v1_dot_peer__pb2.BeginQuorumEpochResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/minilog.v1.PeerService/FetchSnapshot',
+            minilog_dot_v1_dot_peer__pb2.FetchSnapshotRequest.SerializeToString,
+            minilog_dot_v1_dot_peer__pb2.FetchSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,12 @@ class PeerServiceStub:
     """To the active controller: the leader of a partition asks for another ISR."""
     AllocateProducerIds: _grpc.UnaryUnaryMultiCallable[_peer_pb2.AllocateProducerIdsRequest, _peer_pb2.AllocateProducerIdsResponse]
     """To the active controller: a block of producer ids for this broker to hand out."""
+    Vote: _grpc.UnaryUnaryMultiCallable[_peer_pb2.VoteRequest, _peer_pb2.VoteResponse]
+    """To a voter: a candidate asks for its vote or, as a pre-vote, whether it would have it."""
+    BeginQuorumEpoch: _grpc.UnaryUnaryMultiCallable[_peer_pb2.BeginQuorumEpochRequest, _peer_pb2.BeginQuorumEpochResponse]
+    """From the quorum's new leader to a voter: fetch from me. Repeated until the voter does."""
+    FetchSnapshot: _grpc.UnaryStreamMultiCallable[_peer_pb2.FetchSnapshotRequest, _peer_pb2.FetchSnapshotResponse]
+    """To the quorum's leader, from one whose log ends below the leader's log start."""
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -55,6 +61,12 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """To the active controller: the leader of a partition asks for another ISR."""
     AllocateProducerIds: _aio.UnaryUnaryMultiCallable[_peer_pb2.AllocateProducerIdsRequest, _peer_pb2.AllocateProducerIdsResponse]  # type: ignore[assignment]
     """To the active controller: a block of producer ids for this broker to hand out."""
+    Vote: _aio.UnaryUnaryMultiCallable[_peer_pb2.VoteRequest, _peer_pb2.VoteResponse]  # type: ignore[assignment]
+    """To a voter: a candidate asks for its vote or, as a pre-vote, whether it would have it."""
+    BeginQuorumEpoch: _aio.UnaryUnaryMultiCallable[_peer_pb2.BeginQuorumEpochRequest, _peer_pb2.BeginQuorumEpochResponse]  # type: ignore[assignment]
+    """From the quorum's new leader to a voter: fetch from me. Repeated until the voter does."""
+    FetchSnapshot: _aio.UnaryStreamMultiCallable[_peer_pb2.FetchSnapshotRequest, _peer_pb2.FetchSnapshotResponse]  # type: ignore[assignment]
+    """To the quorum's leader, from one whose log ends below the leader's log start."""
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -96,5 +108,29 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_peer_pb2.AllocateProducerIdsResponse, _abc.Awaitable[_peer_pb2.AllocateProducerIdsResponse]]:
         """To the active controller: a block of producer ids for this broker to hand out."""
+
+    @_abc_1.abstractmethod
+    def Vote(
+        self,
+        request: _peer_pb2.VoteRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.VoteResponse, _abc.Awaitable[_peer_pb2.VoteResponse]]:
+        """To a voter: a candidate asks for its vote or, as a pre-vote, whether it would have it."""
+
+    @_abc_1.abstractmethod
+    def BeginQuorumEpoch(
+        self,
+        request: _peer_pb2.BeginQuorumEpochRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.BeginQuorumEpochResponse, _abc.Awaitable[_peer_pb2.BeginQuorumEpochResponse]]:
+        """From the quorum's new leader to a voter: fetch from me. Repeated until the voter does."""
+
+    @_abc_1.abstractmethod
+    def FetchSnapshot(
+        self,
+        request: _peer_pb2.FetchSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_peer_pb2.FetchSnapshotResponse], _abc.AsyncIterator[_peer_pb2.FetchSnapshotResponse]]:
+        """To the quorum's leader, from one whose log ends below the leader's log start."""
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

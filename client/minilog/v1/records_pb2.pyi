@@ -33,6 +33,7 @@ class MetadataRecord(_message.Message):
     TOPIC_CONFIG_FIELD_NUMBER: _builtins.int
     TOPIC_DELETION_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_BLOCK_FIELD_NUMBER: _builtins.int
+    VOTER_REPLACED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterRecord: ...
     @_builtins.property
@@ -49,6 +50,8 @@ class MetadataRecord(_message.Message):
     def topic_deletion(self) -> Global___TopicDeletionRecord: ...
     @_builtins.property
     def producer_id_block(self) -> Global___ProducerIdBlockRecord: ...
+    @_builtins.property
+    def voter_replaced(self) -> Global___VoterReplacedRecord: ...
     def __init__(
         self,
         *,
@@ -60,12 +63,13 @@ class MetadataRecord(_message.Message):
         topic_config: Global___TopicConfigRecord | None = ...,
         topic_deletion: Global___TopicDeletionRecord | None = ...,
         producer_id_block: Global___ProducerIdBlockRecord | None = ...,
+        voter_replaced: Global___VoterReplacedRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -126,6 +130,33 @@ class Voter(_message.Message):
 Global___Voter: _TypeAlias = Voter  # noqa: Y015
 
 @_typing.final
+class VoterReplacedRecord(_message.Message):
+    """A voter lost its disk and goes on with another. From this entry on only the new directory votes and counts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    LOST_DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    lost_directory_id: _builtins.bytes
+    directory_id: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        lost_directory_id: _builtins.bytes = ...,
+        directory_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "directory_id", b"directory_id", "lost_directory_id", b"lost_directory_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VoterReplacedRecord: _TypeAlias = VoterReplacedRecord  # noqa: Y015
+
+@_typing.final
 class BrokerRegistrationRecord(_message.Message):
     """A life of a broker begins, fenced; its broker epoch is the offset of this record."""
 
@@ -138,6 +169,7 @@ class BrokerRegistrationRecord(_message.Message):
     RACK_FIELD_NUMBER: _builtins.int
     HOST_LABEL_FIELD_NUMBER: _builtins.int
     KERNEL_BOOT_ID_FIELD_NUMBER: _builtins.int
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     directory_id: _builtins.bytes
     host: _builtins.str
@@ -145,6 +177,8 @@ class BrokerRegistrationRecord(_message.Message):
     rack: _builtins.str
     host_label: _builtins.str
     kernel_boot_id: _builtins.str
+    broker_epoch: _builtins.int
+    """In snapshots only, where the offset of the record is not the one it was committed at."""
     def __init__(
         self,
         *,
@@ -155,13 +189,19 @@ class BrokerRegistrationRecord(_message.Message):
         rack: _builtins.str | None = ...,
         host_label: _builtins.str = ...,
         kernel_boot_id: _builtins.str = ...,
+        broker_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "rack", b"rack"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "broker_id", b"broker_id", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "port", b"port", "rack", b"rack"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "port", b"port", "rack", b"rack"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__broker_epoch: _TypeAlias = _typing.Literal["broker_epoch"]  # noqa: Y015
+    _WhichOneofArgType__broker_epoch: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch"]  # noqa: Y015
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
     _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_epoch) -> _WhichOneofReturnType__broker_epoch | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rack) -> _WhichOneofReturnType__rack | None: ...
 
 Global___BrokerRegistrationRecord: _TypeAlias = BrokerRegistrationRecord  # noqa: Y015
@@ -356,20 +396,32 @@ class ControlRecord(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LEADER_CHANGE_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_HEADER_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FOOTER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def leader_change(self) -> Global___LeaderChangeRecord:
         """In the metadata log only: the first entry of a quorum leader's epoch."""
+
+    @_builtins.property
+    def snapshot_header(self) -> Global___SnapshotHeaderRecord:
+        """In a snapshot's file only: its first batch."""
+
+    @_builtins.property
+    def snapshot_footer(self) -> Global___SnapshotFooterRecord:
+        """In a snapshot's file only: its last batch. Without it the snapshot is not whole."""
 
     def __init__(
         self,
         *,
         leader_change: Global___LeaderChangeRecord | None = ...,
+        snapshot_header: Global___SnapshotHeaderRecord | None = ...,
+        snapshot_footer: Global___SnapshotFooterRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["control", b"control", "leader_change", b"leader_change"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["control", b"control", "leader_change", b"leader_change", "snapshot_footer", b"snapshot_footer", "snapshot_header", b"snapshot_header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["control", b"control", "leader_change", b"leader_change"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["control", b"control", "leader_change", b"leader_change", "snapshot_footer", b"snapshot_footer", "snapshot_header", b"snapshot_header"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_control: _TypeAlias = _typing.Literal["leader_change"]  # noqa: Y015
+    _WhichOneofReturnType_control: _TypeAlias = _typing.Literal["leader_change", "snapshot_header", "snapshot_footer"]  # noqa: Y015
     _WhichOneofArgType_control: _TypeAlias = _typing.Literal["control", b"control"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_control) -> _WhichOneofReturnType_control | None: ...
 
@@ -400,3 +452,49 @@ class LeaderChangeRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LeaderChangeRecord: _TypeAlias = LeaderChangeRecord  # noqa: Y015
+
+@_typing.final
+class SnapshotHeaderRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    end_offset: _builtins.int
+    """The snapshot has all that is committed below; `epoch` is that of the record before it."""
+    epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        end_offset: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "end_offset", b"end_offset", "epoch", b"epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotHeaderRecord: _TypeAlias = SnapshotHeaderRecord  # noqa: Y015
+
+@_typing.final
+class SnapshotFooterRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
+    record_count: _builtins.int
+    """Of MetadataRecords between header and footer."""
+    def __init__(
+        self,
+        *,
+        record_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["record_count", b"record_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotFooterRecord: _TypeAlias = SnapshotFooterRecord  # noqa: Y015
