@@ -97,12 +97,6 @@ class BrokerLives:
             raise InconsistentVoters(
                 f"broker {broker_id} was started with voters {given}, the cluster's are {recorded}: give those"
             )
-        for voter in image.voters:
-            if voter.broker_id == broker_id and voter.directory_id != request.directory_id:
-                raise InconsistentVoters(
-                    f"broker {broker_id} is a voter with directory id {voter.directory_id.hex()}, it was started with "
-                    f"{request.directory_id.hex()}: give it back its data directory"
-                )
 
     def _check_former(self, request: peer_pb2.RegisterRequest, former: Broker | None, now_ms: float) -> None:
         if former is None or former.directory_id == request.directory_id:

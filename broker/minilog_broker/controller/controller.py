@@ -1,7 +1,8 @@
 """The active controller: decides on an image ahead of what is committed, and answers when it is committed.
 
     method                                             answer (Answer.message) or effect
-    activate(epoch, image, end_offset, now_ms)         decides from now on; everybody has a full session time-out
+    activate(epoch, image, end_offset, now_ms)         decides from now on; everybody has a full session time-out, but
+                                                       ProbeBroker finds those that died with the former controller
     deactivate(controller_id)                          NOT_CONTROLLER to all who wait; the image is dropped
     register(ticket, RegisterRequest, now_ms)          RegisterResponse; the broker epoch is the record's offset
     heartbeat(ticket, HeartbeatRequest, now_ms)        HeartbeatResponse
@@ -15,6 +16,7 @@
 
 Each decision is appended as one batch by `append(records) -> end offset`, given to the constructor. Every answer waits
 until all that it may rest on is committed: the log's end at the time it was made. Outputs by `take_effects`.
+`append` raises NotController where the quorum has deposed us and nobody has said so yet: the term ends there.
 """
 
 from __future__ import annotations
@@ -45,9 +47,13 @@ _Entry = TypeVar("_Entry", admin_pb2.NewTopic, admin_pb2.TopicDeletion, admin_pb
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """What of the broker's configuration concerns the controller. `defaults`: what topics do not set themselves."""
+    """What of the broker's configuration concerns the controller. `defaults`: what topics do not set themselves.
+
+    `broker_id`: the broker that this controller lives in, which needs no probe; -1 where it lives in none.
+    """
 
     defaults: TopicConfig
+    broker_id: int = -1
     broker_session_timeout_ms: float = 3_000
     num_partitions: int = 1
     default_replication_factor: int | None = None
@@ -104,8 +110,8 @@ class Controller:
         own = image.copy()
         settings = self._settings
         ledger = Ledger(own, end_offset, settings.defaults, self._append, self._effects)
-        unfenced = [broker.broker_id for broker in own.brokers.values() if not broker.fenced]
-        liveness = Liveness(settings.broker_session_timeout_ms, now_ms, unfenced)
+        unfenced = [broker for broker in own.brokers.values() if not broker.fenced]
+        liveness = Liveness(settings.broker_session_timeout_ms, now_ms, [broker.broker_id for broker in unfenced])
         topics = Topics(
             ledger,
             self._random,
@@ -114,6 +120,9 @@ class Controller:
         )
         self._committed = end_offset
         self._term = _Term(epoch, ledger, liveness, BrokerLives(ledger, liveness), topics)
+        for broker in unfenced:
+            if broker.broker_id != settings.broker_id:
+                self._probe(broker, now_ms)
 
     def deactivate(self, controller_id: int = NO_CONTROLLER) -> None:
         """Deposed: nothing that was not committed may be answered. `controller_id`: who it is now, -1 unknown."""
@@ -136,7 +145,8 @@ class Controller:
         term = self._term
         unfenced = [broker.broker_id for broker in term.ledger.image.brokers.values() if not broker.fenced]
         for broker_id in term.liveness.tick(unfenced, now_ms):
-            self._fence(term.ledger.image.brokers[broker_id])
+            if not self._fence(term.ledger.image.brokers[broker_id]):
+                return
 
     @property
     def next_tick_ms(self) -> float:
@@ -165,9 +175,13 @@ class Controller:
 
     def heartbeat_stream_broken(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         broker = self._unfenced_life(broker_id, broker_epoch)
-        if self._term is not None and broker is not None:
-            self._term.liveness.probed(broker_id, now_ms)
-            self._effects.append(ProbeBroker(broker_id, broker_epoch, broker.host, broker.port))
+        if broker is not None:
+            self._probe(broker, now_ms)
+
+    def _probe(self, broker: Broker, now_ms: float) -> None:
+        assert self._term is not None
+        self._term.liveness.probed(broker.broker_id, now_ms)
+        self._effects.append(ProbeBroker(broker.broker_id, broker.broker_epoch, broker.host, broker.port))
 
     def broker_refused_connection(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         """Nothing listens where this life did: its process is dead."""
@@ -179,10 +193,22 @@ class Controller:
         broker = self._term.ledger.image.brokers.get(broker_id) if self._term else None
         return broker if broker and broker.broker_epoch == broker_epoch and not broker.fenced else None
 
-    def _fence(self, broker: Broker) -> None:
+    def _fence(self, broker: Broker) -> bool:
+        """Whether it could still be decided."""
         assert self._term is not None
         self._term.lives.fence(broker)
-        self._term.ledger.seal()
+        return self._seal()
+
+    def _seal(self) -> bool:
+        """Append the decision. False: the quorum has deposed us; the term is over, and this decision never was."""
+        if self._term is None:
+            return False
+        try:
+            self._term.ledger.seal()
+        except NotController:
+            self.deactivate()
+            return False
+        return True
 
     # -- proposals and producer ids
 
@@ -229,8 +255,11 @@ class Controller:
         response_type: Callable[..., Response],
     ) -> None:
         """Each topic is a decision of its own: one that is refused keeps none of the others back."""
-        results = [self._topic_result(entry, change) for entry in entries]
-        self._answer(ticket, response_type(results=results))
+        term = self._term
+        response = response_type(results=[self._topic_result(entry, change) for entry in entries])
+        if self._term is not term:  # what was decided before we were deposed is not promised either
+            response = self._refused(response, self._not_controller())
+        self._answer(ticket, response)
 
     def _topic_result(self, entry: _Entry, change: Callable[[_Term, _Entry], bytes]) -> admin_pb2.TopicResult:
         try:
@@ -239,7 +268,7 @@ class Controller:
             topic_id = change(self._term, entry)
         except MinilogError as error:
             return admin_pb2.TopicResult(error=wire_error(error), name=entry.name)
-        self._term.ledger.seal()
+        self._seal()
         return admin_pb2.TopicResult(name=entry.name, topic_id=topic_id)
 
     # -- answers
@@ -252,8 +281,8 @@ class Controller:
             response = decide(self._term)
         except MinilogError as error:
             response = self._refused(refusal, error)
-        if self._term is not None:
-            self._term.ledger.seal()
+        if self._term is not None and not self._seal():
+            response = self._refused(refusal, self._not_controller())
         self._answer(ticket, response)
 
     def _answer(self, ticket: object, response: Response) -> None:

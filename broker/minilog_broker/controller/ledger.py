@@ -38,6 +38,7 @@ class Ledger:
         self._append = append
         self._effects = effects
         self._records: list[records_pb2.MetadataRecord] = []
+        self._news: list[ControllerEffect] = []  # of the decision that is being written
 
     @property
     def next_offset(self) -> int:
@@ -59,9 +60,9 @@ class Ledger:
         self.write(record_of(state))
         if outcome.unclean:
             self.unclean_elections += 1
-            self._effects.append(UncleanElection(state.key, state.topic_name, state.leader_id))
+            self._news.append(UncleanElection(state.key, state.topic_name, state.leader_id))
         if state.leader_id == NO_LEADER and former.leader_id != NO_LEADER:
-            self._effects.append(PartitionWaits(state.key, state.topic_name, waiting_reason(state)))
+            self._news.append(PartitionWaits(state.key, state.topic_name, waiting_reason(state)))
 
     def write_outcomes(
         self, states: Iterable[PartitionState], decide: Callable[[PartitionState, ElectionRules], Outcome]
@@ -70,7 +71,7 @@ class Ledger:
             self.write_outcome(decide(state, self.rules(state.key)))
 
     def seal(self) -> None:
-        """Append what was written as one batch; nothing where nothing was."""
+        """Append what was written as one batch; nothing where nothing was. Raises NotController: all of it is void."""
         if not self._records:
             return
         records, self._records = self._records, []
@@ -80,6 +81,8 @@ class Ledger:
             raise AssertionError(
                 f"the metadata log ends at {self.end_offset} after a decision meant to end at {expected}"
             )
+        self._effects.extend(self._news)
+        self._news.clear()
 
     # -- what the rules need to know
 

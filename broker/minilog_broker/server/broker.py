@@ -145,7 +145,7 @@ class Broker:
         link.metadata_offset = lambda: self._quorum.image.end_offset
         link.offline_replicas = lambda: self._replicas.offline
         self._links = LeaderLinks(replicas, self._client, self._address_of)
-        self._controller = ControllerShell(self._quorum, self._config)
+        self._controller = ControllerShell(self._quorum, options.broker_id, self._config)
         replicas.answer_produce = answer_produce
         replicas.open_link, replicas.close_link, replicas.wake_link = (
             self._links.open,

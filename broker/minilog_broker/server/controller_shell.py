@@ -47,11 +47,12 @@ def default_topic_config(config: BrokerConfig) -> TopicConfig:
 class ControllerShell:
     """See the module's text."""
 
-    def __init__(self, quorum: QuorumShell, config: BrokerConfig) -> None:
+    def __init__(self, quorum: QuorumShell, broker_id: int, config: BrokerConfig) -> None:
         self._quorum = quorum
         self._defaults = default_topic_config(config)
         settings = ControllerSettings(
             defaults=self._defaults,
+            broker_id=broker_id,
             broker_session_timeout_ms=config.broker_session_timeout_ms,
             num_partitions=config.num_partitions,
             default_replication_factor=config.default_replication_factor,

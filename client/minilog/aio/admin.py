@@ -147,6 +147,7 @@ class Admin:
                     return {name: str(uuid.UUID(bytes=i)) if len(i) == 16 else i.hex() for name, i in done.items()}
                 if not moved:
                     raise _first(failed, maybe_done=maybe_done)
+                maybe_done = True  # one that was deposed while it decided cannot tell what comes of it
             if time.monotonic() >= deadline_s:
                 message = f"no controller answered within request.timeout.ms={self._config.request_timeout_ms}: {what}"
                 raise UnknownOutcome(f"{message}; it may be done all the same") if maybe_done else TimedOut(message)

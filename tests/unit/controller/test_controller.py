@@ -6,8 +6,9 @@ import pytest
 
 from minilog.errors import NotController, StaleBrokerEpoch
 from minilog.v1 import admin_pb2, peer_pb2
-from minilog_broker.controller.effects import Answer
-from tests.unit.controller.world import CLUSTER_ID, World, directory_id, error_of
+from minilog_broker.controller.effects import Answer, ProbeBroker
+from minilog_broker.replication.state import NO_LEADER
+from tests.unit.controller.world import CLUSTER_ID, SESSION_TIMEOUT_MS, World, directory_id, error_of
 
 
 @pytest.fixture
@@ -128,3 +129,100 @@ def test_a_former_life_gets_no_producer_ids(world: World) -> None:
     response = world.answers["t"]
     assert isinstance(response, peer_pb2.AllocateProducerIdsResponse)
     assert isinstance(error_of(response), StaleBrokerEpoch)
+
+
+def test_a_new_controller_probes_every_unfenced_broker_but_its_own(world: World) -> None:
+    world.start(4)
+    world.fence(3)
+    world.effects.clear()
+    world.fail_over()
+    probes = [effect for effect in world.effects if isinstance(effect, ProbeBroker)]
+    assert [(probe.broker_id, probe.broker_epoch) for probe in probes] == [(2, world.epoch(2)), (4, world.epoch(4))]
+    assert {(probe.host, probe.port) for probe in probes} == {("host2", 9092), ("host4", 9092)}
+
+
+def test_a_broker_that_died_with_the_former_controller_is_fenced_at_once(world: World) -> None:
+    world.created()
+    world.fail_over()
+    world.controller.broker_refused_connection(2, world.epoch(2), world.now_ms)
+    world.commit()
+    assert world.image.brokers[2].fenced
+    assert not world.image.brokers[3].fenced
+
+
+def test_a_broker_that_was_heard_by_the_new_controller_outlives_its_probe(world: World) -> None:
+    world.fail_over()
+    world.heartbeat(2)
+    world.controller.broker_refused_connection(2, world.epoch(2), world.now_ms)
+    world.commit()
+    assert not world.image.brokers[2].fenced
+
+
+def test_a_new_controller_gives_those_that_do_not_refuse_a_full_period(world: World) -> None:
+    world.advance(SESSION_TIMEOUT_MS * 0.9)
+    world.fail_over()
+    world.advance(SESSION_TIMEOUT_MS * 0.9)
+    assert not any(broker.fenced for broker in world.image.brokers.values())
+    world.advance(SESSION_TIMEOUT_MS * 0.3)
+    assert all(broker.fenced for broker in world.image.brokers.values())
+
+
+def test_deposed_in_between_it_drops_the_decision_and_all_that_wait(world: World) -> None:
+    create(world, "waiting", "a")
+    world.appends_left = 0
+    create(world, "late", "b")
+    assert not world.controller.is_active
+    answers = {
+        effect.ticket: effect.message for effect in world.controller.take_effects() if isinstance(effect, Answer)
+    }
+    assert answers.keys() == {"waiting", "late"}
+    for answer in answers.values():
+        assert isinstance(answer, admin_pb2.CreateTopicsResponse)
+        assert isinstance(error_of(answer.results[0]), NotController)
+    world.fail_over()
+    assert world.image.topics == {}
+
+
+def test_deposed_in_between_no_topic_of_the_request_is_promised(world: World) -> None:
+    world.appends_left = 1
+    request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name=name) for name in ("a", "b", "c")])
+    world.controller.create_topics("all", request)
+    (answer,) = world.controller.take_effects()
+    assert isinstance(answer, Answer)
+    assert isinstance(answer.message, admin_pb2.CreateTopicsResponse)
+    assert [type(error_of(result)) for result in answer.message.results] == [NotController] * 3
+    assert {result.topic_id for result in answer.message.results} == {b""}
+
+
+def test_deposed_in_between_lives_of_brokers_are_answered_too(world: World) -> None:
+    world.created()
+    for ask in (lambda: world.heartbeat(2, wants_stop=True), lambda: world.register(4)):
+        world.appends_left = 0
+        assert isinstance(error_of(ask()), NotController)
+        assert not world.controller.is_active
+        world.fail_over()
+    assert not world.image.brokers[2].stopping
+    assert 4 not in world.image.brokers
+
+
+def test_deposed_in_between_silence_fences_nobody_and_tells_nothing(world: World) -> None:
+    world.created()
+    world.effects.clear()
+    world.appends_left = 0
+    world.advance(SESSION_TIMEOUT_MS * 1.2)
+    assert not world.controller.is_active
+    assert world.effects == []
+    world.fail_over()
+    assert not any(broker.fenced for broker in world.image.brokers.values())
+
+
+def test_a_voter_with_an_emptied_disk_may_register_and_its_replicas_count_as_gone(world: World) -> None:
+    shared, alone = world.created("shared"), world.created("alone", replication_factor=1)
+    while world.state(alone).replicas != (1,):
+        alone = world.created(f"alone{len(world.image.topics)}", replication_factor=1)
+    world.fence(1)
+    world.advance(SESSION_TIMEOUT_MS * 1.1)
+    world.start(1, disk=7)
+    assert world.image.voters[0].directory_id != world.image.brokers[1].directory_id
+    assert 1 in world.state(shared).damaged_replicas
+    assert world.state(alone).leader_id == NO_LEADER

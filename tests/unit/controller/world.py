@@ -5,11 +5,12 @@ After each step that is committed, `check` compares the controller's image with 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from minilog.errors import MinilogError, error_from_wire
+from minilog.errors import MinilogError, NotController, error_from_wire
 from minilog.v1 import admin_pb2, common_pb2, peer_pb2, records_pb2
 from minilog_broker.controller.controller import Controller, ControllerSettings
 from minilog_broker.controller.effects import Answer, ControllerEffect
@@ -55,17 +56,25 @@ class World:
         self.led: dict[tuple[PartitionKey, int], tuple[int, int]] = {}
         self.epochs: dict[PartitionKey, tuple[int, int]] = {}
         self._tickets = 0
+        self.appends_left = math.inf  # 0: another leads the quorum, and the controller was not told yet
         settings = ControllerSettings(
-            defaults, broker_session_timeout_ms=SESSION_TIMEOUT_MS, default_replication_factor=replication_factor
+            defaults,
+            broker_id=1,
+            broker_session_timeout_ms=SESSION_TIMEOUT_MS,
+            default_replication_factor=replication_factor,
         )
         self.controller = Controller(settings, self._append, random.Random(seed))
         voter = records_pb2.Voter(broker_id=1, directory_id=directory_id(1))
         cluster = records_pb2.ClusterRecord(cluster_id=CLUSTER_ID, voters=[voter])
         self._append([records_pb2.MetadataRecord(cluster=cluster)])
         self._replay()
-        self.controller.activate(1, self.image, self.image.end_offset, self.now_ms)
+        self.term = 1
+        self.controller.activate(self.term, self.image, self.image.end_offset, self.now_ms)
 
     def _append(self, records: Sequence[records_pb2.MetadataRecord]) -> int:
+        if not self.appends_left:
+            raise NotController("another leads the quorum")
+        self.appends_left -= 1
         self.records.extend(records_pb2.MetadataRecord.FromString(record.SerializeToString()) for record in records)
         self.batches.append(len(self.records))
         return len(self.records)
@@ -89,6 +98,15 @@ class World:
         if self.controller.is_active:
             assert self.controller.image == self.image
         self.check()
+
+    def fail_over(self) -> None:
+        """Another controller takes over with what is committed; nothing else survives."""
+        self.controller.deactivate(2)
+        del self.records[self.image.end_offset :]
+        self.appends_left = math.inf
+        self.term += 1
+        self.controller.activate(self.term, self.image, self.image.end_offset, self.now_ms)
+        self.commit()
 
     def ticket(self) -> int:
         self._tickets += 1
