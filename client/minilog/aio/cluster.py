@@ -23,7 +23,8 @@ from minilog.types import OffsetSpec, TopicPartition
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 
 _Answer = TypeVar("_Answer")
-_ATTEMPT_S = 1.0  # one broker's time for one question; then another is asked
+_ATTEMPT_S = 1.0  # one broker's time for one question
+_PATIENCE_S = 0.2  # then another is asked beside it: a broker that hangs delays nobody longer
 _PAUSE_S = 0.05  # between rounds over all brokers
 _TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the broker that is asked
 
@@ -48,6 +49,13 @@ def open_channel(address: Address) -> grpc.aio.Channel:
 def now_ms() -> float:
     """The monotonic clock, milliseconds."""
     return time.monotonic() * 1000.0
+
+
+async def _first_answer(asked: set[asyncio.Task[_Answer | None]]) -> _Answer | None:
+    """The first answer; None where a call failed or took a while: another broker is next. Takes out who is done."""
+    done, _ = await asyncio.wait(asked, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+    asked -= done
+    return next((answer for task in done if (answer := task.result()) is not None), None)
 
 
 class Cluster:
@@ -100,16 +108,23 @@ class Cluster:
         self, make: Callable[[grpc.aio.Channel, float], Awaitable[_Answer]], deadline_s: float
     ) -> _Answer:
         """The first answer from any broker. Raises TimedOut or BrokerNotAvailable at the deadline (monotonic)."""
-        while True:
-            for address in self.candidates():
-                remaining = deadline_s - time.monotonic()
-                if remaining <= 0:
-                    raise self.timed_out("no broker answered in time")
-                timeout = min(_ATTEMPT_S, remaining)
-                answer = await self.call(address, lambda channel, timeout=timeout: make(channel, timeout))  # type: ignore[misc]
-                if answer is not None:
-                    return answer
-            await asyncio.sleep(_PAUSE_S)
+        asked: set[asyncio.Task[_Answer | None]] = set()
+        try:
+            while True:
+                for address in self.candidates():
+                    remaining = deadline_s - time.monotonic()
+                    if remaining <= 0:
+                        raise self.timed_out("no broker answered in time")
+                    timeout = min(_ATTEMPT_S, remaining)
+                    call = self.call(address, lambda channel, timeout=timeout: make(channel, timeout))  # type: ignore[misc]
+                    asked.add(asyncio.ensure_future(call))
+                    answer = await _first_answer(asked)
+                    if answer is not None:
+                        return answer
+                await asyncio.sleep(_PAUSE_S)
+        finally:
+            for task in asked:
+                task.cancel()
 
     def timed_out(self, what: str) -> MinilogError:
         """The error for a deadline that passed, with the last reason known."""

@@ -276,8 +276,9 @@ class Sender:
             lane.resending = False
             return
         leader = self._connected(lane, now_ms)
-        if leader is None:
+        if leader is None:  # while a stream to it is being opened, somebody else may come to lead
             lane.retry_at_ms = now_ms + self._config.retry_backoff_ms
+            self._effects.append(RefreshMetadata())
             return
         lane.resending = False
         for batch in list(lane.batches) if lane.proven else [lane.batches[0]]:
