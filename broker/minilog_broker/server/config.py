@@ -107,6 +107,10 @@ class BrokerConfig:
     session_keepalive_ms: int = _setting(_integer(1), 100)
     broker_heartbeat_interval_ms: int = _setting(_integer(1), 300)
     broker_session_timeout_ms: int = _setting(_integer(1), 3_000)
+    quorum_election_timeout_ms: int = _setting(_integer(10), 300)
+    """Before a candidate stands again; the jitter comes on top."""
+    quorum_fetch_timeout_ms: int = _setting(_integer(10), 1_000)
+    """A quorum leader not heard for so long is looked for anew; one that hears no majority for so long resigns."""
     controlled_shutdown_timeout_ms: int = _setting(_integer(0), 10_000)
     delete_delay_ms: int = _setting(_integer(0), 60_000)
     advertised_address: str | None = _setting(_address(), None)
@@ -136,6 +140,7 @@ class BrokerOptions:
     port: int
     data_dir: pathlib.Path
     voters: tuple[VoterAddress, ...]
+    """1, 3 or 5: the brokers whose majority agrees on metadata."""
     rack: str | None = None
     config: BrokerConfig = dataclasses.field(default_factory=BrokerConfig)
 

@@ -1,14 +1,14 @@
 """What this broker says to the active controller: registration, heartbeats, ISR proposals, producer ids.
 
-Heartbeats have a stream and a channel of their own. When it breaks, the controller is looked for again at once; an
-answer that this life was replaced ends the process.
+Heartbeats have a stream and a channel of their own. When it breaks, or another broker comes to lead the quorum, the
+controller is looked for again at once; an answer that this life was replaced ends the process.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
 
 import grpc
 import structlog
@@ -23,6 +23,7 @@ logger = structlog.get_logger()
 
 RETRY_PAUSE_S = 0.05
 CALL_TIMEOUT_S = 2.0
+_Result = TypeVar("_Result")
 
 
 class ControllerLink:
@@ -47,14 +48,33 @@ class ControllerLink:
         self._find_controller = find_controller
         self._interval_s = heartbeat_interval_ms / 1000.0
         self._beat_now = asyncio.Event()
+        self._moved = asyncio.Event()
         self._channel: grpc.aio.Channel | None = None
         self._channel_address: tuple[str, int] | None = None
+
+    def controller_moved(self) -> None:
+        """Another leads the quorum by now, or nobody: no answer of the former one is waited for any more."""
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def _unless_moved(self, answer: Awaitable[_Result]) -> _Result:
+        """The answer; BrokerNotAvailable where the controller moved before it came."""
+        answered = asyncio.ensure_future(answer)
+        moved = asyncio.ensure_future(self._moved.wait())
+        try:
+            await asyncio.wait((answered, moved), return_when=asyncio.FIRST_COMPLETED)
+            if answered.done():
+                return answered.result()
+            raise BrokerNotAvailable("another broker has become the controller meanwhile")
+        finally:
+            answered.cancel()
+            moved.cancel()
 
     async def call(self, method: str, request: Any) -> Any:
         """One unary call of PeerService to the controller; BrokerNotAvailable where it cannot be reached."""
         stub = peer_pb2_grpc.PeerServiceStub(await self._controller_channel())
         try:
-            return await getattr(stub, method)(request, timeout=CALL_TIMEOUT_S)
+            return await self._unless_moved(getattr(stub, method)(request, timeout=CALL_TIMEOUT_S))
         except STREAM_ERRORS as error:
             raise BrokerNotAvailable(
                 f"the controller at {self._channel_address} did not answer {method}: {reason(error)}"
@@ -112,7 +132,8 @@ class ControllerLink:
             while True:
                 self._beat_now.clear()
                 await call.write(self._heartbeat())
-                answer = await asyncio.wait_for(call.read(), timeout=max(5 * self._interval_s, 1.0))
+                timeout_s = max(5 * self._interval_s, 1.0)
+                answer = await self._unless_moved(asyncio.wait_for(call.read(), timeout_s))
                 if not isinstance(answer, peer_pb2.HeartbeatResponse):  # the end of the stream
                     raise BrokerNotAvailable("the controller ended the heartbeat stream")
                 self._answered(answer)

@@ -1,0 +1,82 @@
+"""What this broker says to the voters of the metadata quorum beside its session: votes, new epochs, snapshots.
+
+Each voter has a channel of its own for it: neither data nor a session that stalls delays a vote. An answer that does
+not come is None; the node asks again when it has reason to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import grpc
+import structlog
+
+from minilog.errors import BrokerNotAvailable, error_from_wire
+from minilog.v1 import peer_pb2, peer_pb2_grpc
+from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
+
+logger = structlog.get_logger()
+
+SNAPSHOT_TIMEOUT_S = 60.0
+
+
+class QuorumPeers:
+    """See the module's text. `addresses`: where each voter listens, as this broker was told."""
+
+    def __init__(self, addresses: Mapping[int, tuple[str, int]], answer_timeout_ms: float) -> None:
+        self._addresses = dict(addresses)
+        self._answer_timeout_s = answer_timeout_ms / 1000.0
+        self._channels: dict[int, grpc.aio.Channel] = {}
+
+    def address(self, voter_id: int) -> tuple[str, int] | None:
+        """Where a voter listens; None where it is none."""
+        return self._addresses.get(voter_id)
+
+    def _stub(self, voter_id: int) -> Any:
+        address = self._addresses.get(voter_id)
+        if address is None:
+            raise BrokerNotAvailable(f"broker {voter_id} is not among the voters that this broker was started with")
+        if voter_id not in self._channels:
+            self._channels[voter_id] = open_channel(*address)
+        return peer_pb2_grpc.PeerServiceStub(self._channels[voter_id])
+
+    async def vote(self, voter_id: int, request: peer_pb2.VoteRequest) -> peer_pb2.VoteResponse | None:
+        """Ask for a vote, or whether there would be one."""
+        try:
+            answer: peer_pb2.VoteResponse = await self._stub(voter_id).Vote(request, timeout=self._answer_timeout_s)
+        except (*STREAM_ERRORS, BrokerNotAvailable) as error:
+            logger.debug("no answer to a candidate", voter=voter_id, error=reason(error))
+            return None
+        return answer
+
+    async def begin_quorum_epoch(
+        self, voter_id: int, request: peer_pb2.BeginQuorumEpochRequest
+    ) -> peer_pb2.BeginQuorumEpochResponse | None:
+        """Tell a voter who leads."""
+        try:
+            answer: peer_pb2.BeginQuorumEpochResponse = await self._stub(voter_id).BeginQuorumEpoch(
+                request, timeout=self._answer_timeout_s
+            )
+        except (*STREAM_ERRORS, BrokerNotAvailable) as error:
+            logger.debug("a voter did not hear who leads", voter=voter_id, error=reason(error))
+            return None
+        return answer
+
+    async def fetch_snapshot(
+        self, leader_id: int, request: peer_pb2.FetchSnapshotRequest
+    ) -> AsyncIterator[peer_pb2.FetchSnapshotResponse]:
+        """The pieces of a snapshot's file, in order. Raises BrokerNotAvailable, or what the leader refused it with."""
+        try:
+            async for piece in self._stub(leader_id).FetchSnapshot(request, timeout=SNAPSHOT_TIMEOUT_S):
+                if (refused := error_from_wire(piece.error)) is not None:
+                    raise refused
+                yield piece
+        except STREAM_ERRORS as error:
+            raise BrokerNotAvailable(f"broker {leader_id} broke off a snapshot: {reason(error)}") from error
+
+    async def close(self) -> None:
+        """Close all channels; what was asked is not answered any more."""
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            await channel.close()
