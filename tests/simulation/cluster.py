@@ -1,0 +1,96 @@
+"""A whole cluster on virtual time, in one thread, from one seed. REPLICATION.md, section 3.
+
+    cluster = Cluster(seed)                 # plan drawn from the seed; or Cluster(seed, plan)
+    cluster.observers.append(check)         # called after every event that touched a node, with what it touched
+    client = cluster.add_client()           # a process that talks to nodes over the network
+    while cluster.step(): ...               # until `cluster.finished`
+
+Phases: SAFETY with all faults of the plan, then LIVENESS: faults stop, within a core that has a majority of voters and,
+for each partition, an electable replica and min members; `cluster.core` names its nodes.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+
+from tests.simulation.clients import FIRST_CLIENT_ID, ClientProcess
+from tests.simulation.events import Scheduler
+from tests.simulation.network import Network
+from tests.simulation.node import Node
+from tests.simulation.plan import Plan
+from tests.simulation.touched import Observer, Touched
+
+
+class Phase(enum.Enum):
+    """What may happen now; see the module's text."""
+
+    SAFETY = enum.auto()
+    LIVENESS = enum.auto()
+    OVER = enum.auto()
+
+
+class Cluster:
+    """See the module's text."""
+
+    def __init__(self, seed: int, plan: Plan | None = None) -> None:
+        self.seed = seed
+        self.plan = Plan.draw(seed) if plan is None else plan
+        self.random = random.Random(f"cluster {seed}")
+        self.scheduler = Scheduler()
+        self.network = Network(self.scheduler, random.Random(f"network {seed}"), self.plan.latency_ms)
+        self.phase = Phase.SAFETY
+        self.core: tuple[int, ...] = tuple(self.plan.node_ids)
+        self.observers: list[Observer] = []
+        self.touched = Touched()
+        self.nodes: dict[int, Node] = {node_id: Node(self, node_id) for node_id in self.plan.node_ids}
+        self.clients: dict[int, ClientProcess] = {}
+        self.fault_counts: dict[str, int] = {}  # what befell it, by name
+        self.trace: list[str] | None = None  # a list here collects a line per happening
+
+    # -- time
+
+    @property
+    def now_ms(self) -> float:
+        """Virtual time."""
+        return self.scheduler.now_ms
+
+    @property
+    def events(self) -> int:
+        """How many events have run."""
+        return self.scheduler.run
+
+    @property
+    def finished(self) -> bool:
+        return self.phase is Phase.OVER
+
+    def step(self) -> bool:
+        """Run one event, then the observers where it touched a node. False when the run is over."""
+        if self.phase is Phase.OVER or not self.scheduler.step():
+            return False
+        touched = self.touched
+        if touched.nodes:
+            for observer in self.observers:
+                observer(touched)
+            touched.clear()
+        return True
+
+    def run_for(self, ms: float) -> None:
+        """Step for so long of virtual time (tests)."""
+        end_ms = self.now_ms + ms
+        while self.scheduler.next_ms <= end_ms and self.step():
+            pass
+
+    def note(self, kind: str, text: str) -> None:
+        """A line of the trace, where one is kept."""
+        if self.trace is not None:
+            self.trace.append(f"{self.now_ms:12.3f} {kind:10} {text}")
+
+    # -- clients
+
+    def add_client(self) -> ClientProcess:
+        """A new client process, with its own clock; endpoint ids from 1000 on, for faults on its links."""
+        endpoint_id = FIRST_CLIENT_ID + len(self.clients)
+        origin_ms = self.random.uniform(1e3, 1e7)
+        client = self.clients[endpoint_id] = ClientProcess(self.scheduler, self.network, endpoint_id, origin_ms)
+        return client

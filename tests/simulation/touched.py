@@ -1,0 +1,66 @@
+"""What one event touched: judges look at that only, so that checking costs as much as happened, not as much as exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from minilog.record_batch.header import Buffer
+from minilog_broker.replication.effects import AnswerProduce
+from minilog_broker.replication.state import PartitionKey
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A leader answered a produce entry just now: before the answer is on the wire, and whether or not it arrives."""
+
+    node_id: int
+    life: int
+    key: PartitionKey
+    acks: int
+    batch: Buffer
+    answer: AnswerProduce
+
+
+@dataclass(slots=True)
+class Touched:
+    """See the module's text. Dictionaries are ordered sets: their order is the order of touching, never a hash's.
+
+    nodes     anything at all happened in the process of this node
+    replicas  (node, partition): its log, its role or its marks may have changed; the log may be gone
+    quorum    the node's metadata log, vote, epoch or role may have changed
+    images    the node's image was moved on (its changes are in replicas too)
+    decided   the node's active controller decided or was answered something
+    answers   produce entries that were answered by their leader
+    began     nodes whose life began (recovered, not yet registered);  ended: nodes whose life ended (node.life is None)
+    """
+
+    nodes: dict[int, None] = field(default_factory=dict)
+    replicas: dict[tuple[int, PartitionKey], None] = field(default_factory=dict)
+    quorum: dict[int, None] = field(default_factory=dict)
+    images: dict[int, None] = field(default_factory=dict)
+    decided: dict[int, None] = field(default_factory=dict)
+    answers: list[Answered] = field(default_factory=list)
+    began: list[int] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+
+    def clear(self) -> None:
+        """Forget it all, for the next event."""
+        self.nodes.clear()
+        if self.replicas:
+            self.replicas.clear()
+        if self.quorum:
+            self.quorum.clear()
+        if self.images:
+            self.images.clear()
+        if self.decided:
+            self.decided.clear()
+        if self.answers:
+            self.answers.clear()
+        if self.began or self.ended:
+            self.began.clear()
+            self.ended.clear()
+
+
+Observer: TypeAlias = Callable[[Touched], None]
