@@ -1,8 +1,9 @@
 """Real broker processes on this machine, each with a data directory of its own: what `up` and `demo` stand on.
 
-Broker 1 is the voter of the metadata quorum. Processes are started in process groups of their own, so that a Ctrl-C at
-the terminal reaches only the one who started them, and he stops them in order: the voter last, since a clean stop
-hands leadership over through it. They are signalled by their process id, never by name.
+Of the brokers the first 1, 3 or 5 are voters of the metadata quorum; on existing data directories those that are
+recorded there. Processes are started in process groups of their own, so that a Ctrl-C at the terminal reaches only the
+one who started them, and he stops them in order: the voters last, since a clean stop hands leadership over through
+them. They are signalled by their process id, never by name.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from dataclasses import dataclass
 from minilog import Admin
 from minilog.errors import MinilogError
 from minilog_broker.failure import CommandFailed
+from minilog_broker.storage.data_directory import recorded_voters
+from minilog_broker.storage.errors import CorruptFile
+from minilog_broker.storage.files import OsFileSystem
 
 HOST = "127.0.0.1"
-VOTER_ID = 1
+_QUORUM_SIZES = (1,)
 # A start replays the metadata log and recovers the topics' logs; an unclean one of large logs takes longest.
 START_WITHIN_S = 120.0
 # controlled.shutdown.timeout.ms is 10 s by default; then flushing and closing.
@@ -56,6 +60,28 @@ def check_ports_are_free(ports: Iterable[int], remedy: str) -> None:
                 raise CommandFailed(f"port {port} on {HOST} {reason}: {remedy}") from None
 
 
+def choose_voters(directory: pathlib.Path, broker_ids: Sequence[int]) -> list[int]:
+    """The voters of the cluster below `directory`: those recorded there or, where nothing is, the first 1, 3 or 5.
+
+    Raises CommandFailed where a recorded voter is not among the brokers.
+    """
+    for broker_id in broker_ids:
+        path = directory / f"broker-{broker_id}"
+        try:
+            voters = recorded_voters(OsFileSystem(), str(path.absolute())) if path.is_dir() else ()
+        except CorruptFile as error:
+            raise CommandFailed(f"{error}: restore it, or start with an empty --data-dir") from None
+        if missing := sorted(set(voters) - set(broker_ids)):
+            raise CommandFailed(
+                f"the cluster in {directory} was made with voters {list(voters)}, of which {missing} are not started: "
+                f"give at least --brokers {max(voters)}"
+            )
+        if voters:
+            return list(voters)
+    size = next(size for size in _QUORUM_SIZES if size <= len(broker_ids))
+    return sorted(broker_ids)[:size]
+
+
 @dataclass(frozen=True, slots=True)
 class DeadBroker:
     """A broker process that ended without being asked to."""
@@ -76,6 +102,7 @@ class LocalCluster:
         self.directory = directory
         self._ports = dict(enumerate(ports, start=1))
         self._settings = dict(settings)
+        self._voters = choose_voters(directory, list(self._ports))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._log_starts: dict[int, int] = {}
 
@@ -149,10 +176,10 @@ class LocalCluster:
         process.wait()
 
     def stop(self, timeout_s: float = STOP_WITHIN_S) -> list[int]:
-        """SIGTERM to all, the voter last, and wait; those that had to be killed after `timeout_s`."""
+        """SIGTERM to all, the voters last, and wait; those that had to be killed after `timeout_s`."""
         killed: list[int] = []
-        voters = [each for each in self._processes if each == VOTER_ID]
-        for group in ([each for each in self._processes if each != VOTER_ID], voters):
+        voters = [each for each in self._processes if each in self._voters]
+        for group in ([each for each in self._processes if each not in self._voters], voters):
             killed += self._stop_group(group, timeout_s)
         return killed
 
@@ -180,7 +207,7 @@ class LocalCluster:
     def _command(self, broker_id: int, data_directory: pathlib.Path) -> list[str]:
         command = [sys.executable, "-m", "minilog_broker.cli.main", "broker", "--id", str(broker_id)]
         command += ["--listen", f"{HOST}:{self._ports[broker_id]}", "--data-dir", str(data_directory)]
-        command += ["--voters", f"{VOTER_ID}@{HOST}:{self._ports[VOTER_ID]}"]
+        command += ["--voters", ",".join(f"{each}@{HOST}:{self._ports[each]}" for each in self._voters)]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         return command

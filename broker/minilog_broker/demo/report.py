@@ -21,6 +21,8 @@ class Times:
     producing_s: float
     failover_s: float
     back_in_sync_s: float
+    controller_failover_s: float
+    controller_back_in_sync_s: float
     query_restart_s: float
     last_window_s: float
     total_s: float
@@ -31,7 +33,8 @@ class Report:
     """What was written, what is there, and whether it agrees."""
 
     brokers: int
-    killed_broker: int
+    killed_broker: int | None
+    killed_controller: int | None
     acknowledged: int
     flights: Census
     weather: Census
@@ -56,6 +59,7 @@ class Report:
             "agreement": "exact" if self.delays.is_exact else "different",
             "brokers": self.brokers,
             "killed_broker": self.killed_broker,
+            "killed_controller": self.killed_controller,
             "topics": {"flights": dataclasses.asdict(self.flights), "weather": dataclasses.asdict(self.weather)},
             "delays": {**dataclasses.asdict(self.delays), "records": self.delays_records},
             "times": {name: round(value, 2) for name, value in dataclasses.asdict(self.times).items()},
@@ -108,6 +112,8 @@ def _times_table(times: Times) -> Table:
         "producing_s": "a year of flights and weather, replicated",
         "failover_s": "after SIGKILL: other leaders for the dead broker's partitions",
         "back_in_sync_s": "started again: back in every ISR, while producing",
+        "controller_failover_s": "after SIGKILL of the controller: another one, and other leaders for its partitions",
+        "controller_back_in_sync_s": "started again: back in every ISR, while producing",
         "query_restart_s": "the query stopped, and started again from its checkpoint",
         "last_window_s": "the last window written after the last event",
         "total_s": "all of it",

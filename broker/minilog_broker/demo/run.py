@@ -1,8 +1,9 @@
 """The demonstration from beginning to end.
 
-The main thread produces. Two scenarios run beside it, each a straight line of steps on a thread of its own: a broker is
-killed, started again and awaited in every ISR; then the query is stopped and started again from its checkpoint. The
-second waits for the first, so that each is seen by itself. Then everything is read back and counted.
+The main thread produces. Two scenarios run beside it, each a straight line of steps on a thread of its own: a leader is
+killed, started again and awaited in every ISR, then the controller likewise; then the query is stopped and started
+again from its checkpoint. The second waits for the first, so that each is seen by itself. Then everything is read back
+and counted.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from rich.console import Console
@@ -34,7 +35,9 @@ from minilog_broker.local_cluster import LocalCluster, free_ports
 _PARTS = 200
 # A year in a minute; a quick run in less.
 _LONGEST_S, _SHORTEST_S, _RECORDS_PER_S = 60.0, 20.0, 5_600
-_KILL_AT, _START_AGAIN_AT, _RESTART_QUERY_AT = 0.15, 0.30, 0.50
+_KILL_LEADER_AT, _KILL_CONTROLLER_AT, _RESTART_QUERY_AT = 0.15, 0.35, 0.50
+_DEAD_FOR = 0.10  # of all records: so many are written before it is started again
+_BROKERS_TO_KILL_A_CONTROLLER = 3  # with fewer, the metadata quorum has one voter
 # The last parts are held back, one now and then, until the scenarios are through: they happen while producing.
 _HOLD_FROM = 0.85
 _HELD_PART_S = 2.0
@@ -57,11 +60,14 @@ class Year:
 
 @dataclass(frozen=True, slots=True)
 class CrashTimes:
-    """What the killing of a broker took; seconds."""
+    """What the killing of a broker took; seconds. Of nobody killed: None and zeros."""
 
-    broker_id: int
-    failover_s: float
-    back_in_sync_s: float
+    broker_id: int | None = None
+    failover_s: float = 0.0
+    back_in_sync_s: float = 0.0
+
+
+Crashes: TypeAlias = tuple[CrashTimes, CrashTimes]  # of a leader, of the controller
 
 
 def run_demo(*, brokers: int, flights_limit: int | None, report_file: pathlib.Path | None) -> int:
@@ -115,19 +121,21 @@ class Demo:
             self._say(f"{self._brokers} brokers are running: {self._servers}")
             topics.create_topics(self._servers, self._brokers)
             self._job.start()
-            producing_s, crash, query_restart_s = self._produce(year)
+            producing_s, crashes, query_restart_s = self._produce(year)
             delays = expected.expected_delays(year.flights, year.weather)
             last_window_s = self._wait_for_delays(len(delays))
             self._job.stop()
             return self._count(
                 year,
                 delays,
-                crash,
+                crashes,
                 Times(
                     cluster_start_s=cluster_start_s,
                     producing_s=producing_s,
-                    failover_s=crash.failover_s,
-                    back_in_sync_s=crash.back_in_sync_s,
+                    failover_s=crashes[0].failover_s,
+                    back_in_sync_s=crashes[0].back_in_sync_s,
+                    controller_failover_s=crashes[1].failover_s,
+                    controller_back_in_sync_s=crashes[1].back_in_sync_s,
                     query_restart_s=query_restart_s,
                     last_window_s=last_window_s,
                     total_s=0.0,
@@ -138,15 +146,15 @@ class Demo:
             self._job.end()
             self._cluster.end()
 
-    def _produce(self, year: Year) -> tuple[float, CrashTimes, float]:
+    def _produce(self, year: Year) -> tuple[float, Crashes, float]:
         """All events, with both scenarios beside; the seconds it took and what the scenarios found."""
         began_s = time.monotonic()
         with self._publisher(year) as publisher, concurrent.futures.ThreadPoolExecutor(2) as threads:
             try:
-                crash = threads.submit(self._crash_a_broker, publisher)
-                restart = threads.submit(self._restart_the_query, publisher, crash)
-                self._publish_year(year, publisher, [crash, restart])
-                crash_times, query_restart_s = crash.result(), restart.result()
+                crashes = threads.submit(self._crash_brokers, publisher)
+                restart = threads.submit(self._restart_the_query, publisher, crashes)
+                self._publish_year(year, publisher, [crashes, restart])
+                crash_times, query_restart_s = crashes.result(), restart.result()
             finally:
                 self._stop.set()
             producing_s = time.monotonic() - began_s
@@ -191,24 +199,31 @@ class Demo:
         publisher.send(topics.WEATHER, weather)
         publisher.settle_all()
 
-    def _crash_a_broker(self, publisher: Publisher) -> CrashTimes:
-        publisher.wait_for(_KILL_AT, self._stop)
+    def _crash_brokers(self, publisher: Publisher) -> Crashes:
+        """First one that leads a partition and is not the controller, then the controller."""
+        leader = self._crash(publisher, _KILL_LEADER_AT, "a leader", topics.find_victim)
+        if self._brokers < _BROKERS_TO_KILL_A_CONTROLLER:
+            return leader, CrashTimes()
+        return leader, self._crash(publisher, _KILL_CONTROLLER_AT, "the controller", topics.find_controller)
+
+    def _crash(self, publisher: Publisher, share: float, what: str, choose: Callable[[str], int]) -> CrashTimes:
+        publisher.wait_for(share, self._stop)
         if self._stop.is_set():
-            return CrashTimes(0, 0.0, 0.0)
-        victim = topics.find_victim(self._servers)
+            return CrashTimes()
+        victim = choose(self._servers)
         self._cluster.kill(victim)
-        self._say(f"broker {victim} was killed with SIGKILL")
+        self._say(f"broker {victim}, {what}, was killed with SIGKILL")
         failover_s = topics.wait_led_by_others(self._servers, victim, self._stop)
         self._say(f"its partitions have other leaders after {failover_s:.1f} s")
-        publisher.wait_for(_START_AGAIN_AT, self._stop)
+        publisher.wait_for(share + _DEAD_FOR, self._stop)
         if not self._stop.is_set():
             self._cluster.start(victim)
         back_in_sync_s = topics.wait_in_sync(self._servers, victim, self._stop)
         self._say(f"broker {victim} was started again, and is in every ISR after {back_in_sync_s:.1f} s")
         return CrashTimes(victim, failover_s, back_in_sync_s)
 
-    def _restart_the_query(self, publisher: Publisher, crash: concurrent.futures.Future[CrashTimes]) -> float:
-        crash.result()
+    def _restart_the_query(self, publisher: Publisher, crashes: concurrent.futures.Future[Crashes]) -> float:
+        crashes.result()
         publisher.wait_for(_RESTART_QUERY_AT, self._stop)
         self._job.wait_for_batches(_BATCHES_BEFORE_RESTART, self._stop)
         if self._stop.is_set():
@@ -238,7 +253,7 @@ class Demo:
                 self._stop.wait(0.5)
         return time.monotonic() - began_s
 
-    def _count(self, year: Year, delays: expected.Delays, crash: CrashTimes, times: Times) -> Report:
+    def _count(self, year: Year, delays: expected.Delays, crashes: Crashes, times: Times) -> Report:
         closing = [pa.Table.from_batches([each]) for each in data.closing_events()]
         written = (data.flight_events(year.flights), data.weather_events(year.weather))
         flights, weather = (
@@ -248,7 +263,8 @@ class Demo:
         found = topics.read_topic(self._servers, topics.DELAYS)
         return Report(
             brokers=self._brokers,
-            killed_broker=crash.broker_id,
+            killed_broker=crashes[0].broker_id,
+            killed_controller=crashes[1].broker_id,
             acknowledged=year.records + len(closing),
             flights=flights,
             weather=weather,

@@ -45,6 +45,15 @@ def find_victim(bootstrap_servers: str) -> int:
     return int(leaders[-1] or 0)
 
 
+def find_controller(bootstrap_servers: str) -> int:
+    """The broker that leads the metadata quorum."""
+    with _admin(bootstrap_servers) as admin:
+        controller = admin.describe_cluster().controller
+    if controller is None or controller < 0:
+        raise CommandFailed("the cluster has no controller: this should not be")
+    return int(controller)
+
+
 def wait_led_by_others(bootstrap_servers: str, broker_id: int, stop: threading.Event) -> float:
     """Until every partition has a leader that is not `broker_id`; the seconds it took."""
     return _wait(

@@ -214,8 +214,8 @@ class Broker:
         for each in found:
             manager.adopt_log(each.key, each.log, each.producer_state, now_ms())
         answer = await self._link.register(self._registration(directory, found))
-        directory.set_cluster_id(answer.cluster_id)
         await self._quorum.replayed(answer.committed_end_offset)
+        directory.set_cluster(answer.cluster_id, [voter.broker_id for voter in self._quorum.image.voters])
         manager.set_broker_epoch(answer.broker_epoch, now_ms())
         self._registered = True
         self._image_changed(self._whole_image())

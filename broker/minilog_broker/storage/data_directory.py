@@ -1,7 +1,7 @@
 """A broker's data directory: whose it is, who has it open, and the logs in it.
 
     lock            held while a process uses the directory; the process id is inside
-    broker.json     broker id, cluster id, directory id: made once, compared at every start
+    broker.json     broker id, cluster id, directory id, voters: made once, compared at every start
     boot            the kernel boot of the last life: under flush.policy=os only the same boot has all that was written
     clean-stop      the broker epoch of a life that stopped cleanly
     broker.pid      the process id, for people and scripts
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -47,11 +47,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class BrokerFile:
-    """The content of broker.json. `cluster_id` is empty until the broker has registered for the first time."""
+    """The content of broker.json. `cluster_id` is empty until the broker has registered for the first time.
+
+    `voters` are what it was told then, for those who start brokers: what counts is the metadata log.
+    """
 
     broker_id: int
     directory_id: str
     cluster_id: str
+    voters: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +127,12 @@ class DataDirectory:
     def cluster_id(self) -> str | None:
         return self._broker.cluster_id or None
 
-    def set_cluster_id(self, cluster_id: str) -> None:
+    def set_cluster(self, cluster_id: str, voters: Iterable[int]) -> None:
         """Record, durably, to which cluster the directory belongs. Raises DataDirectoryError where it is another's."""
         _check_cluster(self.path, self._broker, cluster_id)
-        if not self._broker.cluster_id:
-            self._broker = replace(self._broker, cluster_id=cluster_id)
+        joined = replace(self._broker, cluster_id=cluster_id, voters=tuple(sorted(voters)))
+        if joined != self._broker:
+            self._broker = joined
             _write_json(self._files, f"{self.path}/{_BROKER_FILE}", self._broker)
 
     def write_clean_stop(self, broker_epoch: int) -> None:
@@ -191,6 +196,14 @@ class DataDirectory:
             clean = None  # an unclean start is always safe
         remove_durable_file(self._files, clean_path)
         self.clean_stop_epoch = clean.broker_epoch if clean else None
+
+
+def recorded_voters(files: FileSystem, path: str) -> tuple[int, ...]:
+    """The voters of the cluster that the directory at `path` belongs to, as it was told last; none where it is new.
+
+    Raises CorruptFile."""
+    known = _read_json(files, f"{path}/{_BROKER_FILE}", BrokerFile)
+    return () if known is None else known.voters
 
 
 def _take_lock(files: FileSystem, path: str, process_id: int) -> File:

@@ -55,9 +55,9 @@ def test_another_brokers_directory_is_refused_with_both_ids(files: CrashableFile
 def test_another_clusters_directory_is_refused_with_both_ids(files: CrashableFiles) -> None:
     directory = opened(files)
     assert directory.cluster_id is None
-    directory.set_cluster_id("first")
+    directory.set_cluster("first", [1])
     with pytest.raises(DataDirectoryError, match="belongs to cluster first, this broker joins cluster second"):
-        directory.set_cluster_id("second")
+        directory.set_cluster("second", [1])
     files.crash()
     assert opened(files).cluster_id == "first"
     files.stop_process()
