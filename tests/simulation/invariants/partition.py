@@ -1,0 +1,194 @@
+"""The truth about one partition: what is committed, who led when, and what leaders may do. V4 to V10, V14, V17, V18.
+
+`exempt` is set by the exceptions of REPLICATION.md section 1 (an unclean election, power lost under flush.policy=os):
+V5 to V9 and V14 are not asked of the partition from then on; the others are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from minilog.record_batch.header import NO_PRODUCER_ID
+from minilog_broker.replication.leader import LeaderPartition
+from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
+from tests.simulation.invariants.mirror import Committed, Entry, Mirror
+from tests.simulation.invariants.violation import Violation
+
+
+@dataclass(slots=True)
+class Tenure:
+    """One life that believes to lead in one leader epoch."""
+
+    node_id: int
+    life: int
+    high_watermark: int
+
+
+@dataclass(slots=True)
+class PartitionTruth:
+    """See the module's text. `state` is the newest committed one."""
+
+    key: PartitionKey
+    committed: Committed = field(default_factory=Committed)
+    mirrors: dict[int, Mirror] = field(default_factory=dict)
+    state: PartitionState | None = None
+    exempt: str | None = None
+    unclean_allowed: bool = False
+    tenures: dict[int, Tenure] = field(default_factory=dict)
+    answered: dict[int, int] = field(default_factory=dict)  # leader epoch: the highest "latest" it could answer
+    _sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
+
+    def _fail(self, rule: str, message: str, *nodes: int, epoch: int | None = None) -> Violation:
+        return Violation(rule, f"partition {self.key.partition}: {message}", nodes=nodes, key=self.key, epoch=epoch)
+
+    # -- who believes to lead
+
+    def check_leader(self, node_id: int, life: int, leader: LeaderPartition) -> bool:
+        """A leader after an event of its own; whether its high watermark moved. Its mirror was looked at."""
+        epoch, mirror = leader.leader_epoch, self.mirrors[node_id]
+        tenure = self.tenures.get(epoch)
+        if tenure is None:
+            tenure = self.tenures[epoch] = Tenure(node_id, life, mirror.high_watermark)
+        elif (tenure.node_id, tenure.life) != (node_id, life):
+            text = f"epoch {epoch} is led by life {life} of node {node_id}, and was by life {tenure.life} of "
+            raise self._fail("V17", f"{text}node {tenure.node_id}", node_id, tenure.node_id, epoch=epoch)
+        self._check_members(node_id, leader)
+        moved = self._check_movement(node_id, leader, tenure, mirror)
+        if self.exempt is None and (moved or mirror.high_watermark > self.committed.end_offset):
+            self._commit(mirror)
+        if self.exempt is None and leader.knows_its_end:
+            self._check_latest(node_id, epoch, mirror.high_watermark)
+        return moved
+
+    def _check_members(self, node_id: int, leader: LeaderPartition) -> None:
+        in_sync, state = leader.in_sync, self.state
+        maximal = in_sync.maximal
+        if node_id not in maximal:
+            raise self._fail("V4", f"the leader, node {node_id}, is not in its maximal ISR {set(maximal)}", node_id)
+        if in_sync.proposal is not None and node_id not in in_sync.proposal.broker_ids:
+            raise self._fail(
+                "V4", f"node {node_id} proposes {set(in_sync.proposal.broker_ids)} without itself", node_id
+            )
+        if state is not None and (state.leader_id, state.leader_epoch) == (node_id, leader.leader_epoch):
+            missing = set(state.in_sync_replicas) - maximal
+            if missing:
+                text = f"node {node_id} waits for {set(maximal)}, the controller's ISR is {state.in_sync_replicas}"
+                raise self._fail("V10", text, node_id, *missing, epoch=leader.leader_epoch)
+
+    def _check_movement(self, node_id: int, leader: LeaderPartition, tenure: Tenure, mirror: Mirror) -> bool:
+        now = mirror.high_watermark
+        if now == tenure.high_watermark:
+            return False
+        if now < tenure.high_watermark:
+            text = (
+                f"HW of node {node_id} goes back from {tenure.high_watermark} to {now} in epoch {leader.leader_epoch}"
+            )
+            raise self._fail("V8", text, node_id, epoch=leader.leader_epoch)
+        members = leader.state.in_sync_replicas
+        if len(members) < leader.min_in_sync:
+            text = f"HW of node {node_id} moves to {now} while the ISR {members} is below min {leader.min_in_sync}"
+            raise self._fail("V18", text, node_id, epoch=leader.leader_epoch)
+        tenure.high_watermark = now
+        return True
+
+    def _commit(self, mirror: Mirror) -> None:
+        """What is below the high watermark of anyone who believes to lead is committed, for good."""
+        committed = self.committed
+        mirror.agree()
+        entries = mirror.entries
+        while mirror.agreed == len(committed.entries) and (at := mirror.agreed - mirror.first) < len(entries):
+            if entries[at].next_offset > mirror.high_watermark:
+                break
+            self._check_sequence(entries[at])
+            committed.entries.append(entries[at])
+            mirror.agreed += 1
+        mirror.check_high_watermark()
+
+    def _check_sequence(self, entry: Entry) -> None:
+        if entry.producer_id == NO_PRODUCER_ID:
+            return
+        named = (entry.producer_id, entry.producer_epoch, entry.sequence)
+        before = self._sequences.setdefault(named, entry.base_offset)
+        if before != entry.base_offset:
+            text = f"sequence {entry.sequence} of producer {entry.producer_id} is committed at {before}"
+            raise self._fail("V14", f"{text} and at {entry.base_offset}", epoch=entry.epoch)
+
+    def _check_latest(self, node_id: int, epoch: int, high_watermark: int) -> None:
+        """It could answer "latest" now: not below what an earlier epoch could."""
+        if self.answered.get(epoch) == high_watermark:
+            return
+        for earlier, answered in self.answered.items():
+            if earlier < epoch and high_watermark < answered:
+                text = f"node {node_id} answers {high_watermark} in epoch {epoch}, epoch {earlier} answered {answered}"
+                raise self._fail("V8", text, node_id, epoch=epoch)
+        self.answered[epoch] = high_watermark
+
+    # -- the replicas that count
+
+    def check_members(self) -> None:
+        """V5, V6: each member of the ISR, and each who could be elected, has all that is committed on its disk."""
+        state = self.state
+        if state is None or self.exempt is not None:
+            return
+        for node_id in state.in_sync_replicas:
+            self._check_member("V5", node_id, "of the ISR")
+        for node_id in state.eligible_leaders:
+            self._check_member("V6", node_id, "an eligible leader")
+
+    def check_member(self, node_id: int) -> None:
+        """The same of one replica, whose log has changed."""
+        state = self.state
+        if state is None or self.exempt is not None:
+            return
+        if node_id in state.in_sync_replicas:
+            self._check_member("V5", node_id, "of the ISR")
+        elif node_id in state.eligible_leaders:
+            self._check_member("V6", node_id, "an eligible leader")
+
+    def _check_member(self, rule: str, node_id: int, what: str) -> None:
+        mirror = self.mirrors.get(node_id)
+        if self.state is None or node_id in self.state.damaged_replicas or node_id in self.excused:
+            return
+        missing = self.committed.start if mirror is None else mirror.lacks_durably()
+        if missing is not None and self.committed.end_offset > missing:
+            end = self.committed.end_offset
+            raise self._fail(rule, f"node {node_id}, {what}, lacks offset {missing}; {end} are committed", node_id)
+
+    # -- committed metadata
+
+    def decided(self, state: PartitionState) -> list[str]:
+        """The next committed state. Returns what of it is worth counting."""
+        before, self.state = self.state, state
+        if not state.in_sync_replicas:
+            raise self._fail("V4", "the ISR is empty", epoch=state.leader_epoch)
+        if state.leader_id != NO_LEADER and state.leader_id not in state.in_sync_replicas:
+            text = f"the leader {state.leader_id} is not in the ISR {state.in_sync_replicas}"
+            raise self._fail("V4", text, state.leader_id, epoch=state.leader_epoch)
+        events = [] if before is None else self._compare(before, state)
+        self.check_members()
+        return events
+
+    def _compare(self, before: PartitionState, state: PartitionState) -> list[str]:
+        events = []
+        if (state.leader_epoch, state.partition_epoch) < (before.leader_epoch, before.partition_epoch):
+            raise self._fail("V10", f"its epochs go back from {before} to {state}", epoch=state.leader_epoch)
+        if state.leader_epoch > before.leader_epoch:
+            events.append("elections" if state.leader_id != NO_LEADER else "partitions without a leader")
+            electable = {*before.in_sync_replicas, *before.eligible_leaders}
+            if state.leader_id != NO_LEADER and state.leader_id not in electable - set(before.damaged_replicas):
+                if not self.unclean_allowed:
+                    text = f"node {state.leader_id} is elected, only {sorted(electable)} could be; damaged are "
+                    raise self._fail("V6", text + str(before.damaged_replicas), state.leader_id)
+                events.append("unclean elections")
+                self.exempt = "an unclean election"
+        if len(state.in_sync_replicas) != len(before.in_sync_replicas):
+            grown = len(state.in_sync_replicas) > len(before.in_sync_replicas)
+            events.append("ISR grown" if grown else "ISR shrunk")
+        if set(state.damaged_replicas) - set(before.damaged_replicas):
+            events.append("damaged replicas")
+        if state.eligible_leaders and not before.eligible_leaders:
+            events.append("eligible leaders")
+        return events
+
+    # Nodes whose disk was damaged by a fault: their copy is excused until it is known to agree again.
+    excused: set[int] = field(default_factory=set)
