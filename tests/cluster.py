@@ -1,9 +1,14 @@
-"""Real broker processes for tests: started on free ports, killed and ended by their process id."""
+"""Real broker processes for tests: started on free ports, killed, stopped and ended by their process id.
+
+Where a cluster is `proxied`, what brokers and clients know of each broker is the port of a proxy in front of it
+(tests/proxy.py), and links between any two can be spoiled.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -13,54 +18,96 @@ from collections.abc import Iterator, Mapping
 
 from minilog import Admin
 from minilog.errors import MinilogError
+from tests.proxy import Proxy
 
+HOST = "127.0.0.1"
 START_TIMEOUT_S = 30.0
+VOTERS = 1
+"""How many of a cluster's brokers vote, unless a test says otherwise."""
+# Below what systems give to outgoing connections (Linux: from 32768): a port there may be taken while its broker is
+# down, or a connection to it may be answered by itself.
+_PORTS = range(15_000, 32_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
+    """Ports that were free a moment ago, all different, and not such as outgoing connections are given."""
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+            candidate = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                candidate.bind((HOST, port))
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise AssertionError(f"no {count} free ports in {_PORTS}")
 
 
 class Cluster:
-    """Brokers 1 to `brokers`, of which broker 1 is the voter; each is a process of its own."""
+    """Brokers 1 to `brokers`, the first `voters` of which are the metadata quorum; each is a process of its own."""
 
-    def __init__(self, directory: pathlib.Path, brokers: int = 3, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        brokers: int = 3,
+        settings: Mapping[str, str] | None = None,
+        *,
+        voters: int | None = None,
+        proxied: bool = False,
+    ) -> None:
         self.directory = directory
         self.settings = dict(settings or {})
         self.ports = dict(zip(range(1, brokers + 1), free_ports(brokers), strict=True))
+        """Where clients and other brokers find each broker."""
+        self.listen_ports = self.ports
+        self.voters = list(range(1, min(VOTERS if voters is None else voters, brokers) + 1))
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.proxy: Proxy | None = None
+        if proxied:
+            self.listen_ports = dict(zip(self.ports, free_ports(brokers), strict=True))
+            self.proxy = Proxy({broker_name(each): (self.ports[each], self.listen_ports[each]) for each in self.ports})
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+        return ",".join(f"{HOST}:{port}" for port in self.ports.values())
+
+    @property
+    def voter_list(self) -> str:
+        return ",".join(f"{each}@{HOST}:{self.ports[each]}" for each in self.voters)
 
     def data_directory(self, broker_id: int) -> pathlib.Path:
         return self.directory / f"broker-{broker_id}"
 
     def log_text(self, broker_id: int) -> str:
+        """What the broker has said in all its lives."""
         return (self.directory / f"broker-{broker_id}.log").read_text(errors="replace")
+
+    def command(self, broker_id: int) -> list[str]:
+        """How the broker is started."""
+        command = [sys.executable, "-m", "minilog_broker.cli.main", "broker", "--id", str(broker_id)]
+        command += ["--listen", f"{HOST}:{self.listen_ports[broker_id]}", "--voters", self.voter_list]
+        command += ["--data-dir", str(self.data_directory(broker_id))]
+        if self.proxy is not None:
+            command += ["--set", f"advertised.address={HOST}:{self.ports[broker_id]}"]
+        for name, value in self.settings.items():
+            command += ["--set", f"{name}={value}"]
+        return command
 
     def start(self, *broker_ids: int) -> None:
         """Start the named brokers, all by default; does not wait."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for broker_id in broker_ids or self.ports:
-            command = [sys.executable, "-m", "minilog_broker.cli.main", "broker", "--id", str(broker_id)]
-            command += [
-                "--listen",
-                f"127.0.0.1:{self.ports[broker_id]}",
-                "--data-dir",
-                str(self.data_directory(broker_id)),
-            ]
-            command += ["--voters", f"1@127.0.0.1:{self.ports[1]}"]
-            for name, value in self.settings.items():
-                command += ["--set", f"{name}={value}"]
             with (self.directory / f"broker-{broker_id}.log").open("ab") as log:
-                self.processes[broker_id] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+                process = subprocess.Popen(self.command(broker_id), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.processes[broker_id] = process
+            if self.proxy is not None:
+                self.proxy.name(process.pid, broker_name(broker_id))
+                self.proxy.accept(broker_name(broker_id))
+
+    def states(self) -> dict[int, str]:
+        """State of each broker, as the cluster tells. MinilogError where nobody answers."""
+        with Admin({"bootstrap.servers": self.bootstrap_servers, "request.timeout.ms": 2000}) as admin:
+            return {broker.id: broker.state for broker in admin.describe_cluster().brokers}
 
     def wait_running(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Until every started broker is registered and unfenced, as the cluster itself tells."""
@@ -69,10 +116,8 @@ class Cluster:
         seen: object = None
         while time.monotonic() < deadline:
             try:
-                with Admin({"bootstrap.servers": self.bootstrap_servers, "request.timeout.ms": 2000}) as admin:
-                    described = admin.describe_cluster()
-                seen = {broker.id: broker.state for broker in described.brokers}
-                if {broker.id for broker in described.brokers if broker.state == "running"} >= wanted:
+                seen = states = self.states()
+                if {each for each, state in states.items() if state == "running"} >= wanted:
                     return
             except MinilogError as error:
                 seen = error
@@ -84,6 +129,7 @@ class Cluster:
         """SIGKILL: nothing is flushed, nothing is said."""
         for broker_id in broker_ids:
             self.processes[broker_id].kill()
+        self._gone(*broker_ids)
         for broker_id in broker_ids:
             self.processes.pop(broker_id).wait()
 
@@ -92,7 +138,19 @@ class Cluster:
         chosen = broker_ids or tuple(self.processes)
         for broker_id in chosen:
             self.processes[broker_id].send_signal(signal.SIGTERM)
-        return {broker_id: self.processes.pop(broker_id).wait(timeout_s) for broker_id in chosen}
+        codes = {broker_id: self.processes.pop(broker_id).wait(timeout_s) for broker_id in chosen}
+        self._gone(*chosen)
+        return codes
+
+    def pause(self, *broker_ids: int) -> None:
+        """SIGSTOP: the processes hang, their connections stay open."""
+        for broker_id in broker_ids:
+            self.processes[broker_id].send_signal(signal.SIGSTOP)
+
+    def resume(self, *broker_ids: int) -> None:
+        """SIGCONT."""
+        for broker_id in broker_ids:
+            self.processes[broker_id].send_signal(signal.SIGCONT)
 
     def end(self) -> None:
         """Whatever is still alive ends now."""
@@ -100,14 +158,33 @@ class Cluster:
             process.kill()
             process.wait()
         self.processes.clear()
+        if self.proxy is not None:
+            self.proxy.close()
+            self.proxy = None
+
+    def _gone(self, *broker_ids: int) -> None:
+        """The proxies in front of dead brokers refuse, as the brokers' own ports do."""
+        if self.proxy is not None:
+            for broker_id in broker_ids:
+                self.proxy.refuse(broker_name(broker_id))
+
+
+def broker_name(broker_id: int) -> str:
+    """What the proxy calls a broker."""
+    return f"broker-{broker_id}"
 
 
 @contextlib.contextmanager
 def running_cluster(
-    directory: pathlib.Path, brokers: int = 3, settings: Mapping[str, str] | None = None
+    directory: pathlib.Path,
+    brokers: int = 3,
+    settings: Mapping[str, str] | None = None,
+    *,
+    voters: int | None = None,
+    proxied: bool = False,
 ) -> Iterator[Cluster]:
     """A cluster that runs, and whose processes are gone afterwards."""
-    cluster = Cluster(directory, brokers, settings)
+    cluster = Cluster(directory, brokers, settings, voters=voters, proxied=proxied)
     try:
         cluster.start()
         cluster.wait_running()
