@@ -78,6 +78,8 @@ class FollowerPartition:
         self.state = FollowerState.TRUNCATING if log.truncating else FollowerState.IDLE
         self.position_number = 0
         self.leader_high_watermark = 0
+        self.accepted = False  # the leader has accepted a position of ours, in the session that is open
+        self.on_change: Callable[[float], None] = _nobody_reads
         self.corrupt_offset: int | None = None
         self._corrupt_at = -1
         self._corrupt_times = 0
@@ -98,7 +100,7 @@ class FollowerPartition:
 
     def disconnect(self) -> None:
         """The session is lost; what the disk does goes on."""
-        self._connected = False
+        self._connected = self.accepted = False
         if self.state in (FollowerState.FETCHING, FollowerState.PAUSED):
             self.state = FollowerState.IDLE
 
@@ -151,6 +153,11 @@ class FollowerPartition:
 
     def receive(self, run: data_pb2.PartitionRun, now_ms: float) -> int:
         """Take a run or news. Returns the bytes whose credit goes back at once; those appended go back when written."""
+        returned_bytes = self._receive(run, now_ms)
+        self.on_change(now_ms)
+        return returned_bytes
+
+    def _receive(self, run: data_pb2.PartitionRun, now_ms: float) -> int:
         size_bytes = len(run.batches)
         if run.leader_epoch != self.leader_epoch or run.position_number != self.position_number:
             # Sent for an older position, or in an older epoch: ours is on its way, or waits there for our epoch.
@@ -166,6 +173,7 @@ class FollowerPartition:
             return size_bytes
         if size_bytes and not self._append(run, now_ms):
             return size_bytes
+        self.accepted = True
         self.leader_high_watermark = max(self.leader_high_watermark, run.high_watermark)
         self.log.raise_high_watermark(self.leader_high_watermark)
         return 0
@@ -237,7 +245,7 @@ class FollowerPartition:
     # -- truncation: first this, then the high watermark
 
     def _diverged(self, told: Diverged, leader_log_start: int, now_ms: float) -> None:
-        self.state = FollowerState.DIVERGED
+        self.state, self.accepted = FollowerState.DIVERGED, False
         self._told = (told, leader_log_start)
         self.settled(now_ms)
 
@@ -273,3 +281,7 @@ class FollowerPartition:
         self.log.raise_high_watermark(self.leader_high_watermark)
         if self.state is FollowerState.FETCHING:
             self._outbox.progress_due(self.key)
+
+
+def _nobody_reads(now_ms: float) -> None:
+    """Consumers read data from followers (follower_reads.py), never the metadata log."""

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from minilog.errors import CorruptMessage
 from minilog_broker.replication.effects import DeleteLog, OpenLog, PartitionOffline, WriteProducerSnapshot
 from minilog_broker.replication.follower import FollowerPartition
+from minilog_broker.replication.follower_reads import FollowerReads
 from minilog_broker.replication.host import Host
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.leader_session import LeaderSession
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
-from minilog_broker.replication.session import Subscription
+from minilog_broker.replication.session import Audience, Source, Subscription
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
 from minilog_broker.storage.producer_state import ProducerState
 
@@ -66,6 +67,7 @@ class HostedReplica:
         self.producers = ProducerState()
         self.leader: LeaderPartition | None = None
         self.follower: FollowerPartition | None = None
+        self.reads: FollowerReads | None = None  # what consumers read from the follower
         self.offline: str | None = None
         self.subscribers = subscribers
         self._host = host
@@ -90,6 +92,9 @@ class HostedReplica:
             self.take_role(now_ms, why="another leader epoch began")
         elif self.leader is not None:
             self.leader.commit(state, now_ms)
+        elif self.reads is not None:
+            self.reads.in_sync = self._is_in_sync()
+            self.reads.look(now_ms)
 
     def configure(self, config: TopicConfig, now_ms: float) -> None:
         """The topic's configuration changed."""
@@ -124,14 +129,27 @@ class HostedReplica:
             elif state.leader_id not in (host.broker_id, NO_LEADER) and host.broker_epoch is not None:
                 self._follow(state.leader_id, state.leader_epoch, self.log, now_ms)
         for subscription in list(self.subscribers.values()):
-            subscription.session.source_changed(subscription, self.leader, now_ms)
+            source = self.source_for(subscription.session.audience)
+            subscription.session.source_changed(subscription, source, now_ms)
         if self.leader is not None:
             self.leader.lead_when_settled(now_ms)
 
     def _follow(self, leader_id: int, leader_epoch: int, log: ReplicaLog, now_ms: float) -> None:
         host, session = self._host, self._sessions.to(leader_id)
-        self.follower = FollowerPartition(self.key, leader_id, leader_epoch, log, session, host.emit, host.settings)
-        session.follow(self.follower, now_ms)
+        follower = FollowerPartition(self.key, leader_id, leader_epoch, log, session, host.emit, host.settings)
+        self.follower = follower
+        self.reads = FollowerReads(
+            follower, self.subscribers, lambda error: self.go_offline(error, now_ms), in_sync=self._is_in_sync()
+        )
+        follower.on_change = self.reads.look
+        session.follow(follower, now_ms)
+
+    def _is_in_sync(self) -> bool:
+        return self.state is not None and self._host.broker_id in self.state.in_sync_replicas
+
+    def source_for(self, audience: Audience) -> Source | None:
+        """Whom a session reads from here: a follower only the leader, a consumer whatever this replica is."""
+        return self.leader if self.leader is not None or audience is Audience.FOLLOWER else self.reads
 
     def drop_role(self, now_ms: float, *, why: str, quiet: bool = False) -> None:
         """Lead and follow no more; `quiet`: the next role tells the subscribers."""
@@ -140,7 +158,7 @@ class HostedReplica:
             leader.resign(why)
         if self.follower is not None:
             self._sessions.to(self.follower.leader_id).unfollow(self.key)
-            self.follower = None
+            self.follower = self.reads = None
         if not quiet:
             for subscription in list(self.subscribers.values()):
                 subscription.session.source_changed(subscription, None, now_ms)
@@ -181,6 +199,7 @@ class HostedReplica:
             self.leader.flushed(now_ms)
         if self.follower is not None:
             self.follower.flushed()
+            self.follower.on_change(now_ms)
 
     def truncated(self, producers: ProducerState, now_ms: float) -> None:
         """The log was cut, and the producer state with it."""
@@ -201,6 +220,13 @@ class HostedReplica:
             self.follower.settled(now_ms)
         if self.leader is not None:
             self.leader.lead_when_settled(now_ms)
+
+    def log_start_moved(self, now_ms: float) -> None:
+        """Retention advanced the log start: news for whoever reads here."""
+        if self.leader is not None:
+            self.leader.log_start_moved(now_ms)
+        elif self.reads is not None:
+            self.reads.look(now_ms)
 
     def write_snapshot(self) -> None:
         """Ask for the producer state to be stored, as of the readable end."""

@@ -136,6 +136,7 @@ class LeaderSession:
         self.state = LinkState.BROKEN
         for follower in self.followers.values():
             follower.disconnect()
+            follower.on_change(now_ms)
         self._positions.clear()
         self._progress.clear()
         self._since_ms = now_ms + self._pause_ms * self._rng.uniform(0.5, 1.0)

@@ -120,7 +120,7 @@ class ServedSessions:
             self._refuse(session.session_id, error)
             return False
         replica = self._replicas.get(key)
-        source = None if replica is None else replica.leader
+        source = None if replica is None else replica.source_for(session.audience)
         subscribers = self.subscribers(key)
         subscribers[session.session_id] = session.take_position(key, source, position, now_ms)
         return True

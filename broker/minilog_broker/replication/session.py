@@ -32,7 +32,7 @@ _LENGTH_AT = 4
 
 
 class Audience(enum.Enum):
-    """Who reads: a follower up to the log's end, a consumer up to the high watermark."""
+    """Who reads: a follower up to the log's end, of the leader; a consumer up to the high watermark, of any replica."""
 
     FOLLOWER = enum.auto()
     CONSUMER = enum.auto()
@@ -71,7 +71,8 @@ Judgement: TypeAlias = Send | Wait | Refuse | Diverged
 
 
 class Source(Protocol):
-    """What a session sends from: a leader, in one leader epoch, of data or of the metadata log."""
+    """What a session sends from, in one leader epoch: a leader of data or of the metadata log; or, for consumers, a
+    follower (follower_reads.py)."""
 
     @property
     def leader_epoch(self) -> int: ...
@@ -191,8 +192,12 @@ class Session:
         subscription.source = source
         position_epoch = subscription.position.leader_epoch
         never_judged = subscription.state is SubscriptionState.WAITING
+        was_sending = subscription.state is SubscriptionState.SENDING
         if never_judged or (source is not None and position_epoch == source.leader_epoch):
             self._judge(subscription, now_ms)
+            if was_sending and subscription.state is SubscriptionState.WAITING and subscription.error is None:
+                error = NotLeaderOrFollower("this replica begins anew: ask for metadata, and again")
+                self.stop(subscription, error, now_ms)  # else nobody would know that nothing comes any more
         elif source is None:
             error = NotLeaderOrFollower("this broker does not lead the partition any more: ask for metadata")
             self.stop(subscription, error, now_ms)

@@ -249,11 +249,12 @@ def test_a_consumers_divergence_is_told() -> None:
     assert (told.epoch, told.end_offset) == (0, 1)
 
 
-def test_who_does_not_lead_says_so() -> None:
-    world = World()
-    session_id = world.consume(2, 0)
+def test_who_has_no_replica_says_so() -> None:
+    world = World(leader_id=None)
+    world.controller.create(KEY, (1, 2), 1)
+    session_id = world.consume(3, 0)
     world.settle()
-    assert world.runs(2, session_id)[0].error.code == common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+    assert world.runs(3, session_id)[0].error.code == common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_topic_that_is_deleted_ends_its_replicas_and_sessions() -> None:
