@@ -57,6 +57,8 @@ from minilog_broker.version import CLIENT_VERSION
 logger = structlog.get_logger()
 
 BOOT_ID_FILE = pathlib.Path("/proc/sys/kernel/random/boot_id")
+NO_CONTROLLER_MS = 2_000.0  # an election takes less, unless there is no majority
+HAND_OVER_LOOK_S = 0.1
 SERVER_GRACE_S = 0.5  # what is being answered when the server stops
 
 
@@ -337,13 +339,22 @@ class Broker:
     # -- stopping
 
     async def _hand_over(self) -> None:
-        """Controlled shutdown: leadership moves to others first, bounded by controlled.shutdown.timeout.ms."""
+        """Controlled shutdown: leadership moves to others first, bounded by controlled.shutdown.timeout.ms.
+
+        Where no controller answers any more (all brokers stop, a majority is gone) nobody could move it.
+        """
         if self._crash is not None:
             return
         self._link.wants_stop = True
         self._link.beat_now()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._link.should_stop.wait(), self._config.controlled_shutdown_timeout_ms / 1000.0)
+        began_ms = now_ms()
+        while now_ms() < began_ms + self._config.controlled_shutdown_timeout_ms:
+            if now_ms() > max(began_ms, self._link.answered_ms) + NO_CONTROLLER_MS:
+                logger.warning("no controller answers: this broker stops without handing its leadership over")
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._link.should_stop.wait(), HAND_OVER_LOOK_S)
+                return
 
     async def _shut_down(self, server: Any, directory: DataDirectory) -> None:
         self._stopped = True  # nothing is taken up any more, whatever the image still tells

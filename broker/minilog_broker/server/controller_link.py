@@ -18,6 +18,7 @@ from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
 from minilog_broker.replication.effects import ProposalAnswer, ProposeInSyncReplicas
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
+from minilog_broker.server.timer import now_ms
 
 logger = structlog.get_logger()
 
@@ -40,6 +41,7 @@ class ControllerLink:
         self.fenced = True
         self.should_stop = asyncio.Event()
         self.wants_stop = False
+        self.answered_ms = 0.0  # when a controller answered a heartbeat last
         self.metadata_offset: Callable[[], int]
         self.offline_replicas: Callable[[], Iterable[PartitionKey]]
         self.on_state: Callable[[bool], None] = lambda fenced: None
@@ -157,6 +159,7 @@ class ControllerLink:
             raise error
         if error is not None:
             raise BrokerNotAvailable(str(error))
+        self.answered_ms = now_ms()
         if answer.should_stop:
             self.should_stop.set()
         if answer.fenced != self.fenced:
