@@ -10,7 +10,8 @@ eligible leader, for the high watermark cannot move meanwhile, until the ISR is 
 first electable replica of the ISR, in the order of the replicas; then of the eligible ones, whose ISR begins with
 itself alone; then, only where it is configured, of all (KIP-966).
 
-Every change raises the partition epoch; a leader of another life, or another leader, or none, raises the leader epoch.
+Every change, and every proposal refused for good, raises the partition epoch; a leader of another life, or another
+leader, or none, raises the leader epoch.
 """
 
 from __future__ import annotations
@@ -89,6 +90,11 @@ def reconsider(state: PartitionState, rules: ElectionRules) -> Outcome:
     """The state after brokers or the topic's configuration changed: a leader where there is none and one can lead."""
     eligible = _eligible(state, state.in_sync_replicas, frozenset(), rules)
     return _settle(state, replace(state, eligible_leaders=eligible), frozenset(), rules)
+
+
+def refusing(state: PartitionState) -> Outcome:
+    """The state after a proposal was refused for good: it is older than that, and so is every copy still under way."""
+    return Outcome(replace(state, partition_epoch=state.partition_epoch + 1))
 
 
 def can_be_led_by_another(state: PartitionState, broker_id: int, rules: ElectionRules) -> bool:

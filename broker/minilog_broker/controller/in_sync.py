@@ -7,6 +7,10 @@
     INVALID_REQUEST          members are replicas, once each, the leader among them (V4)
     INELIGIBLE_REPLICA       each member's broker epoch is current and unfenced; a joiner neither stops nor is offline
 
+INELIGIBLE_REPLICA ends the proposal: it is committed as a higher partition epoch. Else a copy of it that was delayed on
+its way could be accepted when the joiner is eligible again, after the leader went back to the committed ISR (V10); and
+a controller that is deposed and does not know it could make the leader go back from what another has accepted.
+
 A joiner that registered as damaged may join: the leader has checked its position in this epoch, and it truncated and
 fetched what it lacked. That ends the damage.
 """
@@ -24,7 +28,7 @@ from minilog.errors import (
 )
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.controller.brokers import require_life
-from minilog_broker.controller.election import with_in_sync_replicas
+from minilog_broker.controller.election import refusing, with_in_sync_replicas
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
 
@@ -46,6 +50,8 @@ def _answer(ledger: Ledger, leader_id: int, proposal: peer_pb2.InSyncReplicasPro
         _accept(ledger, leader_id, key, proposal)
     except MinilogError as refused:
         error = refused
+        if isinstance(refused, IneligibleReplica):
+            ledger.write_outcome(refusing(ledger.image.partitions[key]))
     state = ledger.image.partitions.get(key)
     return peer_pb2.InSyncReplicasAnswer(
         partition_id=proposal.partition_id,

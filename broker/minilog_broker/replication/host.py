@@ -6,7 +6,6 @@ import enum
 import heapq
 import itertools
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -74,7 +73,6 @@ class Host:
     lives: dict[int, BrokerLife] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     effects: list[Effect] = field(default_factory=list)
-    proposals_out: Counter[PartitionKey] = field(default_factory=Counter)  # asked, neither answered nor lost
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)

@@ -2,15 +2,18 @@
 
     the proposal                         ends by
     committed                            metadata (or an answer) with a higher partition epoch
-    refused, the joiner is ineligible    at once: back to the committed ISR; the joiner is not proposed for a while
+    refused, the joiner is ineligible    the same: the refusal is committed, as a higher partition epoch and no other
+                                         change; the joiner is not proposed for a while
     lost, or refused otherwise           never: the same proposal again (it may have been committed)
 
-So the maximal ISR contains the controller's ISR at any time (V10).
+So the maximal ISR contains the controller's ISR at any time (V10): an answer alone takes nobody back, for it may come
+of a controller that is deposed, and a copy of the proposal may still be under way; what is committed decides on both.
 """
 
 from __future__ import annotations
 
-from minilog.errors import IneligibleReplica
+from dataclasses import replace
+
 from minilog_broker.replication import in_sync
 from minilog_broker.replication.effects import ProposalAnswer, ProposeInSyncReplicas
 from minilog_broker.replication.high_watermark import next_high_watermark
@@ -54,10 +57,19 @@ class LeaderInSync:
         """Committed metadata of this leader epoch; whether it is news. It ends whatever is pending."""
         if state.partition_epoch <= self.state.partition_epoch:
             return False
-        before = self.committed
+        before, proposal = self.state, self.proposal
         self.state, self.proposal = state, None
-        self._update_views(self.committed - before, now_ms)
+        self._update_views(self.committed - frozenset(before.in_sync_replicas), now_ms)
+        if proposal is not None and state == replace(before, partition_epoch=state.partition_epoch):
+            self._refused(proposal, now_ms)
         return True
+
+    def _refused(self, proposal: Proposal, now_ms: float) -> None:
+        """Its joiners, if any, are not proposed again before a pause."""
+        until_ms = now_ms + self._host.settings.refused_joiner_pause_ms
+        for broker_id in (proposal.broker_ids - self.committed) & self.views.keys():
+            self.views[broker_id].refused_until_ms = until_ms
+            self._arm_lag(until_ms)
 
     def excuse(self, now_ms: float) -> None:
         """Nobody in the ISR is late for one full period."""
@@ -157,25 +169,14 @@ class LeaderInSync:
         """Ask, or ask the same again."""
         if (proposal := self.proposal) is not None:
             state = self.state
-            self._host.proposals_out[state.key] += 1
             self._host.emit(
                 ProposeInSyncReplicas(state.key, proposal.leader_epoch, proposal.partition_epoch, proposal.members)
             )
 
     def answered(self, answer: ProposalAnswer, now_ms: float) -> None:
-        """The answer to a proposal, that brought no newer committed state. See the module's table."""
-        proposal = self.proposal
-        if proposal is None or answer.error is None:
-            return
-        # With an older proposal still unanswered this may be its answer: then nobody is taken back.
-        if isinstance(answer.error, IneligibleReplica) and not self._host.proposals_out[self.state.key]:
-            self.proposal = None
-            until_ms = now_ms + self._host.settings.refused_joiner_pause_ms
-            for broker_id in proposal.broker_ids - self.committed:
-                self.views[broker_id].refused_until_ms = until_ms
-            self._arm_lag(until_ms)
-            return
-        self._retry(now_ms)
+        """The answer to a proposal. Refused: the same again, until what is committed ends it."""
+        if self.proposal is not None and answer.error is not None:
+            self._retry(now_ms)
 
     def lost(self, now_ms: float) -> None:
         """No answer."""

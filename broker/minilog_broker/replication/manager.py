@@ -282,20 +282,18 @@ class ReplicaManager:
 
     def log_start_moved(self, key: PartitionKey, now_ms: float) -> None:
         """Retention advanced the log start."""
-        if (replica := self._replicas.get(key)) is not None and replica.leader is not None:
-            replica.leader.log_start_moved(now_ms)
+        if (replica := self._replicas.get(key)) is not None:
+            replica.log_start_moved(now_ms)
 
     # -- the controller's answers
 
     def proposal_answered(self, key: PartitionKey, answer: ProposalAnswer, now_ms: float) -> None:
         """The controller answered ProposeInSyncReplicas."""
-        self._host.proposals_out[key] -= 1
         if (replica := self._replicas.get(key)) is not None and replica.leader is not None:
             replica.leader.proposal_answered(answer, now_ms)
 
     def proposal_lost(self, key: PartitionKey, now_ms: float) -> None:
         """There was no answer."""
-        self._host.proposals_out[key] -= 1
         if (replica := self._replicas.get(key)) is not None and replica.leader is not None and replica.leader.leading:
             replica.leader.in_sync.lost(now_ms)
 

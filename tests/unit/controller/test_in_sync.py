@@ -12,6 +12,7 @@ from minilog.errors import (
     StaleBrokerEpoch,
     UnknownTopicId,
 )
+from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.replication.state import PartitionKey
 from tests.unit.controller.world import World, error_of
 
@@ -23,9 +24,9 @@ def world() -> World:
     return world
 
 
-def shrunk(world: World) -> tuple[PartitionKey, int, int, int]:
+def shrunk(world: World, name: str = "t") -> tuple[PartitionKey, int, int, int]:
     """(key, leader, the other member, who left)."""
-    key = world.created()
+    key = world.created(name)
     leader = world.state(key).leader_id
     stays, leaves = (broker for broker in (1, 2, 3) if broker != leader)
     assert error_of(world.propose(key, [leader, stays])) is None
@@ -116,3 +117,39 @@ def test_a_proposal_for_what_was_deleted_is_refused(world: World) -> None:
     key, leader, _, _ = shrunk(world)
     world.delete("t")
     assert isinstance(error_of(world.propose(key, [1, 2, 3], proposer=leader)), UnknownTopicId)
+
+
+def test_a_copy_of_a_proposal_that_was_refused_for_good_is_refused_whoever_decides_on_it(world: World) -> None:
+    """Else it could be accepted when the joiner is eligible again, after the leader went back (V10)."""
+    for name, between in {"a": lambda: None, "b": world.fail_over}.items():
+        key, _, _, leaves = shrunk(world, name)
+        world.fence(leaves)
+        made_from = world.state(key).partition_epoch
+        assert isinstance(error_of(world.propose(key, [1, 2, 3])), IneligibleReplica)
+        between()
+        world.heartbeat(leaves)
+        late = world.propose(key, [1, 2, 3], partition_epoch=made_from)
+        assert isinstance(error_of(late), InvalidUpdateVersion)
+        assert leaves not in world.state(key).in_sync_replicas
+        assert error_of(world.propose(key, [1, 2, 3])) is None
+
+
+def test_a_refusal_for_good_is_answered_when_it_is_committed(world: World) -> None:
+    """Else a controller that is deposed and does not know it would make the leader go back."""
+    key, leader, _, leaves = shrunk(world)
+    world.fence(leaves)
+    state = world.state(key)
+    members = [peer_pb2.InSyncReplica(broker_id=each, broker_epoch=world.epoch(each)) for each in (1, 2, 3)]
+    proposal = peer_pb2.InSyncReplicasProposal(
+        partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=0),
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        in_sync_replicas=members,
+    )
+    request = peer_pb2.ProposeInSyncReplicasRequest(
+        broker_id=leader, broker_epoch=world.epoch(leader), proposals=[proposal]
+    )
+    world.controller.propose_isr("refused", request)
+    assert world.controller.take_effects() == []
+    world.commit()
+    assert "refused" in world.answers

@@ -130,6 +130,8 @@ class Controller:
             in_sync = tuple(b for b, _ in asked.members)
             self._change(state, in_sync, state.leader_id, set(state.eligible_leaders))
             self._commit(asked.key)
+        elif isinstance(error, IneligibleReplica):  # refused for good: older than the state from now on
+            self.set_state(asked.key)
         return ProposalAnswer(error, self.partitions[asked.key])
 
     def _judge(

@@ -150,6 +150,8 @@ class History:
             rng.choice(self._faults())()
         elif rng.random() < 0.1 and (asking := [broker for broker in world.live() if broker.proposals]):
             rng.choice((world.lose_proposal, lambda broker: world.decide_proposal(broker, lost=True)))(asking[0])
+        elif rng.random() < 0.05 and world.late_proposals:
+            world.decide_late_proposal(rng.randrange(len(world.late_proposals)))
         elif rng.random() < 0.2:
             self.producer.act(world)
         elif rng.random() < 0.05:

@@ -210,11 +210,12 @@ def test_one_proposal_is_in_flight() -> None:
     assert isr(world) == [1, 2, 3], "the second joiner's turn is after the first's"
 
 
-def test_refused_because_the_joiner_is_ineligible_the_committed_isr_counts_at_once() -> None:
+def test_refused_because_the_joiner_is_ineligible_the_committed_isr_counts_when_that_is_committed() -> None:
     world = lone_joiner()
     world.controller.lives[3] = replace(world.controller.lives[3], fenced=True)  # the leader does not know yet
-    world.decide_proposal(world[1])
-    world.answer_proposal(world[1])
+    world.decide_proposal(world[1], lost=True)
+    assert leading(world).maximal == {1, 2, 3}
+    replay_all(world)
     assert leading(world).maximal == {1, 2}
     assert leading(world).proposal is None
     ticket = world.produce(1)
@@ -229,20 +230,18 @@ def test_a_refused_joiner_is_proposed_again_later() -> None:
     world.controller.lives[3] = replace(world.controller.lives[3], fenced=True)
     world.decide_proposal(world[1])
     world.answer_proposal(world[1])
-    world.controller.lives[3] = replace(world.controller.lives[3], fenced=False)
+    world.controller.change_life(3)  # not fenced any more
     world.settle()
     assert isr(world) == [1, 2]
     world.advance(1_500)
     assert isr(world) == [1, 2, 3]
 
 
-def test_an_ineligible_answer_that_may_be_an_older_proposals_takes_nobody_back() -> None:
+def test_an_ineligible_answer_that_is_not_committed_takes_nobody_back() -> None:
     world = lone_joiner()
-    proposals = leading(world)
-    proposals.send_proposal()  # two are out
-    world[1].run()
-    world[1].manager.proposal_answered(KEY, ProposalAnswer(IneligibleReplica("an old one"), None), world.now_ms)
-    assert proposals.maximal == {1, 2, 3}
+    refusal = IneligibleReplica("by a controller that is deposed and does not know it, or to an older proposal")
+    world[1].manager.proposal_answered(KEY, ProposalAnswer(refusal, None), world.now_ms)
+    assert leading(world).maximal == {1, 2, 3}
 
 
 @pytest.mark.parametrize("after_commit", [False, True])
@@ -343,3 +342,32 @@ def test_a_new_leader_does_not_take_in_a_follower_below_its_epochs_start() -> No
     view = FollowerView(3, broker_epoch=200, accepted=True, durable_end=0)
     joins = in_sync.may_join(view, life, epoch_start=leader.epoch_start, high_watermark=0, now_ms=0.0)
     assert not joins
+
+
+def test_a_late_copy_of_a_refused_proposal_is_refused_too() -> None:
+    """Bad history: the leader goes back to {1, 2}, commits without 3, and the first copy then takes 3 in (V5, V10)."""
+    world = lone_joiner()
+    world.lose_proposal(world[1])  # as far as the leader can tell: it is under way for long
+    world.answer_proposal(world[1])
+    world.now_ms += 101
+    world.tick()
+    fence(world, 3)
+    world.decide_proposal(world[1])
+    world.answer_proposal(world[1])
+    replay_all(world)
+    assert leading(world).maximal == {1, 2}
+    world.cut.add((3, 1))
+    for link in world.links():
+        if link.follower_id == 3:
+            world.break_link(link)
+    ticket = world.produce(1)
+    world.advance(400)
+    assert world[1].answers[ticket].error is None, "3 is not waited for any longer"
+    fence(world, 3, fenced=False)
+    world.decide_late_proposal(0)
+    assert isr(world) == [1, 2], "3 lacks what is committed"
+
+
+def fence(world: World, broker_id: int, *, fenced: bool = True) -> None:
+    """In the controller's image; the brokers hear of it later."""
+    world.controller.lives[broker_id] = replace(world.controller.lives[broker_id], fenced=fenced)

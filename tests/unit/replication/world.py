@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from minilog.v1 import data_pb2, peer_pb2
-from minilog_broker.replication.effects import AnswerProduce
+from minilog_broker.replication.effects import AnswerProduce, ProposeInSyncReplicas
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey, TopicConfig
 from tests.unit.replication.broker import KEY, NOW_US, TOPIC_ID, Broker, Link, batch
@@ -39,6 +39,7 @@ class World:
         self.controller = Controller(min_in_sync)
         self.cut: set[tuple[int, int]] = set()  # (follower, leader) that cannot reach each other
         self.on_answer: Callable[[Broker, AnswerProduce], None] | None = None
+        self.late_proposals: list[tuple[int, int, ProposeInSyncReplicas]] = []  # who asked, in which life, for what
         self._next_session_id = 0
         self._next_ticket = 0
         self.brokers = {b: Broker(self, b) for b in range(1, brokers + 1)}
@@ -142,8 +143,14 @@ class World:
         broker.proposal_answers.append((asked.key, None if lost else answer))
 
     def lose_proposal(self, broker: Broker) -> None:
-        """The call does not reach the controller."""
-        broker.proposal_answers.append((broker.proposals.popleft().key, None))
+        """The call does not reach the controller, or late, when nobody waits for its answer any more."""
+        asked = broker.proposals.popleft()
+        assert broker.broker_epoch is not None
+        self.late_proposals.append((broker.broker_id, broker.broker_epoch, asked))
+        broker.proposal_answers.append((asked.key, None))
+
+    def decide_late_proposal(self, index: int) -> None:
+        self.controller.propose(*self.late_proposals.pop(index))
 
     def answer_proposal(self, broker: Broker) -> None:
         key, answer = broker.proposal_answers.popleft()
