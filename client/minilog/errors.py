@@ -240,6 +240,24 @@ class IneligibleReplica(MinilogError):
     code = "INELIGIBLE_REPLICA"
 
 
+class PreferredLeaderNotAvailable(MinilogError):
+    """The preferred replica is not in the ISR, or its broker is fenced or stopping: it cannot lead now."""
+
+    code = "PREFERRED_LEADER_NOT_AVAILABLE"
+
+
+class InvalidReplicaAssignment(InvalidArgument):
+    """Replicas that a partition cannot have."""
+
+    code = "INVALID_REPLICA_ASSIGNMENT"
+
+
+class NoReassignmentInProgress(MinilogError):
+    """There is nothing to cancel: the partition's replicas are not being reassigned."""
+
+    code = "NO_REASSIGNMENT_IN_PROGRESS"
+
+
 class TimedOut(RetriableError):
     """No answer in time, for a call that changes nothing."""
 

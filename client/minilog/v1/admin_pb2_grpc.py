@@ -49,6 +49,21 @@ class AdminServiceStub:
                 request_serializer=minilog_dot_v1_dot_admin__pb2.AlterTopicsRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_admin__pb2.AlterTopicsResponse.FromString,
                 _registered_method=True)
+        self.ElectLeaders = channel.unary_unary(
+                '/minilog.v1.AdminService/ElectLeaders',
+                request_serializer=minilog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
+                _registered_method=True)
+        self.AlterPartitionReassignments = channel.unary_unary(
+                '/minilog.v1.AdminService/AlterPartitionReassignments',
+                request_serializer=minilog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsResponse.FromString,
+                _registered_method=True)
+        self.ReplaceVoter = channel.unary_unary(
+                '/minilog.v1.AdminService/ReplaceVoter',
+                request_serializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -72,6 +87,27 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ElectLeaders(self, request, context):
+        """The preferred replica (the first) leads again, where it is in the ISR and alive.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterPartitionReassignments(self, request, context):
+        """Other replicas for partitions (KIP-455): answered when the change has begun; metadata tells when it is done.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReplaceVoter(self, request, context):
+        """A voter lost its disk: the one it is registered with now votes in the place of the lost one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -89,6 +125,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.AlterTopics,
                     request_deserializer=minilog_dot_v1_dot_admin__pb2.AlterTopicsRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_admin__pb2.AlterTopicsResponse.SerializeToString,
+            ),
+            'ElectLeaders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ElectLeaders,
+                    request_deserializer=minilog_dot_v1_dot_admin__pb2.ElectLeadersRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_admin__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'AlterPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterPartitionReassignments,
+                    request_deserializer=minilog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsResponse.SerializeToString,
+            ),
+            'ReplaceVoter': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReplaceVoter,
+                    request_deserializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -172,6 +223,87 @@ class AdminService:
             '/minilog.v1.AdminService/AlterTopics',
             minilog_dot_v1_dot_admin__pb2.AlterTopicsRequest.SerializeToString,
             minilog_dot_v1_dot_admin__pb2.AlterTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ElectLeaders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.AdminService/ElectLeaders',
+            minilog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+            minilog_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.AdminService/AlterPartitionReassignments',
+            minilog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+            minilog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplaceVoter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.AdminService/ReplaceVoter',
+            minilog_dot_v1_dot_admin__pb2.ReplaceVoterRequest.SerializeToString,
+            minilog_dot_v1_dot_admin__pb2.ReplaceVoterResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,12 @@ class AdminServiceStub:
     CreateTopics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateTopicsRequest, _admin_pb2.CreateTopicsResponse]
     DeleteTopics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteTopicsRequest, _admin_pb2.DeleteTopicsResponse]
     AlterTopics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterTopicsRequest, _admin_pb2.AlterTopicsResponse]
+    ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
+    """The preferred replica (the first) leads again, where it is in the ISR and alive."""
+    AlterPartitionReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterPartitionReassignmentsRequest, _admin_pb2.AlterPartitionReassignmentsResponse]
+    """Other replicas for partitions (KIP-455): answered when the change has begun; metadata tells when it is done."""
+    ReplaceVoter: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReplaceVoterRequest, _admin_pb2.ReplaceVoterResponse]
+    """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -43,6 +49,12 @@ class AdminServiceAsyncStub(AdminServiceStub):
     CreateTopics: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateTopicsRequest, _admin_pb2.CreateTopicsResponse]  # type: ignore[assignment]
     DeleteTopics: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteTopicsRequest, _admin_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
     AlterTopics: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterTopicsRequest, _admin_pb2.AlterTopicsResponse]  # type: ignore[assignment]
+    ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
+    """The preferred replica (the first) leads again, where it is in the ISR and alive."""
+    AlterPartitionReassignments: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterPartitionReassignmentsRequest, _admin_pb2.AlterPartitionReassignmentsResponse]  # type: ignore[assignment]
+    """Other replicas for partitions (KIP-455): answered when the change has begun; metadata tells when it is done."""
+    ReplaceVoter: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReplaceVoterRequest, _admin_pb2.ReplaceVoterResponse]  # type: ignore[assignment]
+    """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -65,5 +77,29 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.AlterTopicsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.AlterTopicsResponse, _abc.Awaitable[_admin_pb2.AlterTopicsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ElectLeaders(
+        self,
+        request: _admin_pb2.ElectLeadersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ElectLeadersResponse, _abc.Awaitable[_admin_pb2.ElectLeadersResponse]]:
+        """The preferred replica (the first) leads again, where it is in the ISR and alive."""
+
+    @_abc_1.abstractmethod
+    def AlterPartitionReassignments(
+        self,
+        request: _admin_pb2.AlterPartitionReassignmentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AlterPartitionReassignmentsResponse, _abc.Awaitable[_admin_pb2.AlterPartitionReassignmentsResponse]]:
+        """Other replicas for partitions (KIP-455): answered when the change has begun; metadata tells when it is done."""
+
+    @_abc_1.abstractmethod
+    def ReplaceVoter(
+        self,
+        request: _admin_pb2.ReplaceVoterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ReplaceVoterResponse, _abc.Awaitable[_admin_pb2.ReplaceVoterResponse]]:
+        """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -66,6 +66,9 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_BROKER_NOT_AVAILABLE: _ErrorCode.ValueType  # 40
     ERROR_CODE_CLOSED: _ErrorCode.ValueType  # 41
     ERROR_CODE_INCONSISTENT_VOTERS: _ErrorCode.ValueType  # 42
+    ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: _ErrorCode.ValueType  # 43
+    ERROR_CODE_INVALID_REPLICA_ASSIGNMENT: _ErrorCode.ValueType  # 44
+    ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: _ErrorCode.ValueType  # 45
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """The names are Kafka's where Kafka has one. minilog.errors holds the table of meanings and of what may be retried."""
@@ -113,6 +116,9 @@ ERROR_CODE_BUFFER_EXHAUSTED: ErrorCode.ValueType  # 39
 ERROR_CODE_BROKER_NOT_AVAILABLE: ErrorCode.ValueType  # 40
 ERROR_CODE_CLOSED: ErrorCode.ValueType  # 41
 ERROR_CODE_INCONSISTENT_VOTERS: ErrorCode.ValueType  # 42
+ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: ErrorCode.ValueType  # 43
+ERROR_CODE_INVALID_REPLICA_ASSIGNMENT: ErrorCode.ValueType  # 44
+ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: ErrorCode.ValueType  # 45
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -85,6 +85,7 @@ class GetMetadataResponse(_message.Message):
     METADATA_OFFSET_FIELD_NUMBER: _builtins.int
     BROKERS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    VOTERS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     controller_id: _builtins.int
     """-1: not known to this broker."""
@@ -97,6 +98,10 @@ class GetMetadataResponse(_message.Message):
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerMetadata]: ...
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicMetadata]: ...
+    @_builtins.property
+    def voters(self) -> _containers.RepeatedCompositeFieldContainer[Global___VoterMetadata]:
+        """Who votes in the metadata quorum."""
+
     def __init__(
         self,
         *,
@@ -107,14 +112,42 @@ class GetMetadataResponse(_message.Message):
         metadata_offset: _builtins.int = ...,
         brokers: _abc.Iterable[Global___BrokerMetadata] | None = ...,
         topics: _abc.Iterable[Global___TopicMetadata] | None = ...,
+        voters: _abc.Iterable[Global___VoterMetadata] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "error", b"error", "metadata_offset", b"metadata_offset", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "error", b"error", "metadata_offset", b"metadata_offset", "topics", b"topics", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetMetadataResponse: _TypeAlias = GetMetadataResponse  # noqa: Y015
+
+@_typing.final
+class VoterMetadata(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    directory_id: _builtins.bytes
+    """The disk that votes, 16 bytes."""
+    lost: _builtins.bool
+    """The broker is registered with another disk: it does not vote until it is replaced by command."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        directory_id: _builtins.bytes = ...,
+        lost: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "directory_id", b"directory_id", "lost", b"lost"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VoterMetadata: _TypeAlias = VoterMetadata  # noqa: Y015
 
 @_typing.final
 class BrokerMetadata(_message.Message):
@@ -224,17 +257,27 @@ class PartitionMetadata(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     IN_SYNC_REPLICAS_FIELD_NUMBER: _builtins.int
     ELIGIBLE_LEADERS_FIELD_NUMBER: _builtins.int
+    ADDING_REPLICAS_FIELD_NUMBER: _builtins.int
+    REMOVING_REPLICAS_FIELD_NUMBER: _builtins.int
+    THROTTLE_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     leader_id: _builtins.int
     """-1: none."""
     leader_epoch: _builtins.int
     partition_epoch: _builtins.int
+    throttle_bytes_per_second: _builtins.int
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def in_sync_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def eligible_leaders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def adding_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """A reassignment is under way where either is not empty."""
+
+    @_builtins.property
+    def removing_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -245,10 +288,13 @@ class PartitionMetadata(_message.Message):
         replicas: _abc.Iterable[_builtins.int] | None = ...,
         in_sync_replicas: _abc.Iterable[_builtins.int] | None = ...,
         eligible_leaders: _abc.Iterable[_builtins.int] | None = ...,
+        adding_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        removing_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        throttle_bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["eligible_leaders", b"eligible_leaders", "in_sync_replicas", b"in_sync_replicas", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "partition", b"partition", "partition_epoch", b"partition_epoch", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "eligible_leaders", b"eligible_leaders", "in_sync_replicas", b"in_sync_replicas", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "partition", b"partition", "partition_epoch", b"partition_epoch", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "throttle_bytes_per_second", b"throttle_bytes_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

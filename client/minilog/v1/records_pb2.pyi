@@ -275,6 +275,9 @@ class PartitionRecord(_message.Message):
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
     LEADER_BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    ADDING_REPLICAS_FIELD_NUMBER: _builtins.int
+    REMOVING_REPLICAS_FIELD_NUMBER: _builtins.int
+    THROTTLE_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     partition: _builtins.int
     leader_id: _builtins.int
@@ -283,6 +286,8 @@ class PartitionRecord(_message.Message):
     partition_epoch: _builtins.int
     leader_broker_epoch: _builtins.int
     """The life that leads."""
+    throttle_bytes_per_second: _builtins.int
+    """What each of the added ones may fetch meanwhile. 0: without limit."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -295,6 +300,14 @@ class PartitionRecord(_message.Message):
     def damaged_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Replicas known to be damaged: not in the ISR, not electable, until they are in the ISR again."""
 
+    @_builtins.property
+    def adding_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """A reassignment is under way where either is not empty: `replicas` has all, those of the target first. It is done when
+        all of the target are in the ISR.
+        """
+
+    @_builtins.property
+    def removing_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -308,10 +321,13 @@ class PartitionRecord(_message.Message):
         leader_epoch: _builtins.int = ...,
         partition_epoch: _builtins.int = ...,
         leader_broker_epoch: _builtins.int = ...,
+        adding_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        removing_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        throttle_bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged_replicas", b"damaged_replicas", "eligible_leaders", b"eligible_leaders", "in_sync_replicas", b"in_sync_replicas", "leader_broker_epoch", b"leader_broker_epoch", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "partition", b"partition", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "damaged_replicas", b"damaged_replicas", "eligible_leaders", b"eligible_leaders", "in_sync_replicas", b"in_sync_replicas", "leader_broker_epoch", b"leader_broker_epoch", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "partition", b"partition", "partition_epoch", b"partition_epoch", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "throttle_bytes_per_second", b"throttle_bytes_per_second", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
