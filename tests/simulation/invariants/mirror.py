@@ -85,6 +85,7 @@ class Mirror:
     end: int = 0
     kept_end: int | None = None
     life: int = 0
+    synced: bool = True  # flush.policy=fsync: what is durable survives a loss of power
     _epochs: object = None
 
     def _fail(self, rule: str, message: str) -> Violation:
@@ -114,6 +115,7 @@ class Mirror:
         if end != self.end or start != self.start:
             self._take_entries(log, start, end)
         self.start, self.end, self.durable_end, self.high_watermark = start, end, durable_end, high_watermark
+        self.synced = log.settings.flush_on_append
         return True
 
     def _check_epochs(self, columns: tuple[tuple[int, ...], tuple[int, ...]]) -> None:

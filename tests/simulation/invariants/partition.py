@@ -192,3 +192,8 @@ class PartitionTruth:
 
     # Nodes whose disk was damaged by a fault: their copy is excused until it is known to agree again.
     excused: set[int] = field(default_factory=set)
+
+    def is_counted(self, node_id: int) -> bool:
+        """Whether this replica is relied on: in the ISR, or an eligible leader."""
+        state = self.state
+        return state is not None and (node_id in state.in_sync_replicas or node_id in state.eligible_leaders)

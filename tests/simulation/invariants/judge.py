@@ -1,0 +1,250 @@
+"""The judge: sits behind the cluster's events and asks the invariants about what each event touched.
+
+V1 V2 V3 V9      mirror.py       every replica's log, data and metadata
+V4 - V8 V10      partition.py    members, high watermarks, elections, "latest"
+V14 V17 V18
+V11 V20 V21      quorum.py       votes, epochs, tenures
+V12 V13          metadata.py     what is committed, and what images are
+V7               here            acknowledgements, and what a disk kept from life to life
+V20 of brokers   here            who stood still fences nobody for one full period (mutant 30)
+V14 V16 V8       history.py      what clients saw;  V19: liveness.py
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from minilog.record_batch.header import decode_header
+from minilog_broker.controller.image import ImageChanges
+from minilog_broker.quorum.records import METADATA_KEY
+from minilog_broker.replication.state import PartitionKey
+from tests.simulation.invariants.fencing import Fencing
+from tests.simulation.invariants.metadata import MetadataTruth
+from tests.simulation.invariants.mirror import Mirror
+from tests.simulation.invariants.partition import PartitionTruth
+from tests.simulation.invariants.quorum import QuorumTruth
+from tests.simulation.invariants.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+    from tests.simulation.history import History
+    from tests.simulation.life import Life
+    from tests.simulation.node import Node
+    from tests.simulation.touched import Answered, Touched
+
+_ACKS_ALL = -1
+
+
+class Judge:
+    """See the module's text. Attach it by `cluster.observers.append(judge)`; `states` counts what was reached."""
+
+    def __init__(self, cluster: Cluster, history: History) -> None:
+        self.cluster = cluster
+        self.history = history
+        self.states: Counter[str] = Counter()
+        self.partitions: dict[PartitionKey, PartitionTruth] = {}
+        self.metadata = MetadataTruth()
+        self.quorum = QuorumTruth(cluster.plan.quorum_fetch_timeout_ms)
+        self.fencing = Fencing(cluster.plan.broker_session_timeout_ms)
+        self._lives: dict[int, int] = {}  # node: the number of the life that was seen begin
+
+    def __call__(self, touched: Touched) -> None:
+        """After one event."""
+        if touched.ended or touched.began:
+            self._lives_changed(touched)
+        self._stood_still(touched)
+        nodes = self.cluster.nodes
+        now_ms = self.cluster.now_ms
+        if touched.heard:
+            for source, target in touched.heard:
+                self.quorum.heard(source, target, now_ms)
+        for node_id in touched.quorum:
+            if (life := nodes[node_id].life) is not None:
+                self._look_at_quorum(nodes[node_id], life)
+        for node_id in touched.images:
+            if (life := nodes[node_id].life) is not None:
+                self.metadata.check_image(node_id, life.image)
+        for node_id, key in touched.replicas:
+            if (life := nodes[node_id].life) is not None:
+                self._look_at_replica(node_id, life, key)
+        for answered in touched.answers:
+            self._check_answer(answered)
+        for voted in touched.votes:
+            self.quorum.voted(nodes[voted.node_id], voted)
+        for node_id in touched.decided:
+            if (life := nodes[node_id].life) is not None:
+                self._look_at_controller(node_id, life)
+        voters = self._voters()
+        for node_id in touched.nodes:
+            self.quorum.check_heard(node_id, voters, now_ms)
+
+    def _voters(self) -> list[int]:
+        recorded = self.metadata.image.voters
+        return [voter.broker_id for voter in recorded] if recorded else list(self.cluster.plan.voter_ids)
+
+    # -- lives
+
+    def _lives_changed(self, touched: Touched) -> None:
+        now_ms = self.cluster.now_ms
+        for node_id in touched.ended:
+            self.quorum.disturbed(node_id, now_ms)
+            self.quorum.ended(node_id)
+            self._died(self.cluster.nodes[node_id])
+        for node_id in touched.began:
+            self.quorum.disturbed(node_id, now_ms)
+            node = self.cluster.nodes[node_id]
+            if node.life is not None and self._lives.get(node_id) != node.life.number:
+                self._lives[node_id] = node.life.number
+                self._reborn(node, node.life)
+
+    def _died(self, node: Node) -> None:
+        why = node.ended_because or ""
+        self.states[f"lives ended: {why.split()[0] if why else 'unknown'}"] += 1
+        power = not node.power_on
+        for key, truth in self.partitions.items():
+            if (mirror := truth.mirrors.get(node.node_id)) is not None and mirror.kept_end is None:
+                if power and not mirror.synced:
+                    self._exempt(truth, "power lost under flush.policy=os")
+                self._kept(mirror, power, truth.is_counted(node.node_id))
+        mirror = self.metadata.mirrors.get(node.node_id)
+        if mirror is not None and mirror.kept_end is None:
+            self._kept(mirror, power, counted=True)
+
+    @staticmethod
+    def _kept(mirror: Mirror, power: bool, counted: bool) -> None:
+        """What its disk keeps for certain. Power may go in the middle of a cut: then only what is committed is sure."""
+        if not power:
+            mirror.died(mirror.end)
+            return
+        agreed_end = mirror.agree()
+        mirror.died(min(mirror.durable_end, max(agreed_end, mirror.start)) if counted else mirror.start)
+
+    def _reborn(self, node: Node, life: Life) -> None:
+        node_id, harmed = node.node_id, node.harmed
+        for key, log in life.logs.items():
+            truth = self.partitions.get(key)
+            if truth is None:
+                continue
+            mirror = self._mirror(truth.mirrors, truth, node_id, key)
+            damaged = key in harmed
+            if damaged:
+                truth.excused.add(node_id)
+            mirror.reborn(log, life.number, damaged=damaged)
+            if log.recovery.damaged:
+                self.states["damaged logs found"] += 1
+        for key, truth in self.partitions.items():
+            if node_id in truth.mirrors and key not in life.logs:
+                self._lost(truth, node_id, damaged=key in harmed)
+        mirror = self._mirror(self.metadata.mirrors, self.metadata, node_id, METADATA_KEY)
+        mirror.reborn(life.metadata_log, life.number, damaged=METADATA_KEY in harmed)
+        if METADATA_KEY in harmed:
+            self.quorum.wiped(node_id)
+
+    def _lost(self, truth: PartitionTruth, node_id: int, *, damaged: bool) -> None:
+        """A new life has no log of a partition that the last one had."""
+        mirror = truth.mirrors.pop(node_id)
+        if damaged:
+            truth.excused.add(node_id)
+        elif truth.is_counted(node_id) and mirror.kept_end is not None and mirror.kept_end > mirror.start:
+            text = f"node {node_id} has lost partition {truth.key.partition} up to {mirror.kept_end}, which was durable"
+            raise Violation("V7", text, nodes=(node_id,), key=truth.key)
+
+    def _exempt(self, truth: PartitionTruth, why: str) -> None:
+        if truth.exempt is None:
+            truth.exempt = why
+            self.states[f"exempt: {why}"] += 1
+        self.history.exempt(truth.key)
+
+    def _stood_still(self, touched: Touched) -> None:
+        for node_id in touched.nodes:
+            life = self.cluster.nodes[node_id].life
+            paused = life is not None and life.process.paused
+            if self.fencing.saw(node_id, paused, self.cluster.now_ms):
+                self.quorum.disturbed(node_id, self.cluster.now_ms)
+
+    # -- logs
+
+    @staticmethod
+    def _mirror(
+        mirrors: dict[int, Mirror], truth: PartitionTruth | MetadataTruth, node_id: int, key: PartitionKey
+    ) -> Mirror:
+        mirror = mirrors.get(node_id)
+        if mirror is None:
+            mirror = mirrors[node_id] = Mirror(node_id, key, truth.committed)
+        return mirror
+
+    def _look_at_replica(self, node_id: int, life: Life, key: PartitionKey) -> None:
+        truth = self.partitions.get(key)
+        if truth is None:
+            return
+        log = life.logs.get(key)
+        if log is None:
+            truth.mirrors.pop(node_id, None)
+            return
+        mirror = self._mirror(truth.mirrors, truth, node_id, key)
+        changed = mirror.look(log)
+        replica = life.manager._replicas.get(key)
+        leader = replica.leader if replica is not None else None
+        if leader is not None and leader.leading:
+            if truth.check_leader(node_id, life.number, leader):
+                truth.check_members()
+                return
+        elif changed and truth.exempt is None:
+            mirror.check_high_watermark()
+        if changed:
+            truth.check_member(node_id)
+
+    def _look_at_quorum(self, node: Node, life: Life) -> None:
+        node_id, quorum = node.node_id, life.quorum
+        mirror = self._mirror(self.metadata.mirrors, self.metadata, node_id, METADATA_KEY)
+        changed = mirror.look(life.metadata_log)
+        voters = self._voters()
+        for state in self.quorum.look(node, life, voters, self.cluster.now_ms):
+            self.states[state] += 1
+        epoch = quorum.epoch if quorum.is_leader else None
+        changes = self.metadata.advance(node_id, life.metadata_log, quorum.committed_end_offset, epoch)
+        if changes is not None:
+            self._decided(changes)
+        if changed:
+            mirror.check_high_watermark()
+
+    # -- committed metadata
+
+    def _decided(self, changes: ImageChanges) -> None:
+        image = self.metadata.image
+        for key in changes.removed:
+            self.partitions.pop(key, None)
+            self.states["partitions deleted"] += 1
+        for key in sorted(changes.partitions):
+            truth = self.partitions.get(key)
+            if truth is None:
+                truth = self.partitions[key] = PartitionTruth(key)
+                self.states["partitions created"] += 1
+            config = image.topic_config(key.topic_id)
+            truth.unclean_allowed = config.get("unclean.leader.election.enable", "") == "true" or (
+                "unclean.leader.election.enable" not in config and self.cluster.plan.unclean_election
+            )
+            for state in truth.decided(image.partitions[key]):
+                self.states[state] += 1
+            if truth.exempt is not None:
+                self._exempt(truth, truth.exempt)
+
+    def _look_at_controller(self, node_id: int, life: Life) -> None:
+        image = life.controller.image
+        if image is not None:
+            alive = {n: other.life.broker_epoch for n, other in self.cluster.nodes.items() if other.life is not None}
+            self.fencing.check((node_id, life.quorum.epoch), image, alive, self.cluster.now_ms)
+
+    # -- acknowledgements
+
+    def _check_answer(self, answered: Answered) -> None:
+        """V7: what is acknowledged under acks=all is committed, where the answer says."""
+        answer, truth = answered.answer, self.partitions.get(answered.key)
+        if answer.error is not None or truth is None or answered.acks != _ACKS_ALL or truth.exempt is not None:
+            return
+        found = truth.committed.find(answer.base_offset)
+        crc = decode_header(answered.batch).crc
+        if found is None or found.crc != crc:
+            text = f"node {answered.node_id} acknowledges offset {answer.base_offset}, where {found} is committed"
+            raise Violation("V7", text, nodes=(answered.node_id,), key=answered.key, epoch=answer.leader_epoch)

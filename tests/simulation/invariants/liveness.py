@@ -1,0 +1,64 @@
+"""V19: once the faults have ended, all comes to rest as it should, within a stated virtual time. Judged at the end.
+
+There is one active controller, known to every live node of the core; each partition is led by a live replica; its ISR is
+all of its live replicas; HW, durable end and end are one offset on all of them; no client waits for anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minilog_broker.replication.state import PartitionKey
+from tests.simulation.invariants.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+    from tests.simulation.invariants.judge import Judge
+    from tests.simulation.life import Life
+
+
+def unsettled(cluster: Cluster, judge: Judge) -> Violation | None:
+    """What is not yet as V19 wants it, None where all is. The clients' part is the workload's to say."""
+    live = {node_id: life for node_id in cluster.core if (life := cluster.nodes[node_id].life) is not None}
+    return _controller(live) or next(
+        (wrong for key in sorted(judge.partitions) if (wrong := _partition(key, live, judge)) is not None), None
+    )
+
+
+def _controller(live: dict[int, Life]) -> Violation | None:
+    active = [node_id for node_id, life in live.items() if life.controller.is_active]
+    if len(active) != 1:
+        return Violation("V19", f"active controllers are {active}", nodes=tuple(live))
+    for node_id, life in live.items():
+        if life.quorum.leader_id != active[0]:
+            text = f"node {node_id} takes {life.quorum.leader_id} for the quorum's leader, it is {active[0]}"
+            return Violation("V19", text, nodes=(node_id, active[0]))
+        if life.broker_epoch is None:
+            return Violation("V19", f"node {node_id} is not registered", nodes=(node_id, active[0]))
+    return None
+
+
+def _partition(key: PartitionKey, live: dict[int, Life], judge: Judge) -> Violation | None:
+    state = judge.partitions[key].state
+    assert state is not None
+    replicas = {node_id for node_id in state.replicas if node_id in live}
+    if not replicas:
+        return None
+    name = f"partition {key.partition} of {state.topic_name}"
+    candidates = {*state.in_sync_replicas, *state.eligible_leaders} - set(state.damaged_replicas)
+    if state.leader_id not in live:
+        if not candidates & replicas and not judge.partitions[key].unclean_allowed:
+            return None  # nobody who is there could lead
+        return Violation("V19", f"{name} has no live leader: {state}", nodes=tuple(replicas), key=key)
+    if set(state.in_sync_replicas) != replicas:
+        text = f"the ISR of {name} is {state.in_sync_replicas}, its live replicas are {sorted(replicas)}"
+        return Violation("V19", text, nodes=tuple(replicas), key=key)
+    ends = {}
+    for node_id in replicas:
+        log = live[node_id].logs.get(key)
+        if log is None:
+            return Violation("V19", f"{name} has no log on node {node_id}", nodes=(node_id,), key=key)
+        ends[node_id] = (log.high_watermark, log.durable_end_offset, log.log_end_offset)
+    if len({end for each in ends.values() for end in each}) != 1:
+        return Violation("V19", f"{name}: HW, durable end and end differ: {ends}", nodes=tuple(replicas), key=key)
+    return None

@@ -1,0 +1,96 @@
+"""The truth about the metadata log: what is committed, and the one image that is its replay. V12, V13.
+
+The log is mirrored as any other. A decision is committed when a leader of the quorum says so first: at that moment a
+majority of voters must have it on disk, and one of the leader's own epoch must be among what is committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from minilog_broker.controller.image import ImageChanges, MetadataImage
+from minilog_broker.quorum.records import METADATA_KEY, decode_run
+from minilog_broker.storage.log import Log
+from tests.simulation.invariants.mirror import Committed, Mirror
+from tests.simulation.invariants.violation import Violation
+
+_READ_BYTES = 1 << 20
+
+
+def digest(image: MetadataImage) -> int:
+    """A number for the content of an image; equal contents have equal numbers within one process."""
+    configs = frozenset((topic, frozenset(values.items())) for topic, values in image.configs.items() if values)
+    tables = (image.brokers, image.topics, image.topic_ids, image.partitions)
+    named = (image.cluster_id, image.voters, image.next_producer_id)
+    return hash((*named, *(frozenset(table.items()) for table in tables), configs))
+
+
+@dataclass(slots=True)
+class MetadataTruth:
+    """See the module's text."""
+
+    committed: Committed = field(default_factory=Committed)
+    mirrors: dict[int, Mirror] = field(default_factory=dict)
+    image: MetadataImage = field(default_factory=MetadataImage)
+    digests: dict[int, int] = field(default_factory=dict)  # by the end offset of a decision
+
+    def _fail(self, rule: str, message: str, *nodes: int, epoch: int | None = None) -> Violation:
+        return Violation(rule, message, nodes=nodes, key=METADATA_KEY, epoch=epoch)
+
+    def advance(self, node_id: int, log: Log, committed_end: int, leader_epoch: int | None) -> ImageChanges | None:
+        """A node says that all below `committed_end` is committed; None where that is no news.
+
+        `leader_epoch`: where it leads the quorum, in this epoch.
+        """
+        if committed_end <= self.committed.end_offset:
+            return None
+        offset = self.committed.end_offset
+        self._append(self.mirrors[node_id], committed_end)
+        if leader_epoch is None:
+            raise self._fail("V12", f"node {node_id} commits up to {committed_end} and leads no quorum", node_id)
+        newest = self.committed.entries[-1]
+        if newest.epoch != leader_epoch:
+            text = f"node {node_id} commits {newest} in its epoch {leader_epoch} by counting"
+            raise self._fail("V12", text, node_id, epoch=leader_epoch)
+        while offset < committed_end:
+            for decision in decode_run(log.read(offset, _READ_BYTES, committed_end)):
+                self.image.apply_batch(decision.base_offset, decision.end_offset, decision.records)
+                self.digests[decision.end_offset] = digest(self.image)
+                offset = decision.end_offset
+        self._check_majority(node_id, leader_epoch)
+        return self.image.take_changes()
+
+    def _append(self, mirror: Mirror, committed_end: int) -> None:
+        mirror.agree()
+        committed = self.committed.entries
+        if mirror.agreed != len(committed):
+            text = f"node {mirror.node_id} commits up to {committed_end}, and lacks {committed[mirror.agreed]}"
+            raise self._fail("V12", text, mirror.node_id)
+        while mirror.agreed - mirror.first < len(mirror.entries):
+            entry = mirror.entries[mirror.agreed - mirror.first]
+            if entry.next_offset > committed_end:
+                break
+            committed.append(entry)
+            mirror.agreed += 1
+
+    def _check_majority(self, node_id: int, epoch: int) -> None:
+        voters = [voter.broker_id for voter in self.image.voters]
+        missing = []
+        for voter_id in voters:
+            mirror = self.mirrors.get(voter_id)
+            if mirror is None or mirror.lacks_durably() is not None:
+                missing.append(voter_id)
+        if len(voters) - len(missing) <= len(voters) // 2:
+            end = self.committed.end_offset
+            text = f"node {node_id} commits up to {end}, which of voters {voters} {missing} do not have on disk"
+            raise self._fail("V12", text, node_id, *missing, epoch=epoch)
+
+    def check_image(self, node_id: int, image: MetadataImage) -> None:
+        """V13: a node's image is the replay of a committed prefix."""
+        end = image.end_offset
+        if end > self.committed.end_offset:
+            text = f"node {node_id} replayed up to {end}, {self.committed.end_offset} are committed"
+            raise self._fail("V13", text, node_id)
+        known = self.digests.get(end)
+        if known is not None and known != digest(image):
+            raise self._fail("V13", f"the image of node {node_id} at {end} is not the replay of the log", node_id)

@@ -1,0 +1,153 @@
+"""The metadata quorum's votes, epochs and tenures: V11, V20, V21.
+
+hears    a message of the quorum reached the other's core. A pair is steady since t when no gap between two
+         messages, either way, was longer than `GAP` of the fetch time-out from t on, and neither was stopped
+V20      a leader that was steady with a majority for two fetch time-outs is not deposed
+V21      a leader that heard no majority for `PATIENCE` fetch time-outs leads no more
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.simulation.invariants.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.life import Life
+    from tests.simulation.node import Node
+    from tests.simulation.touched import Voted
+
+GAP = 0.5
+STEADY = 2.0
+PATIENCE = 2.5
+
+
+@dataclass(slots=True)
+class _Tenure:
+    node_id: int
+    life: int
+    since_ms: float
+
+
+@dataclass(slots=True)
+class QuorumTruth:
+    """See the module's text. Times are virtual milliseconds."""
+
+    fetch_timeout_ms: float
+    tenures: dict[int, _Tenure] = field(default_factory=dict)  # by epoch
+    votes: dict[tuple[int, int], int] = field(default_factory=dict)  # (voter, epoch): whom it voted for
+    heard_ms: dict[tuple[int, int], float] = field(default_factory=dict)  # (source, target)
+    steady_ms: dict[tuple[int, int], float] = field(default_factory=dict)
+    resumed_ms: dict[int, float] = field(default_factory=dict)
+    _epochs: dict[int, int] = field(default_factory=dict)
+    _leads: dict[int, int] = field(default_factory=dict)  # node: the epoch it leads
+
+    def _fail(self, rule: str, message: str, *nodes: int, epoch: int | None = None) -> Violation:
+        return Violation(rule, message, nodes=nodes, epoch=epoch)
+
+    # -- hearing
+
+    def heard(self, source: int, target: int, now_ms: float) -> None:
+        pair = (source, target)
+        if now_ms - self.heard_ms.get(pair, -1e9) > GAP * self.fetch_timeout_ms:
+            self.steady_ms[pair] = now_ms
+        self.heard_ms[pair] = now_ms
+
+    def disturbed(self, node_id: int, now_ms: float) -> None:
+        """Its process was stopped, went on, began or ended: steadiness begins anew."""
+        self.resumed_ms[node_id] = now_ms
+        for pair in self.steady_ms:
+            if node_id in pair:
+                self.steady_ms[pair] = now_ms
+
+    def _is_steady(self, one: int, other: int, now_ms: float) -> bool:
+        for pair in ((one, other), (other, one)):
+            if now_ms - self.heard_ms.get(pair, -1e9) > GAP * self.fetch_timeout_ms:
+                return False
+            if now_ms - self.steady_ms[pair] < STEADY * self.fetch_timeout_ms:
+                return False
+        return True
+
+    # -- votes
+
+    def voted(self, node: Node, voted: Voted) -> None:
+        """A voter answers: what it says is on its disk, and it says it to one candidate only (V11)."""
+        request, response, voter = voted.request, voted.response, voted.node_id
+        stored = node.stored_vote()
+        epoch = stored.epoch if stored is not None else 0
+        if response.epoch > epoch:
+            text = f"node {voter} answers a vote in epoch {response.epoch}, its disk has epoch {epoch}"
+            raise self._fail("V11", text, voter, epoch=request.epoch)
+        if not response.granted or request.pre_vote:
+            return
+        candidate = request.candidate_id
+        if stored is None or (stored.epoch, stored.voted_for) != (request.epoch, candidate):
+            text = f"node {voter} votes for {candidate} in epoch {request.epoch}, its disk has {stored}"
+            raise self._fail("V11", text, voter, candidate, epoch=request.epoch)
+        before = self.votes.setdefault((voter, request.epoch), candidate)
+        if before != candidate:
+            text = f"node {voter} votes for {before} and for {candidate} in epoch {request.epoch}"
+            raise self._fail("V11", text, voter, before, candidate, epoch=request.epoch)
+
+    def wiped(self, node_id: int) -> None:
+        """Its disk came back empty: what it knew is gone, and it must not vote."""
+        self._epochs.pop(node_id, None)
+
+    # -- epochs and tenures
+
+    def look(self, node: Node, life: Life, voters: list[int], now_ms: float) -> list[str]:
+        """A node after an event of its quorum. Returns what is worth counting."""
+        node_id, quorum = node.node_id, life.quorum
+        epoch = quorum.epoch
+        if epoch < self._epochs.get(node_id, -1):
+            text = f"node {node_id} is in epoch {epoch} and was in {self._epochs[node_id]}"
+            raise self._fail("V11", text, node_id, epoch=epoch)
+        self._epochs[node_id] = epoch
+        led = self._leads.get(node_id)
+        if not quorum.is_leader:
+            if led is not None:
+                self._deposed(node_id, led, voters, now_ms, stopping=life.stage.name == "STOPPING")
+                return ["quorum leaders deposed"]
+            return []
+        if led is not None and led != epoch:
+            self._deposed(node_id, led, voters, now_ms, stopping=False)
+        return self._lead(node, life, epoch, now_ms) if led != epoch else []
+
+    def _lead(self, node: Node, life: Life, epoch: int, now_ms: float) -> list[str]:
+        node_id = node.node_id
+        self._leads[node_id] = epoch
+        tenure = self.tenures.setdefault(epoch, _Tenure(node_id, life.number, now_ms))
+        if (tenure.node_id, tenure.life) != (node_id, life.number):
+            text = f"life {life.number} of node {node_id} leads quorum epoch {epoch}, and life {tenure.life} of "
+            raise self._fail("V11", f"{text}node {tenure.node_id} did", node_id, tenure.node_id, epoch=epoch)
+        stored = node.stored_vote()
+        if stored is None or stored.epoch < epoch:
+            raise self._fail("V11", f"node {node_id} leads epoch {epoch}, its disk has {stored}", node_id, epoch=epoch)
+        return ["quorum elections"]
+
+    def _deposed(self, node_id: int, epoch: int, voters: list[int], now_ms: float, *, stopping: bool) -> None:
+        del self._leads[node_id]
+        tenure = self.tenures[epoch]
+        if stopping or len(voters) < 2 or now_ms - tenure.since_ms < STEADY * self.fetch_timeout_ms:
+            return
+        hearing = [v for v in voters if v != node_id and self._is_steady(node_id, v, now_ms)]
+        if node_id in voters and len(hearing) + 1 > len(voters) // 2:
+            text = f"node {node_id} led quorum epoch {epoch}, {hearing} heard it all the time, and it was deposed"
+            raise self._fail("V20", text, node_id, *hearing, epoch=epoch)
+
+    def ended(self, node_id: int) -> None:
+        """The process is gone, and with it what it led."""
+        self._leads.pop(node_id, None)
+
+    def check_heard(self, node_id: int, voters: list[int], now_ms: float) -> None:
+        """V21, of a node after any event of its own."""
+        epoch = self._leads.get(node_id)
+        if epoch is None or len(voters) < 2:
+            return
+        others = sorted((self.heard_ms.get((v, node_id), -1e9) for v in voters if v != node_id), reverse=True)
+        needed = len(voters) // 2 + 1 - (node_id in voters)
+        since_ms = max(others[needed - 1], self.tenures[epoch].since_ms, self.resumed_ms.get(node_id, -1e9))
+        if now_ms - since_ms > PATIENCE * self.fetch_timeout_ms:
+            text = f"node {node_id} leads quorum epoch {epoch} and has heard no majority for {now_ms - since_ms:.0f} ms"
+            raise self._fail("V21", text, node_id, epoch=epoch)
