@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from minilog.v1 import records_pb2
+from minilog_broker.quorum.voters import Voter
 from minilog_broker.replication.state import BrokerLife, PartitionKey, PartitionState
 
 
@@ -53,16 +54,6 @@ class Topic:
 
     def partition_keys(self) -> list[PartitionKey]:
         return [PartitionKey(self.topic_id, partition) for partition in range(self.partition_count)]
-
-
-@dataclass(frozen=True, slots=True)
-class Voter:
-    """A voter of the metadata quorum, as the first metadata entry records it."""
-
-    broker_id: int
-    directory_id: bytes
-    host: str
-    port: int
 
 
 @dataclass(slots=True)

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from minilog.errors import FencedLeaderEpoch, TimedOut, UnknownLeaderEpoch
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.quorum.commit import committed_end
+from minilog_broker.quorum.effects import SessionRefused
 from minilog_broker.quorum.records import METADATA_KEY, place
 from minilog_broker.replication.divergence import BelowLogStart, Diverged, LeaderEpochs, check_position
-from minilog_broker.replication.effects import AppendToLog, RecordEpochStart, SessionReady, SessionRefused
+from minilog_broker.replication.effects import AppendToLog, RecordEpochStart, SessionReady
 from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.session import (
@@ -43,6 +44,7 @@ class Leader:
         self._epochs = LeaderEpochs(log.log.epochs, epoch, log.end)
         # A voter's end counts once it was told in this epoch, from an accepted position.
         self._voter_ends = dict.fromkeys(voter_ids, 0)
+        self.refused: list[SessionRefused] = []
         self._sessions: dict[int, Session] = {}
         self._subscriptions: dict[int, Subscription] = {}
 
@@ -127,7 +129,7 @@ class Leader:
         if now_ms - session.last_heard_ms >= self._host.settings.silence_ms:
             self.close_session(session_id)
             silent = TimedOut(f"broker {session.broker_id} was silent on its metadata session: open it anew")
-            self._host.emit(SessionRefused(session_id, silent))
+            self.refused.append(SessionRefused(session_id, silent, self.leader_epoch, self._host.broker_id))
             return
         session.look(now_ms)
 

@@ -1,14 +1,14 @@
 """One broker's part in the metadata quorum: the owner of all transitions between roles. V11, V12, V13.
 
     from       event                                         to         what is done
-    (start)    start, this node is the voter                 VOTING     epoch raised; PersistVote(epoch, itself)
-    VOTING     vote_persisted                                LEADING    RecordEpochStart, leader change, cluster record
-    LEADING    what opened the epoch is committed, replayed  (active)   the controller may decide and answer
-    (start)    start, another node is the voter              OBSERVING  a session to the voter
-    OBSERVING  an answer of a higher epoch                   OBSERVING  that epoch is adopted, positions start anew
+    (start)    start, this node is the voter                 CANDIDATE   epoch raised; PersistVote(epoch, itself)
+    CANDIDATE   vote_persisted                                LEADER     RecordEpochStart, leader change, cluster record
+    LEADER     what opened the epoch is committed, replayed  (active)   the controller may decide and answer
+    (start)    start, another node is the voter              OBSERVER  a session to the voter
+    OBSERVER  an answer of a higher epoch                   OBSERVER  that epoch is adopted, positions start anew
 
-For now there is one voter: its own vote is a majority, and nobody else can lead. With more voters, VOTING waits for
-the votes of others, and LEADING may end; the commit rule and the sessions are written for both.
+For now there is one voter: its own vote is a majority, and nobody else can lead. With more voters, CANDIDATE waits for
+the votes of others, and LEADER may end; the commit rule and the sessions are written for both.
 
     in                                                    out
     start, vote_persisted, tick                           take_effects() -> list[QuorumEffect], in order
@@ -30,11 +30,12 @@ from typing import TYPE_CHECKING
 from minilog.errors import InconsistentClusterId, InvalidConfig, NotController, NotLeaderOrFollower
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.quorum.cluster import check_cluster, cluster_record, find_cluster_record, new_cluster_id
-from minilog_broker.quorum.effects import PersistVote, QuorumEffect, VoteState
+from minilog_broker.quorum.effects import AnswerVote, PersistVote, QuorumEffect, SessionRefused, SnapshotId, VoteState
 from minilog_broker.quorum.leader import Leader
 from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.records import CommittedBatch, decode_run, encode_leader_change, encode_records
-from minilog_broker.replication.effects import SessionRefused
+from minilog_broker.quorum.settings import QuorumSettings
+from minilog_broker.quorum.voters import Voter
 from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.settings import ReplicationSettings
@@ -48,10 +49,12 @@ REPLAY_BYTES = 1 << 20  # one step of a replay: the event loop has its turn betw
 class Role(enum.Enum):
     """See the module's table."""
 
-    NEW = enum.auto()
-    VOTING = enum.auto()
-    LEADING = enum.auto()
-    OBSERVING = enum.auto()
+    UNATTACHED = enum.auto()
+    PROSPECTIVE = enum.auto()
+    CANDIDATE = enum.auto()
+    LEADER = enum.auto()
+    FOLLOWER = enum.auto()
+    OBSERVER = enum.auto()
 
 
 class QuorumNode:
@@ -66,13 +69,15 @@ class QuorumNode:
         vote: VoteState,
         log: Log,
         settings: ReplicationSettings,
+        quorum_settings: QuorumSettings,
+        snapshot: SnapshotId | None,
         rng: random.Random,
     ) -> None:
         if len(voters) != 1:
             raise InvalidConfig(
                 f"{len(voters)} voters were given: this version has a metadata quorum of one, give one voter"
             )
-        self.role = Role.NEW
+        self.role = Role.UNATTACHED
         self.node_id = node_id
         self._directory_id = directory_id
         self._cluster_id = cluster_id
@@ -80,8 +85,9 @@ class QuorumNode:
         self._log = ReplicaLog(log)
         self._epoch = max(vote.epoch, self._log.last_epoch or 0, log.epochs.latest_epoch or 0)
         self._rng = rng
+        self.may_vote = True
         self._host = Host(node_id, settings)
-        self._votes: list[PersistVote] = []
+        self._votes: list[QuorumEffect] = []
         self._leader: Leader | None = None
         self._observer: Observer | None = None
         self._replayed_end_offset = self._log.log_start
@@ -99,7 +105,7 @@ class QuorumNode:
 
     @property
     def is_leader(self) -> bool:
-        return self.role is Role.LEADING
+        return self.role is Role.LEADER
 
     @property
     def is_active(self) -> bool:
@@ -120,9 +126,12 @@ class QuorumNode:
         return self._log.end
 
     def take_effects(self) -> list[QuorumEffect]:
-        effects: list[QuorumEffect] = [*self._votes, *self._host.effects]
+        effects = [*self._votes, *self._host.effects]
         self._votes.clear()
         self._host.effects.clear()
+        if self._leader is not None:
+            effects += self._leader.refused
+            self._leader.refused.clear()
         return effects
 
     # -- transitions
@@ -144,24 +153,24 @@ class QuorumNode:
                 f"log is empty: restore __cluster_metadata-0, or start a new cluster in an empty directory"
             )
         self._epoch += 1
-        self.role = Role.VOTING
+        self.role = Role.CANDIDATE
         self._votes.append(PersistVote(self._epoch, self.node_id))
 
     def vote_persisted(self, now_ms: float, timestamp_us: int) -> None:
         """Epoch and vote are on disk: a majority of one."""
-        if self.role is not Role.VOTING:
+        if self.role is not Role.CANDIDATE:
             return
         recorded = find_cluster_record(self._decisions(self._log.log_start, self._log.end))
         opening = [encode_leader_change(self.node_id, self._epoch, self._voters, timestamp_us)]
         if recorded is None:
             first = cluster_record(new_cluster_id(self._rng), self._voters, {self.node_id: self._directory_id})
             opening.append(encode_records([first], timestamp_us))
-        self.role = Role.LEADING
+        self.role = Role.LEADER
         self._leader = Leader(self._host, self._log, self._epoch, [voter.broker_id for voter in self._voters])
         self._leader.open_epoch(opening)
 
     def _observe(self, now_ms: float) -> None:
-        self.role = Role.OBSERVING
+        self.role = Role.OBSERVER
         self._observer = Observer(self._host, self._log, self._epoch, self._voters[0], self._rng)
         self._observer.start(now_ms)
 
@@ -227,15 +236,67 @@ class QuorumNode:
         if self._observer is not None:
             self._observer.truncated()
 
+    # -- votes and snapshots (not yet: one voter needs none)
+
+    def vote_request(self, ticket: object, request: peer_pb2.VoteRequest, now_ms: float) -> None:
+        """A candidate asks: answered by AnswerVote."""
+        response = peer_pb2.VoteResponse(epoch=self.epoch, leader_id=self.leader_id, directory_id=self._directory_id)
+        self._votes.append(AnswerVote(ticket, response))
+
+    def vote_answered(
+        self,
+        voter_id: int,
+        request: peer_pb2.VoteRequest,
+        response: peer_pb2.VoteResponse,
+        now_ms: float,
+        timestamp_us: int,
+    ) -> None:
+        """A voter answered our SendVote."""
+
+    def vote_unanswered(self, voter_id: int, request: peer_pb2.VoteRequest, now_ms: float) -> None:
+        """It did not."""
+
+    def begin_quorum_epoch(
+        self, request: peer_pb2.BeginQuorumEpochRequest, now_ms: float
+    ) -> peer_pb2.BeginQuorumEpochResponse:
+        """A leader says that it leads."""
+        return peer_pb2.BeginQuorumEpochResponse(epoch=self.epoch, leader_id=self.leader_id)
+
+    def begin_epoch_answered(
+        self, voter_id: int, response: peer_pb2.BeginQuorumEpochResponse | None, now_ms: float
+    ) -> None:
+        """A voter answered our SendBeginQuorumEpoch; None: it did not."""
+
+    def snapshot_request(self, request: peer_pb2.FetchSnapshotRequest) -> SnapshotId:
+        """Which snapshot to send. Raises what is wrong with the request."""
+        raise NotLeaderOrFollower(f"broker {self.node_id} has no snapshot")
+
+    def snapshot_fetched(self, snapshot_id: SnapshotId, now_ms: float) -> None:
+        """The snapshot of a FetchSnapshot is whole and durable here."""
+
+    def snapshot_unfetched(self, now_ms: float) -> None:
+        """It could not be fetched."""
+
+    def snapshot_taken(self, snapshot_id: SnapshotId, now_ms: float) -> None:
+        """A snapshot of our own image is durable: the log start may move up to it."""
+
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        """Recorded ones, with directory ids, as of the newest voter entry of the log."""
+        return ()
+
     # -- sessions of others here
 
-    def open_session(self, session_id: int, broker_id: int, broker_epoch: int, now_ms: float) -> None:
-        """A Replicate stream of the metadata log. Where we do not lead it is refused: SessionRefused."""
+    def open_session(self, session_id: int, first: peer_pb2.ReplicateRequest, now_ms: float) -> None:
+        """A Replicate stream of the metadata log, by its first message, which goes to replicate_request too.
+
+        Where we do not lead it is refused: SessionRefused.
+        """
         if self._leader is None:
             text = f"broker {self.node_id} does not lead the metadata quorum, broker {self.leader_id} does or will"
-            self._host.emit(SessionRefused(session_id, NotLeaderOrFollower(text)))
+            self._votes.append(SessionRefused(session_id, NotLeaderOrFollower(text), self.epoch, self.leader_id))
             return
-        self._leader.open_session(session_id, broker_id, broker_epoch, now_ms)
+        self._leader.open_session(session_id, first.broker_id, first.broker_epoch, now_ms)
 
     def close_session(self, session_id: int) -> None:
         if self._leader is not None:

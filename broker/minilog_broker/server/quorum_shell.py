@@ -22,9 +22,10 @@ import structlog
 from minilog.errors import MinilogError, StorageError
 from minilog.v1 import common_pb2, peer_pb2, records_pb2
 from minilog_broker.controller.image import ImageChanges, MetadataImage
-from minilog_broker.quorum.effects import PersistVote, QuorumEffect, VoteState
+from minilog_broker.quorum.effects import PersistVote, QuorumEffect, SessionRefused, VoteState
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
+from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication import effects
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.channels import STREAM_ERRORS, reason
@@ -81,6 +82,8 @@ class QuorumShell:
             self._read_vote(),
             self._log,
             settings,
+            QuorumSettings(),
+            None,
             random.Random(secrets.randbits(64)),
         )
         self._sessions = Sessions()
@@ -189,7 +192,7 @@ class QuorumShell:
                 )
             case effects.SessionReady(session_id=session_id):
                 self._sessions.wake(session_id)
-            case effects.SessionRefused(session_id=session_id, error=error):
+            case SessionRefused(session_id=session_id, error=error):
                 self._sessions.refuse(session_id, error)
             case effects.OpenLeaderSession():
                 self._open_link()
@@ -299,7 +302,7 @@ class QuorumShell:
 
         session_id = self._sessions.open()
         try:
-            self._node.open_session(session_id, first.broker_id, first.broker_epoch, now_ms())
+            self._node.open_session(session_id, first, now_ms())
             self.run()
             await self._sessions.serve(session_id, first, rest, context, receive, next_message)
         finally:

@@ -14,7 +14,7 @@ from tests.unit.quorum.world import TIMESTAMP_US, World, directory_id, topic_rec
 def test_the_vote_is_durable_before_anything_else_is_done() -> None:
     node = World().start(1)
     assert node.take_effects() == [PersistVote(epoch=1, voted_for=1)]
-    assert node.role is Role.VOTING
+    assert node.role is Role.CANDIDATE
     node.tick(1000.0)
     assert node.take_effects() == []
 

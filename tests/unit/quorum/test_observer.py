@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import InconsistentClusterId, InconsistentVoters, NotController, NotLeaderOrFollower
+from minilog.v1 import peer_pb2
+from minilog_broker.quorum.effects import SessionRefused
 from minilog_broker.quorum.records import encode_records, place
-from minilog_broker.replication.effects import SessionRefused
 from tests.unit.quorum.world import TIMESTAMP_US, World, directory_id, topic_record
 
 
@@ -133,7 +134,7 @@ def test_an_observer_decides_nothing_and_serves_nobody() -> None:
     assert node.leader_id == 1
     with pytest.raises(NotController, match="broker 1 is"):
         node.append_records([topic_record("a")], TIMESTAMP_US)
-    node.open_session(7, 3, -1, world.now_ms)
+    node.open_session(7, peer_pb2.ReplicateRequest(broker_id=3, broker_epoch=-1), world.now_ms)
     (refusal,) = [effect for effect in node.take_effects() if isinstance(effect, SessionRefused)]
     assert isinstance(refusal.error, NotLeaderOrFollower)
 

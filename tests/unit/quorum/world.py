@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.quorum.effects import PersistVote, QuorumEffect, VoteState
+from minilog_broker.quorum.effects import PersistVote, QuorumEffect, SessionRefused, VoteState
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
+from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication import effects
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.storage.log import Log
@@ -56,7 +57,7 @@ class World:
         self.now_ms = 0.0
         self.machines: dict[int, Machine] = {}
         self.streams: dict[int, int] = {}  # session id at the leader, by follower
-        self.refused: list[effects.SessionRefused] = []
+        self.refused: list[SessionRefused] = []
         self._next_session = 0
 
     def machine(self, node_id: int) -> Machine:
@@ -84,6 +85,8 @@ class World:
             vote=machine.vote,
             log=log,
             settings=ReplicationSettings(),
+            quorum_settings=QuorumSettings(),
+            snapshot=None,
             rng=self.random,
         )
         machine.log, machine.image = log, MetadataImage()
@@ -158,7 +161,7 @@ class World:
                     self._open_stream(node_id)
                 case effects.CloseLeaderSession():
                     self.break_stream(node_id)
-                case effects.SessionRefused():
+                case SessionRefused():
                     self.refused.append(effect)
                 case effects.SessionReady() | effects.LeaderSessionReady():
                     pass  # `exchange` asks all of them
@@ -172,7 +175,9 @@ class World:
             return
         self._next_session += 1
         self.streams[node_id] = self._next_session
-        leader.open_session(self._next_session, node_id, -1, self.now_ms)
+        leader.open_session(
+            self._next_session, peer_pb2.ReplicateRequest(broker_id=node_id, broker_epoch=-1), self.now_ms
+        )
         self.node(node_id).leader_session_opened(self.now_ms)
 
     def break_stream(self, node_id: int) -> None:

@@ -1,0 +1,18 @@
+"""What the quorum's core is told of the configuration, and the periods that are its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumSettings:
+    """The first block has CONTRACT.md's names; the second is not configurable and says why each has its value."""
+
+    election_timeout_ms: float = 300.0
+    fetch_timeout_ms: float = 1_000.0
+
+    jitter_ms: float = 50.0  # voters that lose the same leader at once stand one after another, a few round trips apart
+    vote_retry_ms: float = 50.0  # a voter that did not answer is asked again in the same round: it may be starting
+    begin_epoch_retry_ms: float = 100.0  # a voter that does not fetch yet is told again who leads
+    snapshot_pause_ms: float = 200.0  # a snapshot that could not be fetched is not asked for again in a spin

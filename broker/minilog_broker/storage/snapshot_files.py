@@ -1,0 +1,121 @@
+"""The snapshots of the metadata image on disk: `<end offset, 20 digits>-<epoch, 10 digits>.snapshot`, beside its log.
+
+A snapshot is written aside, synced, renamed, and the directory synced: a file of that name is whole, or was damaged
+later. What is in it, and whether it is whole, is controller.snapshot's matter; here it is bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import NamedTuple
+
+from minilog_broker.storage.durable_file import TEMPORARY_SUFFIX
+from minilog_broker.storage.files import File, FileSystem
+
+MAX_SNAPSHOT_BYTES = 1 << 30  # far above any image: bounds what a damaged size makes us read or a peer makes us write
+_NAME = re.compile(r"(\d{20})-(\d{10})\.snapshot")
+
+
+class SnapshotId(NamedTuple):
+    """A snapshot has all that is committed below `end_offset`; `epoch` is that of the record before it."""
+
+    end_offset: int
+    epoch: int
+
+
+class SnapshotReceiver:
+    """A snapshot on its way from another broker: its chunks in order, then `finish`."""
+
+    def __init__(self, files: FileSystem, directory: str, snapshot_id: SnapshotId) -> None:
+        self._files = files
+        self._directory = directory
+        self._path = f"{directory}/{snapshot_name(snapshot_id)}"
+        self._aside = self._path + TEMPORARY_SUFFIX
+        self._file: File | None = files.open(self._aside, create=True)
+        self._file.truncate(0)
+        self.size_bytes = 0
+
+    def write(self, position: int, content: bytes) -> None:
+        """The next chunk. Raises ValueError where it is not the next, or the whole becomes too large; OSError."""
+        if self._file is None or position != self.size_bytes or position + len(content) > MAX_SNAPSHOT_BYTES:
+            raise ValueError(f"{self._path}: a chunk of {len(content)} bytes at {position} does not fit on")
+        self._file.write([content], position)
+        self.size_bytes += len(content)
+
+    def content(self) -> bytes:
+        """All that came, to be checked before `finish`."""
+        assert self._file is not None
+        return self._file.pread(MAX_SNAPSHOT_BYTES, 0)
+
+    def finish(self) -> None:
+        """It is whole: durable under its name on return."""
+        assert self._file is not None
+        self._file.fdatasync()
+        self._file.close()
+        self._file = None
+        self._files.rename(self._aside, self._path)
+        self._files.fsync_dir(self._directory)
+
+    def abandon(self) -> None:
+        """It did not come to its end: nothing of it stays."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            with contextlib.suppress(OSError):
+                self._files.remove(self._aside)
+
+
+class SnapshotFiles:
+    """The snapshots in the directory of one metadata log."""
+
+    def __init__(self, files: FileSystem, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+
+    def list(self) -> list[SnapshotId]:
+        """Those there are, the newest first."""
+        if not self._files.exists(self._directory):
+            return []
+        found = (_NAME.fullmatch(name) for name in self._files.list(self._directory))
+        return sorted((SnapshotId(int(match[1]), int(match[2])) for match in found if match), reverse=True)
+
+    def read(self, snapshot_id: SnapshotId) -> bytes:
+        """The whole file. Raises OSError, FileNotFoundError among them."""
+        return self.read_chunk(snapshot_id, 0, MAX_SNAPSHOT_BYTES)[0]
+
+    def read_chunk(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
+        """(the bytes from `position` on, the size of the whole file)."""
+        file = self._files.open(self._path(snapshot_id))
+        try:
+            return file.pread(max_bytes, position), file.size()
+        finally:
+            file.close()
+
+    def write(self, snapshot_id: SnapshotId, content: bytes) -> None:
+        """Durable under its name on return."""
+        receiver = self.receive(snapshot_id)
+        try:
+            receiver.write(0, content)
+            receiver.finish()
+        finally:
+            receiver.abandon()
+
+    def receive(self, snapshot_id: SnapshotId) -> SnapshotReceiver:
+        """Begin to take a snapshot from another broker."""
+        return SnapshotReceiver(self._files, self._directory, snapshot_id)
+
+    def remove_before(self, snapshot_id: SnapshotId) -> None:
+        """`snapshot_id` is durable and the log starts there: older ones are of no use any more."""
+        for older in self.list():
+            if older.end_offset < snapshot_id.end_offset:
+                self._files.remove(self._path(older))
+        self._files.fsync_dir(self._directory)
+
+    def _path(self, snapshot_id: SnapshotId) -> str:
+        return f"{self._directory}/{snapshot_name(snapshot_id)}"
+
+
+def snapshot_name(snapshot_id: SnapshotId) -> str:
+    """The name of its file; names sort as the snapshots do."""
+    return f"{snapshot_id.end_offset:020d}-{snapshot_id.epoch:010d}.snapshot"
