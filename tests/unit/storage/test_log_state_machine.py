@@ -1,17 +1,21 @@
-"""The log against a plain model: append, flush, roll, truncate, retention, crashes anywhere, and reopening.
+"""The log against a plain model: append, flush, roll, truncate, start anew, retention, failing disks, crashes anywhere
+(in recovery too), and reopening, clean and unclean, under both flush policies.
 
-The model is a list of batches and how many of them are promised. After any crash the log is a prefix of what the model
-had, never shorter than the promise, and sound.
+The model is a list of batches, how many of them are promised, and the epoch that was begun last. After any crash the
+log is a prefix of what the model had, never shorter than the promise, and sound; after any refused write it is what it
+was.
 """
 
 from __future__ import annotations
 
+import errno
+import itertools
 from collections.abc import Callable
 from random import Random
 
 import hypothesis.strategies as st
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from minilog.record_batch.header import decode_header
 from minilog_broker.storage.log import Log
@@ -25,32 +29,50 @@ runs = st.lists(
     max_size=4,
 )
 crash_points = st.none() | st.integers(0, 12)
-SMALL_SEGMENTS = LogSettings(segment_bytes=300, index_interval_bytes=100)
+
+
+def small(flush_on_append: bool) -> LogSettings:
+    """A segment holds a few batches; a batch is stamped its base offset in ms, so retention keeps 40 offsets."""
+    return LogSettings(
+        segment_bytes=300,
+        segment_ms=30,
+        index_interval_bytes=100,
+        flush_on_append=flush_on_append,
+        retention_ms=40,
+        retention_bytes=2000,
+    )
 
 
 class LogMachine(RuleBasedStateMachine):
     files: CrashableFiles
     log: Log
 
-    @initialize(seed=st.integers(0, 1000))
-    def open(self, seed: int) -> None:
+    @initialize(seed=st.integers(0, 1000), flush_on_append=st.booleans())
+    def open(self, seed: int, flush_on_append: bool) -> None:
         self.files = CrashableFiles(Random(seed))
-        self.log = open_log(self.files, settings=SMALL_SEGMENTS)
+        self.settings = small(flush_on_append)
+        self.log = open_log(self.files, settings=self.settings)
         self.batches: list[bytes] = []
         self.start = 0  # the log's start
         self.promised = 0  # offsets below are durable
         self.epoch = 0
+        self.damage_said = False
+        self.begun: tuple[int, int] | None = None  # (epoch, offset) that was recorded and may have no records yet
 
     def end(self) -> int:
         return decode_header(self.batches[-1]).next_offset if self.batches else self.start
 
     def cut_model(self, end_offset: int) -> None:
         self.batches = [one for one in self.batches if decode_header(one).next_offset <= end_offset]
+        self.begun = None
+
+    def below_start_go(self) -> None:
+        self.batches = [one for one in self.batches if decode_header(one).next_offset > self.start]
 
     def reopen(self, *, unclean: bool) -> None:
         """Open what is left; take it as the model, once it was judged."""
-        self.log = open_log(self.files, unclean=unclean, settings=SMALL_SEGMENTS)
-        assert not self.log.recovery.damaged, self.log.recovery.reason
+        self.log = open_log(self.files, unclean=unclean, settings=self.settings)
+        self.judge_damage()
         found = contents(self.log)
         expected = [one for one in self.batches if decode_header(one).next_offset > self.log.log_start_offset]
         assert found == expected[: len(found)]
@@ -59,6 +81,16 @@ class LogMachine(RuleBasedStateMachine):
         self.start = self.log.log_start_offset
         self.batches = found
         self.promised = self.end()
+        if self.begun is not None and self.begun[1] >= self.promised:
+            self.begun = None  # an epoch without records is forgotten, as in Kafka: nobody can ask about it
+
+    def judge_damage(self, *, below_start: bool = False) -> None:
+        """Damage is said where a page cache lost what was below the high watermark, and where a log was cut short in
+        the middle of starting anew below its start (nothing of it is worth having); it is said until the first write.
+        """
+        if self.log.recovery.damaged and not self.damage_said:
+            assert below_start or not self.settings.flush_on_append, self.log.recovery.reason
+        self.damage_said = self.log.recovery.damaged
 
     def attempt(self, crash_point: int | None, change: Callable[[], object]) -> bool:
         """Carry out `change`, or stop the machine in the middle of it and start again."""
@@ -76,6 +108,8 @@ class LogMachine(RuleBasedStateMachine):
     @rule(drawn=runs, new_epoch=st.booleans(), crash_point=crash_points)
     def append(self, drawn: list[tuple[int, bytes]], new_epoch: bool, crash_point: int | None) -> None:
         self.epoch += new_epoch
+        if new_epoch and self.begun is not None and self.begun[1] == self.end():
+            self.begun = None  # replaced by the next one at the same offset (V3)
         offset, added = self.log.log_end_offset, []
         for records, payload in drawn:
             added.append(batch(offset, records=records, epoch=self.epoch, payload=payload))
@@ -84,8 +118,42 @@ class LogMachine(RuleBasedStateMachine):
         self.attempt(crash_point, lambda: self.log.append(run_of(added)))
 
     @rule(crash_point=crash_points)
+    def begin_epoch(self, crash_point: int | None) -> None:
+        self.epoch += 1
+        begun = (self.epoch, self.end())
+        self.begun = None  # until it is recorded, an earlier one without records may be replaced or not
+        if self.attempt(crash_point, lambda: self.log.assign_epoch(*begun)):
+            self.begun = begun
+
+    @rule(operation=st.sampled_from(("write", "fdatasync", "open", "fsync_dir", "rename")), full=st.booleans())
+    def append_and_flush_on_a_failing_disk(self, operation: str, full: bool) -> None:
+        """A full disk takes a write back; any other error, or one where nothing can be taken back, ends the log."""
+        before, added = self.batches, [batch(self.end(), records=2, epoch=self.epoch, payload=bytes(80))]
+        self.files.fail(operation, errno.ENOSPC if full else errno.EIO)
+        try:
+            self.log.append(run_of(added))
+            self.batches = before + added
+            self.log.flush()
+        except OSError:
+            if self.log.failed is None:
+                assert full or operation in ("open", "rename"), "an I/O error passed for a full disk"
+                assert self.log.log_end_offset == self.end()
+        else:
+            self.promised = max(self.promised, self.log.durable_end_offset if self.settings.flush_on_append else 0)
+        self.files._failures.clear()
+        if self.log.failed is not None:
+            self.batches = before + added
+            self.files.crash()
+            self.reopen(unclean=True)
+
+    @rule(crash_point=crash_points)
     def flush(self, crash_point: int | None) -> None:
-        if self.attempt(crash_point, self.log.flush):
+        if self.attempt(crash_point, self.log.flush) and self.settings.flush_on_append:
+            self.promised = self.end()
+
+    @rule(crash_point=crash_points)
+    def sync(self, crash_point: int | None) -> None:
+        if self.attempt(crash_point, self.log.sync):
             self.promised = self.end()
 
     @rule()
@@ -109,17 +177,85 @@ class LogMachine(RuleBasedStateMachine):
         offset = self.start + int((self.log.high_watermark - self.start) * share)
         if self.attempt(crash_point, lambda: self.log.advance_log_start(offset)):
             self.start = max(self.start, offset)
-            self.batches = [one for one in self.batches if decode_header(one).next_offset > self.start]
+            self.below_start_go()
 
-    @rule(gap=st.integers(0, 20))
-    def start_anew_above_the_end(self, gap: int) -> None:
-        self.start = self.promised = self.end() + gap
-        self.batches = []
-        self.log.truncate_fully_and_start_at(self.start)
+    @rule(age=st.integers(0, 60), crash_point=crash_points)
+    def retention(self, age: int, crash_point: int | None) -> None:
+        """What goes is below the high watermark, and older or more than the settings allow."""
+        before, high_watermark = self.batches, self.log.high_watermark
+        now_us = (self.end() + age) * 1000
+        if not self.attempt(crash_point, lambda: self.log.apply_retention(now_us)):
+            return
+        self.start = self.log.log_start_offset
+        self.below_start_go()
+        gone = [decode_header(one) for one in before[: len(before) - len(self.batches)]]
+        too_much = sum(map(len, before)) > self.settings.retention_bytes
+        for header in gone:
+            assert header.next_offset <= high_watermark
+            assert too_much or header.max_timestamp_us < now_us - self.settings.retention_ms * 1000
+
+    @rule(gap=st.integers(-20, 20), crash_point=crash_points)
+    def start_anew(self, gap: int, crash_point: int | None) -> None:
+        """Below the end too: a follower that has nothing in common with its leader."""
+        offset = max(0, self.end() + gap)
+        self.promised, self.begun = 0, None  # a crash in the middle may have taken any of what is to go
+        if crash_point is not None:
+            self.files.crash_after(crash_point)
+        try:
+            self.log.truncate_fully_and_start_at(offset)
+        except PowerLoss:
+            self.files.crash()
+            self.reopen_after_start_anew(offset)
+        else:
+            self.files._changes_left = None
+            self.start = self.promised = offset
+            self.batches = []
+
+    def reopen_after_start_anew(self, offset: int) -> None:
+        """Either as it was, or what is left of it above the new start, or empty there."""
+        self.log = open_log(self.files, unclean=True, settings=self.settings)
+        self.judge_damage(below_start=offset < self.start)
+        assert self.log.log_start_offset in (self.start, offset)
+        self.start, found = self.log.log_start_offset, contents(self.log)
+        self.below_start_go()
+        assert found == self.batches[: len(found)]
+        self.batches = found
+        self.promised = self.end()
+
+    @rule(back=st.integers(1, 10), crash_point=crash_points)
+    @precondition(lambda self: self.start > 0)
+    def truncate_below_the_start(self, back: int, crash_point: int | None) -> None:
+        """A forked leader's end below our start: nothing is left, and the log starts there."""
+        offset = max(0, self.start - back)
+        self.promised, self.begun = 0, None
+        if crash_point is not None:
+            self.files.crash_after(crash_point)
+        try:
+            self.log.truncate_to(offset)
+        except PowerLoss:
+            self.files.crash()
+            self.reopen_after_start_anew(offset)
+        else:
+            self.files._changes_left = None
+            if self.end() > offset:
+                self.start, self.batches = offset, []
+            self.promised = self.start
 
     @rule()
     def crash(self) -> None:
         self.files.crash()
+        self.reopen(unclean=True)
+
+    @rule(crash_points=st.lists(st.integers(0, 10), min_size=1, max_size=3))
+    def crash_again_while_recovering(self, crash_points: list[int]) -> None:
+        self.files.crash()
+        for changes in crash_points:
+            self.files.crash_after(changes)
+            try:
+                open_log(self.files, unclean=True, settings=self.settings)
+            except PowerLoss:
+                self.files.crash()
+            self.files._changes_left = None
         self.reopen(unclean=True)
 
     @rule()
@@ -128,12 +264,12 @@ class LogMachine(RuleBasedStateMachine):
         self.promised = self.end()
         self.reopen(unclean=True)
 
-    @rule()
-    def stop_cleanly(self) -> None:
-        self.log.close(clean=True)
-        self.promised = self.end()
-        self.files.crash()  # what a clean stop left is durable
-        self.reopen(unclean=False)
+    @rule(crash_point=crash_points)
+    def stop_cleanly(self, crash_point: int | None) -> None:
+        if self.attempt(crash_point, lambda: self.log.close(clean=True)):
+            self.promised = self.end()
+            self.files.crash()  # what a clean stop left is durable
+            self.reopen(unclean=False)
 
     @rule(position=st.floats(0, 1), max_bytes=st.integers(1, 600), span=st.integers(0, 10))
     def read(self, position: float, max_bytes: int, span: int) -> None:
@@ -157,7 +293,13 @@ class LogMachine(RuleBasedStateMachine):
         for one in self.batches:
             header = decode_header(one)
             assert log.epochs.epoch_for_offset(header.last_offset) == header.partition_leader_epoch
+        entries = log.epochs.entries
+        assert all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(entries)), "V3"
+        if self.begun is not None and self.begun[1] >= self.start:
+            assert log.epochs.start_offset_of(self.begun[0]) == self.begun[1], "a recorded start of an epoch is lost"
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None, derandomize=True)
+TestLogMachine.settings = settings(
+    max_examples=100, stateful_step_count=40, deadline=None, derandomize=True, report_multiple_bugs=False
+)
