@@ -91,6 +91,15 @@ class EpochCacheMachine(RuleBasedStateMachine):
         if self.change(crash_point, lambda cache: cache.assign(epoch, self.end)):
             self.begun = epoch if not self.records or self.records[-1] != epoch else None
 
+    @precondition(lambda self: self.begun is not None and self.records)
+    @rule(crash_point=crash_points)
+    def append_in_the_epoch_before(self, crash_point: int | None) -> None:
+        """A follower that had recorded an epoch, and is sent records of the one before: no record speaks for it."""
+        epoch = self.records[-1]
+        if self.change(crash_point, lambda cache: cache.assign(epoch, self.end)):
+            self.begun = None
+            self.records.append(epoch)
+
     @precondition(lambda self: self.latest > 0)
     @rule(lower_by=st.integers(1, 3))
     def begin_an_old_epoch(self, lower_by: int) -> None:
