@@ -53,6 +53,7 @@ class MetadataCache:
     brokers: dict[int, metadata_pb2.BrokerMetadata] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)
     _leaders: dict[PartitionKey, Leader] = field(default_factory=dict)
+    _in_sync: dict[PartitionKey, tuple[int, ...]] = field(default_factory=dict)
     _names: dict[bytes, str] = field(default_factory=dict)
 
     def apply(self, answer: metadata_pb2.GetMetadataResponse) -> bool:
@@ -73,7 +74,7 @@ class MetadataCache:
 
     def _forget_all(self) -> None:
         self.controller_id = self.controller_epoch = -1
-        self.topics, self._leaders, self._names = {}, {}, {}
+        self.topics, self._leaders, self._in_sync, self._names = {}, {}, {}, {}
 
     def _take_topic(self, told: metadata_pb2.TopicMetadata) -> None:
         name = told.name or self._names.get(told.topic_id, "")
@@ -86,6 +87,7 @@ class MetadataCache:
         for partition in told.partitions:
             key = PartitionKey(told.topic_id, partition.partition)
             self.learn_leader(key, Leader(partition.leader_id, partition.leader_epoch))
+            self._in_sync[key] = tuple(partition.in_sync_replicas)
         self.topics = self.topics | {name: topic}
 
     def learn_leader(self, key: PartitionKey, leader: Leader) -> bool:
@@ -102,6 +104,12 @@ class MetadataCache:
         """The leader, if there is one and its address is known."""
         known = self._leaders.get(key)
         return known if known is not None and known.broker_id in self.brokers else None
+
+    def in_sync_in_rack(self, key: PartitionKey, rack: str) -> list[int]:
+        """The members of the ISR, as last told, that run in this rack: what may be read instead of the leader."""
+        running = metadata_pb2.BROKER_STATE_RUNNING
+        told = [(each, self.brokers.get(each)) for each in self._in_sync.get(key, ())]
+        return [each for each, broker in told if broker is not None and (broker.rack, broker.state) == (rack, running)]
 
     def seen_epoch(self, key: PartitionKey) -> int:
         """The highest leader epoch ever seen, -1 for none."""

@@ -1,8 +1,8 @@
 """What a consumer does: which session has which position, what is taken, what is asked anew. No I/O.
 
 Events and the time go in; `poll` returns what is to be done. The rules (REPLICATION.md, Sessions; V8, V14):
-- one session per leader; it grants credit in absolute bytes, and every byte received is given back: when the user
-  takes the run, or when it is dropped;
+- one session per broker that is read from, the leader or a follower in the client's rack (replicas.py); it grants
+  credit in absolute bytes, and every byte received is given back: when the user takes the run, or when it is dropped;
 - each position has a number; runs of older numbers, of older leader epochs or from another session are dropped;
 - offsets strictly increase and none is skipped: a run that does not continue is dropped and asked for again;
 - OFFSET_OUT_OF_RANGE follows auto.offset.reset; a log that no longer holds what was read is an error always.
@@ -14,8 +14,10 @@ from collections.abc import Iterable
 
 from minilog.config import ClientConfig
 from minilog.consumer import requests
-from minilog.consumer.effects import CloseSession, Effect, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
+from minilog.consumer.effects import Effect, RefreshMetadata, ResolveOffset
 from minilog.consumer.partition import Assigned, Run, Session, take_in_turns
+from minilog.consumer.replicas import ReplicaChoice
+from minilog.consumer.sessions import FetchSessions
 from minilog.errors import (
     CorruptMessage,
     InvalidArgument,
@@ -43,8 +45,8 @@ class ConsumerCore:
         self._subscribed: list[str] = []
         self._absent_topics: set[str] = set()  # subscribed, and not there when first looked for
         self._looked = False
-        self._sessions: dict[int, Session] = {}
-        self._reopen_at_ms: dict[int, float] = {}
+        self._sessions = FetchSessions(config)
+        self._replicas = ReplicaChoice(config.client_rack, cache)
         self._numbers = 0
         self._wants_metadata = False
         self._turn = 0
@@ -147,16 +149,19 @@ class ConsumerCore:
     # -- events
 
     def session_opened(self, broker_id: int) -> None:
-        self._sessions[broker_id].is_open = True
-        self._reopen_at_ms.pop(broker_id, None)
+        self._sessions.opened(broker_id)
 
     def session_lost(self, broker_id: int, now_ms: float) -> None:
-        session = self._sessions.pop(broker_id, None)
-        self._reopen_at_ms[broker_id] = now_ms + self._config.retry_backoff_ms
+        session = self._sessions.lost(broker_id, now_ms)
+        self._replicas.avoid_broker(broker_id, now_ms)
         self._wants_metadata = True
         for assigned in self._assigned.values():
             if assigned.session is session:
                 assigned.session = None
+
+    def life_sign(self, broker_id: int) -> data_pb2.FetchRequest:
+        """What to send to a broker that has heard nothing for a while."""
+        return self._sessions.life_sign(broker_id)
 
     def metadata_changed(self, now_ms: float) -> None:
         """The cache has news: subscribed topics may have grown, assigned ones may be gone."""
@@ -224,6 +229,7 @@ class ConsumerCore:
         by_key = {a.key: a for a in self._assigned.values() if a.key is not None} if response.runs else {}
         news = False
         for run in response.runs:
+            session.received_bytes += len(run.batches)
             key = PartitionKey(run.partition_id.topic_id, run.partition_id.partition)
             assigned = by_key.get(key)
             if assigned is None or assigned.session is not session or run.position_number != assigned.position_number:
@@ -242,7 +248,8 @@ class ConsumerCore:
             return assigned.error is not None
         if run.leader_epoch > assigned.leader_epoch:
             self._cache.see_epoch(key, run.leader_epoch)
-            assigned.leader_epoch = run.leader_epoch
+            assigned.begin_epoch(run.leader_epoch)
+        assigned.heard(run.high_watermark)
         if not run.batches:
             return False
         try:
@@ -257,6 +264,8 @@ class ConsumerCore:
         self, assigned: Assigned, error: MinilogError | None, run: data_pb2.PartitionRun, now_ms: float
     ) -> None:
         match error:
+            case _ if assigned.on_follower:  # what a follower cannot judge, the leader does
+                self._leave_follower(assigned, now_ms)
             case None if run.HasField("diverging_epoch"):
                 assigned.error = OffsetOutOfRange(requests.cut_back(assigned, run))
                 assigned.detach()
@@ -272,10 +281,16 @@ class ConsumerCore:
                 self._wants_metadata = True
                 assigned.pause(now_ms + self._config.retry_backoff_ms)
 
+    def _leave_follower(self, assigned: Assigned, now_ms: float) -> None:
+        """Go on at once with another replica, the leader as a rule."""
+        self._wants_metadata = True
+        self._replicas.avoid(assigned, now_ms)
+        assigned.detach()
+
     def _broken(self, assigned: Assigned, error: CorruptMessage, now_ms: float) -> None:
         """A run that cannot be used is asked for again after a pause, three times; then the user is told."""
         assigned.broken_runs += 1
-        assigned.detach()
+        self._leave_follower(assigned, now_ms)  # where it is a follower's copy that is bad, the next one is not
         assigned.pause(now_ms + self._config.retry_backoff_max_ms)
         if assigned.broken_runs >= _BROKEN_RUNS:
             assigned.error = CorruptMessage(requests.unreadable(assigned, error))
@@ -301,8 +316,8 @@ class ConsumerCore:
         for assigned in self._assigned.values():
             if assigned.error is None and now_ms >= assigned.retry_at_ms:
                 effects += self._advance(assigned, positions, now_ms)
-        effects += self._messages(positions)
-        effects += self._close_idle()
+        effects += self._sessions.messages(positions)
+        effects += self._sessions.close_idle(self._assigned.values())
         if self._wants_metadata:
             self._wants_metadata = False
             effects.append(RefreshMetadata())
@@ -310,7 +325,8 @@ class ConsumerCore:
 
     def next_wake_ms(self, now_ms: float) -> float:
         """When `poll` should be called at the latest if nothing happens before."""
-        times = [*self._reopen_at_ms.values(), *(a.retry_at_ms for a in self._assigned.values())]
+        every = self._assigned.values()
+        times = [*self._sessions.retry_times(), *(a.retry_at_ms for a in every), *map(self._replicas.due_ms, every)]
         return min((at_ms for at_ms in times if at_ms > now_ms), default=float("inf"))
 
     def _advance(
@@ -329,17 +345,17 @@ class ConsumerCore:
             self._wants_metadata = True
             assigned.pause(now_ms + self._config.retry_backoff_ms)
             return []
-        session = self._sessions.get(leader.broker_id)
+        broker_id = self._replicas.choose(assigned, leader, now_ms)
+        session = self._sessions.get(broker_id)
         if session is not None and assigned.session is session and assigned.leader_epoch >= leader.epoch:
             return []
         if session is None:
-            return self._open(leader.broker_id, now_ms)
+            return self._sessions.open(broker_id, now_ms)
         if session.is_open:
             if assigned.session is not session:
                 assigned.detach()
-            assigned.session, assigned.leader_epoch = session, leader.epoch
-            assigned.position_number = self._next_number()
-            positions.setdefault(leader.broker_id, []).append(requests.fetch_position(assigned, assigned.key))
+            assigned.attach(session, leader.epoch, self._next_number(), now_ms)
+            positions.setdefault(broker_id, []).append(requests.fetch_position(assigned, assigned.key))
         return []
 
     def _find(self, assigned: Assigned, now_ms: float) -> bool:
@@ -362,36 +378,6 @@ class ConsumerCore:
             return []
         assigned.resolving = True
         return [ResolveOffset(assigned.partition, assigned.reset, assigned.position_number)]
-
-    def _open(self, broker_id: int, now_ms: float) -> list[Effect]:
-        if now_ms < self._reopen_at_ms.get(broker_id, 0.0):
-            return []
-        self._sessions[broker_id] = Session(broker_id, self._config.fetch_max_bytes)
-        return [OpenSession(broker_id)]
-
-    def _messages(self, positions: dict[int, list[data_pb2.FetchPosition]]) -> list[Effect]:
-        effects: list[Effect] = []
-        for broker_id, session in self._sessions.items():
-            wanted = positions.get(broker_id, [])
-            kept = {PartitionKey(p.partition_id.topic_id, p.partition_id.partition) for p in wanted}
-            forgotten = [key for key in dict.fromkeys(session.forgotten) if key not in kept]
-            if not session.is_open or not (wanted or forgotten or session.owes_credit()):
-                continue
-            session.forgotten = []
-            effects.append(SendFetch(broker_id, requests.fetch_request(session, wanted, forgotten, self._config)))
-        return effects
-
-    def life_sign(self, broker_id: int) -> data_pb2.FetchRequest:
-        """What to send to a broker that has heard nothing for a while: the credit, once more."""
-        session = self._sessions.get(broker_id)
-        return data_pb2.FetchRequest(credit_bytes=session.credit_sent_bytes if session is not None else 0)
-
-    def _close_idle(self) -> list[Effect]:
-        wanted = {a.session.broker_id for a in self._assigned.values() if a.session is not None}
-        if self._assigned and any(a.session is None and not a.is_all_fetched() for a in self._assigned.values()):
-            return []  # somebody may be about to attach
-        idle = [broker_id for broker_id, s in self._sessions.items() if s.is_open and broker_id not in wanted]
-        return [CloseSession(self._sessions.pop(broker_id).broker_id) for broker_id in idle]
 
 
 class _Gone(UnknownTopicId):

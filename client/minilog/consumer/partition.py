@@ -29,6 +29,7 @@ class Session:
     broker_id: int
     window_bytes: int
     is_open: bool = False
+    received_bytes: int = 0
     given_back_bytes: int = 0
     credit_sent_bytes: int = 0
     forgotten: list[PartitionKey] = field(default_factory=list)
@@ -36,6 +37,11 @@ class Session:
     @property
     def credit_bytes(self) -> int:
         return self.given_back_bytes + self.window_bytes
+
+    @property
+    def may_send(self) -> bool:
+        """Has the broker credit left, as far as we know?"""
+        return self.received_bytes < self.credit_sent_bytes
 
     def owes_credit(self) -> bool:
         """A quarter of the window is worth a message; with less the leader is not held up."""
@@ -75,6 +81,10 @@ class Assigned:
     broken_runs: int = 0  # on end, at one offset
     missing_since_ms: float | None = None
     error: MinilogError | None = None
+    follower_id: int | None = None  # that is read from, or about to be; None: the leader
+    accepted: bool = False  # by that follower: it said something that is no error
+    known_end: int = 0  # the highest high watermark that was told in this leader epoch
+    expected_since_ms: float | None = None  # since when that follower owes us something
 
     def is_finished(self) -> bool:
         return self.end_offset is not None and self.position is not None and self.position >= self.end_offset
@@ -118,6 +128,43 @@ class Assigned:
         self.retry_at_ms = until_ms
         self.session = None
 
+    @property
+    def on_follower(self) -> bool:
+        """Does a follower have our position?"""
+        return self.session is not None and self.session.broker_id == self.follower_id
+
+    def turn_to(self, follower_id: int | None, now_ms: float) -> None:
+        """The replica to read from: as soon as its session is open."""
+        self.follower_id, self.accepted = follower_id, False
+        self.expected_since_ms = None if follower_id is None else now_ms
+
+    def attach(self, session: Session, leader_epoch: int, position_number: int, now_ms: float) -> None:
+        """Our position goes to this session."""
+        self.session, self.position_number = session, position_number
+        self.begin_epoch(leader_epoch)
+        self.turn_to(self.follower_id, now_ms)
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        if leader_epoch > self.leader_epoch:
+            self.known_end = 0
+        self.leader_epoch = leader_epoch
+
+    def heard(self, high_watermark: int) -> None:
+        """A run or news without an error."""
+        self.known_end = max(self.known_end, high_watermark)
+        if self.on_follower and not self.accepted:
+            self.accepted, self.expected_since_ms = True, None
+
+    def look(self, now_ms: float) -> None:
+        """Does the follower owe us anything: a first word, or records below a known end that it has credit for?"""
+        if self.accepted and self.fetch_offset is not None:
+            end = max(self.known_end, self.end_offset or 0)
+            owes = self.fetch_offset < end and self.session is not None and self.session.may_send
+            if not owes:
+                self.expected_since_ms = None
+            elif self.expected_since_ms is None:
+                self.expected_since_ms = now_ms
+
     def receive(self, batches: bytes, session: Session) -> None:
         """Append a run. Raises CorruptMessage where it does not continue what is here."""
         assert self.fetch_offset is not None
@@ -125,7 +172,7 @@ class Assigned:
         next_offset, epoch = end_of_run(batches, self.fetch_offset)
         end = next_offset if self.end_offset is None else min(next_offset, self.end_offset)
         self.runs.append(Run(self.partition, self.key, self.position_number, self.fetch_offset, end, batches, session))
-        self.fetch_offset, self.last_epoch = end, epoch
+        self.fetch_offset, self.last_epoch, self.expected_since_ms = end, epoch, None
 
 
 def end_of_run(batches: bytes, fetch_offset: int) -> tuple[int, int]:

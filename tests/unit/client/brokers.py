@@ -48,6 +48,10 @@ class Brokers:
         self.metadata_offset = 1
         self.script: deque[int | None] = deque()
         self.next_producer_id = 100
+        self.racks: dict[int, str] = {}
+        self.states = dict.fromkeys(brokers, metadata_pb2.BROKER_STATE_RUNNING)
+        self.in_sync = brokers
+        self.high_watermarks: dict[int, int] = {}  # of brokers that are behind
         self.addresses = {broker: ("127.0.0.1", 9000 + broker) for broker in brokers}
 
     def log(self, partition: int = 0) -> Log:
@@ -67,11 +71,13 @@ class Brokers:
                     leader_id=log.leader,
                     leader_epoch=log.epoch,
                     replicas=self.broker_ids,
-                    in_sync_replicas=self.broker_ids,
+                    in_sync_replicas=self.in_sync,
                 )
             )
         brokers = [
-            metadata_pb2.BrokerMetadata(broker_id=broker, host=host, port=port, state=metadata_pb2.BROKER_STATE_RUNNING)
+            metadata_pb2.BrokerMetadata(
+                broker_id=broker, host=host, port=port, state=self.states[broker], rack=self.racks.get(broker)
+            )
             for broker, (host, port) in self.addresses.items()
         ]
         return metadata_pb2.GetMetadataResponse(
@@ -105,23 +111,26 @@ class Brokers:
         last.append((header.base_sequence, header.record_count, offset))
         return _result(entry, offset=offset)
 
-    def run(self, position: data_pb2.FetchPosition, *, limit: int | None = None) -> data_pb2.PartitionRun:
-        """All (or `limit`) batches from a position on, as a leader would push them."""
+    def run(
+        self, position: data_pb2.FetchPosition, *, limit: int | None = None, broker: int | None = None
+    ) -> data_pb2.PartitionRun:
+        """All (or `limit`) batches from a position on, as a leader would push them, or `broker` that may be behind."""
         key = (position.partition_id.topic_id, position.partition_id.partition)
         log = self.logs[key]
+        high_watermark = min(log.end, self.high_watermarks.get(broker or -1, log.end))
         run = data_pb2.PartitionRun(
             partition_id=position.partition_id,
             leader_epoch=log.epoch,
             position_number=position.position_number,
-            high_watermark=log.end,
-            last_stable_offset=log.end,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
             log_start_offset=log.start,
             log_end_offset=log.end,
         )
         if not log.start <= position.fetch_offset <= log.end:
             run.error.code = common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
             return run
-        bound = position.end_offset if position.HasField("end_offset") else log.end
+        bound = min(high_watermark, position.end_offset if position.HasField("end_offset") else log.end)
         found = [(f, b) for f, n, b in log.batches if n > position.fetch_offset and f < bound][:limit]
         if found:
             run.first_offset = found[0][0]

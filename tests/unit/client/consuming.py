@@ -31,6 +31,7 @@ class Consuming:
         self.core = ConsumerCore(self.config, self.cache)
         self.now = 1000.0
         self.down: set[int] = set()
+        self.hanging: set[int] = set()  # their streams never open
         self.requests: list[tuple[int, data_pb2.FetchRequest]] = []
         self.positions: dict[tuple[int, int], data_pb2.FetchPosition] = {}  # (broker, partition)
         self.asked: list[ResolveOffset] = []
@@ -50,6 +51,8 @@ class Consuming:
             match effect:
                 case OpenSession(broker) if broker in self.down:
                     self.core.session_lost(broker, self.now)
+                case OpenSession(broker) if broker in self.hanging:
+                    pass
                 case OpenSession(broker):
                     self.core.session_opened(broker)
                 case CloseSession(broker):
@@ -72,7 +75,7 @@ class Consuming:
         """Each leader pushes what it has from its positions on."""
         news = False
         for (broker, _), position in list(self.positions.items()):
-            run = self.brokers.run(position, limit=limit)
+            run = self.brokers.run(position, limit=limit, broker=broker)
             news |= self.receive(broker, run)
             position.fetch_offset += sum(header.record_count for _, header in iterate_headers(run.batches))
         return news

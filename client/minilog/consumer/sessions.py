@@ -1,0 +1,70 @@
+"""The fetch sessions of a consumer, one per broker that it reads from. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from minilog.config import ClientConfig
+from minilog.consumer import requests
+from minilog.consumer.effects import CloseSession, Effect, OpenSession, SendFetch
+from minilog.consumer.partition import Assigned, Session
+from minilog.metadata_cache import PartitionKey
+from minilog.v1 import data_pb2
+
+
+class FetchSessions:
+    """See the module's text. A broker whose session was lost is tried again after retry.backoff.ms."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._by_broker: dict[int, Session] = {}
+        self._reopen_at_ms: dict[int, float] = {}
+
+    def get(self, broker_id: int) -> Session | None:
+        return self._by_broker.get(broker_id)
+
+    def open(self, broker_id: int, now_ms: float) -> list[Effect]:
+        """Ask for a session, unless it is too early to try again."""
+        if now_ms < self._reopen_at_ms.get(broker_id, 0.0):
+            return []
+        self._by_broker[broker_id] = Session(broker_id, self._config.fetch_max_bytes)
+        return [OpenSession(broker_id)]
+
+    def opened(self, broker_id: int) -> None:
+        self._by_broker[broker_id].is_open = True
+        self._reopen_at_ms.pop(broker_id, None)
+
+    def lost(self, broker_id: int, now_ms: float) -> Session | None:
+        self._reopen_at_ms[broker_id] = now_ms + self._config.retry_backoff_ms
+        return self._by_broker.pop(broker_id, None)
+
+    def retry_times(self) -> Iterable[float]:
+        """When lost ones may be tried again."""
+        return self._reopen_at_ms.values()
+
+    def messages(self, positions: Mapping[int, list[data_pb2.FetchPosition]]) -> list[Effect]:
+        """What there is to say on open sessions: new positions, what is not wanted any more, credit."""
+        effects: list[Effect] = []
+        for broker_id, session in self._by_broker.items():
+            wanted = positions.get(broker_id, [])
+            kept = {PartitionKey(p.partition_id.topic_id, p.partition_id.partition) for p in wanted}
+            forgotten = [key for key in dict.fromkeys(session.forgotten) if key not in kept]
+            if not session.is_open or not (wanted or forgotten or session.owes_credit()):
+                continue
+            session.forgotten = []
+            effects.append(SendFetch(broker_id, requests.fetch_request(session, wanted, forgotten, self._config)))
+        return effects
+
+    def life_sign(self, broker_id: int) -> data_pb2.FetchRequest:
+        """What to send to a broker that has heard nothing for a while: the credit, once more."""
+        session = self._by_broker.get(broker_id)
+        return data_pb2.FetchRequest(credit_bytes=session.credit_sent_bytes if session is not None else 0)
+
+    def close_idle(self, assigned: Iterable[Assigned]) -> list[Effect]:
+        """Close those that nothing is read from; not while a partition may be about to attach."""
+        every = list(assigned)
+        if any(each.session is None and not each.is_all_fetched() for each in every):
+            return []
+        wanted = {each.session.broker_id for each in every if each.session is not None}
+        idle = [broker_id for broker_id, s in self._by_broker.items() if s.is_open and broker_id not in wanted]
+        return [CloseSession(self._by_broker.pop(broker_id).broker_id) for broker_id in idle]
