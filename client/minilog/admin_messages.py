@@ -66,6 +66,19 @@ def split_results(
     return done, failed
 
 
+def topic_partitions(partitions: Iterable[TopicPartition]) -> list[admin_pb2.TopicPartitions]:
+    """The message, one entry per topic."""
+    by_topic: dict[str, list[int]] = {}
+    for partition in partitions:
+        by_topic.setdefault(partition.topic, []).append(partition.partition)
+    return [admin_pb2.TopicPartitions(name=name, partitions=numbers) for name, numbers in by_topic.items()]
+
+
+def partition_errors(results: Iterable[admin_pb2.PartitionResult]) -> dict[TopicPartition, MinilogError | None]:
+    """What was decided of each partition: None where it is done."""
+    return {TopicPartition(each.name, each.partition): error_from_wire(each.error) for each in results}
+
+
 def describe_broker(broker: metadata_pb2.BrokerMetadata) -> BrokerDescription:
     rack = broker.rack if broker.HasField("rack") else None
     return BrokerDescription(broker.broker_id, broker.host, broker.port, rack, _STATES.get(broker.state, "starting"))

@@ -1,12 +1,14 @@
-"""`minilog topic`: create, list, describe, delete and alter topics."""
+"""`minilog topic`: create, list, describe, delete, alter topics, and choose who has and leads their partitions."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from minilog import NewTopic, TopicAlteration
+from minilog import NewTopic, TopicAlteration, TopicPartition
+from minilog.errors import MinilogError
 from minilog.types import TopicDescription
 from minilog_broker.cli.common import (
     DEFAULT_BOOTSTRAP_SERVERS,
@@ -26,7 +28,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
 
 @app.callback()
 def topic() -> None:
-    """Create, list, describe, delete and alter topics."""
+    """Create, list, describe, delete and alter topics; who leads their partitions."""
 
 
 @app.command(epilog="Example: minilog topic create flights -p 3 -r 3 -c min.insync.replicas=2")
@@ -122,6 +124,49 @@ def alter(
     with admin_client(bootstrap_servers) as admin:
         admin.alter_topics([TopicAlteration(name, num_partitions=partitions, set_configs=configs)])
     _done(as_json, name, "altered")
+
+
+@app.command(epilog="Example: minilog topic elect flights -p 0")
+def elect(
+    name: Name,
+    partitions: Annotated[
+        list[int] | None, typer.Option("-p", "--partition", min=0, help="Repeatable; all by default.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    as_json: AsJson = False,
+) -> None:
+    """Let the preferred leader, the first replica, lead again."""
+    with admin_client(bootstrap_servers) as admin:
+        if not partitions:
+            (found,) = admin.describe_topics([name])
+            partitions = [each.partition for each in found.partitions]
+        results = admin.elect_leaders([TopicPartition(name, number) for number in partitions])
+    _print_results(results, as_json, "led by its preferred leader")
+
+
+def _print_results(results: Mapping[TopicPartition, MinilogError | None], as_json: bool, done: str) -> None:
+    """One line or one document entry per partition; fails where one of them failed."""
+    failed = {partition: error for partition, error in results.items() if error is not None}
+    if as_json:
+        print_json(
+            [
+                {
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "error": error.code if error else None,
+                    "message": str(error) if error else None,
+                }
+                for each, error in results.items()
+            ]
+        )
+    else:
+        for each in (partition for partition in results if partition not in failed):
+            print(f"partition {each.partition} of {each.topic}: {done}")
+    if failed:
+        first = next(iter(failed.values()))
+        assert first is not None
+        others = f" ({len(failed) - 1} more partitions failed)" if len(failed) > 1 else ""
+        raise type(first)(f"{first}{others}")
 
 
 def topic_document(found: TopicDescription) -> dict[str, Any]:

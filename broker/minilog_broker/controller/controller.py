@@ -10,8 +10,9 @@
     broker_refused_connection(id, epoch, now_ms)       fenced at once, unless it was heard since the probe
     propose_isr(ticket, ProposeInSyncReplicasRequest)  ProposeInSyncReplicasResponse
     create_topics, delete_topics, alter_topics         their responses
+    elect_leaders(ticket, request)                     ElectLeadersResponse
     allocate_producer_ids(ticket, request)             AllocateProducerIdsResponse
-    tick(now_ms), next_tick_ms                         silence fences
+    tick(now_ms), next_tick_ms                         silence fences; preferred leaders lead again
     committed(offset)                                  the answers that waited for this committed end
 
 Each decision is appended as one batch by `append(records) -> end offset`, given to the constructor. Every answer waits
@@ -35,6 +36,7 @@ from minilog_broker.controller.image import Broker, MetadataImage
 from minilog_broker.controller.in_sync import propose_in_sync_replicas
 from minilog_broker.controller.ledger import AppendRecords, Ledger
 from minilog_broker.controller.liveness import Liveness
+from minilog_broker.controller.preferred import PreferredLeaders
 from minilog_broker.controller.topics import Topics
 from minilog_broker.replication.state import TopicConfig
 
@@ -57,6 +59,7 @@ class ControllerSettings:
     broker_session_timeout_ms: float = 3_000
     num_partitions: int = 1
     default_replication_factor: int | None = None
+    leader_imbalance_check_interval_ms: float = 300_000  # infinity: leaders move back by command only
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class _Term:
     liveness: Liveness
     lives: BrokerLives
     topics: Topics
+    preferred: PreferredLeaders
 
 
 class Controller:
@@ -119,7 +123,8 @@ class Controller:
             replication_factor=settings.default_replication_factor,
         )
         self._committed = end_offset
-        self._term = _Term(epoch, ledger, liveness, BrokerLives(ledger, liveness), topics)
+        preferred = PreferredLeaders(ledger, settings.leader_imbalance_check_interval_ms, now_ms)
+        self._term = _Term(epoch, ledger, liveness, BrokerLives(ledger, liveness), topics, preferred)
         for broker in unfenced:
             if broker.broker_id != settings.broker_id:
                 self._probe(broker, now_ms)
@@ -147,10 +152,13 @@ class Controller:
         for broker_id in term.liveness.tick(unfenced, now_ms):
             if not self._fence(term.ledger.image.brokers[broker_id]):
                 return
+        term.preferred.tick(now_ms)
+        self._seal()
 
     @property
     def next_tick_ms(self) -> float:
-        return self._term.liveness.next_tick_ms if self._term else float("inf")
+        term = self._term
+        return min(term.liveness.next_tick_ms, term.preferred.next_tick_ms) if term else float("inf")
 
     # -- lives of brokers
 
@@ -232,6 +240,11 @@ class Controller:
             return peer_pb2.AllocateProducerIdsResponse(first_producer_id=first, count=PRODUCER_ID_BLOCK)
 
         self._decide(ticket, decide, peer_pb2.AllocateProducerIdsResponse())
+
+    # -- leaders
+
+    def elect_leaders(self, ticket: object, request: admin_pb2.ElectLeadersRequest) -> None:
+        self._decide(ticket, lambda term: term.preferred.elect(request), admin_pb2.ElectLeadersResponse())
 
     # -- topics
 

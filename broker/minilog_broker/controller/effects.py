@@ -23,6 +23,7 @@ Response: TypeAlias = (
     | admin_pb2.CreateTopicsResponse
     | admin_pb2.DeleteTopicsResponse
     | admin_pb2.AlterTopicsResponse
+    | admin_pb2.ElectLeadersResponse
 )
 
 

@@ -100,7 +100,17 @@ def refusing(state: PartitionState) -> Outcome:
 def can_be_led_by_another(state: PartitionState, broker_id: int, rules: ElectionRules) -> bool:
     """Whether a clean election would find a leader other than `broker_id`."""
     candidates = {*state.in_sync_replicas, *state.eligible_leaders} - {broker_id}
-    return any(_can_lead(state, candidate, rules) for candidate in candidates)
+    return any(can_lead(state, candidate, rules) for candidate in candidates)
+
+
+def can_lead(state: PartitionState, broker_id: int, rules: ElectionRules) -> bool:
+    """Whether this replica could be elected, where it is in the ISR or eligible."""
+    return rules.electable(broker_id) and broker_id not in state.damaged_replicas
+
+
+def led_by_preferred(state: PartitionState, rules: ElectionRules) -> Outcome:
+    """The state after the first replica was elected, which is in the ISR and can lead."""
+    return Outcome(_with_epochs(state, _led_by(state, state.preferred_leader, rules)))
 
 
 def _eligible(
@@ -117,17 +127,15 @@ def _settle(before: PartitionState, state: PartitionState, barred: frozenset[int
     unclean = False
     if not _stays(state, rules):
         state, unclean = _elect(state, barred, rules)
+    return Outcome(_with_epochs(before, state), unclean)
+
+
+def _with_epochs(before: PartitionState, state: PartitionState) -> PartitionState:
+    """`state` with the epochs that follow those of `before`."""
     if state == before:
-        return Outcome(before)
+        return before
     moved = (state.leader_id, state.leader_broker_epoch) != (before.leader_id, before.leader_broker_epoch)
-    return Outcome(
-        replace(
-            state,
-            leader_epoch=before.leader_epoch + moved,
-            partition_epoch=before.partition_epoch + 1,
-        ),
-        unclean,
-    )
+    return replace(state, leader_epoch=before.leader_epoch + moved, partition_epoch=before.partition_epoch + 1)
 
 
 def _stays(state: PartitionState, rules: ElectionRules) -> bool:
@@ -157,17 +165,13 @@ def _elect(state: PartitionState, barred: frozenset[int], rules: ElectionRules) 
 
 
 def _first(candidates: list[int], state: PartitionState, rules: ElectionRules) -> list[int]:
-    return [broker for broker in candidates if _can_lead(state, broker, rules)][:1]
+    return [broker for broker in candidates if can_lead(state, broker, rules)][:1]
 
 
 def _least_bad(state: PartitionState, rules: ElectionRules) -> list[int]:
     """Any live replica, those not known to be damaged first."""
     live = [broker for broker in state.replicas if rules.electable(broker)]
     return sorted(live, key=lambda broker: broker in state.damaged_replicas)[:1]
-
-
-def _can_lead(state: PartitionState, broker_id: int, rules: ElectionRules) -> bool:
-    return rules.electable(broker_id) and broker_id not in state.damaged_replicas
 
 
 def _led_by(state: PartitionState, leader_id: int, rules: ElectionRules) -> PartitionState:

@@ -30,6 +30,11 @@ class PartitionState:
     partition_epoch: int
     leader_broker_epoch: int
 
+    @property
+    def preferred_leader(self) -> int:
+        """The first replica: it is to lead where it can."""
+        return self.replicas[0]
+
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:

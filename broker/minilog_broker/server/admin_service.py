@@ -26,3 +26,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.AlterTopicsRequest, context: object
     ) -> admin_pb2.AlterTopicsResponse:
         return await self._controller.alter_topics(request)
+
+    async def ElectLeaders(  # noqa: N802
+        self, request: admin_pb2.ElectLeadersRequest, context: object
+    ) -> admin_pb2.ElectLeadersResponse:
+        return await self._controller.elect_leaders(request)

@@ -113,6 +113,9 @@ class BrokerConfig:
     """A quorum leader not heard for so long is looked for anew; one that hears no majority for so long resigns."""
     controlled_shutdown_timeout_ms: int = _setting(_integer(0), 10_000)
     delete_delay_ms: int = _setting(_integer(0), 60_000)
+    auto_leader_rebalance_enable: bool = _setting(_boolean(), True)
+    leader_imbalance_check_interval_ms: int = _setting(_integer(1), 300_000)
+    """Kafka's leader.imbalance.check.interval.seconds, in milliseconds as all our times are."""
     advertised_address: str | None = _setting(_address(), None)
     """HOST:PORT that clients and other brokers are given; None: the listen address."""
 

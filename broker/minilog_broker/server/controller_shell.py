@@ -7,6 +7,7 @@ NOT_CONTROLLER by the core itself.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -56,6 +57,9 @@ class ControllerShell:
             broker_session_timeout_ms=config.broker_session_timeout_ms,
             num_partitions=config.num_partitions,
             default_replication_factor=config.default_replication_factor,
+            leader_imbalance_check_interval_ms=(
+                config.leader_imbalance_check_interval_ms if config.auto_leader_rebalance_enable else math.inf
+            ),
         )
         self._controller = Controller(settings, quorum.append_records, random.Random())
         self._probes: set[asyncio.Task[None]] = set()
@@ -107,6 +111,11 @@ class ControllerShell:
     async def alter_topics(self, request: admin_pb2.AlterTopicsRequest) -> admin_pb2.AlterTopicsResponse:
         return await self._ask(
             admin_pb2.AlterTopicsResponse, lambda ticket: self._controller.alter_topics(ticket, request)
+        )
+
+    async def elect_leaders(self, request: admin_pb2.ElectLeadersRequest) -> admin_pb2.ElectLeadersResponse:
+        return await self._ask(
+            admin_pb2.ElectLeadersResponse, lambda ticket: self._controller.elect_leaders(ticket, request)
         )
 
     async def _ask(self, answer_type: type[_Response], ask: Callable[[object], None]) -> _Response:

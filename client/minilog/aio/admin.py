@@ -9,7 +9,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from minilog.admin_messages import describe_cluster, describe_topic, new_topic, split_results, topic_alteration
+from minilog.admin_messages import (
+    describe_cluster,
+    describe_topic,
+    new_topic,
+    partition_errors,
+    split_results,
+    topic_alteration,
+    topic_partitions,
+)
 from minilog.aio.cluster import Cluster
 from minilog.config import parse_config
 from minilog.errors import (
@@ -19,6 +27,7 @@ from minilog.errors import (
     TimedOut,
     UnknownOutcome,
     UnknownTopicOrPartition,
+    error_from_wire,
 )
 from minilog.offsets_query import offset_of
 from minilog.types import (
@@ -34,6 +43,9 @@ from minilog.v1 import admin_pb2, admin_pb2_grpc
 _Response = TypeVar(
     "_Response", admin_pb2.CreateTopicsResponse, admin_pb2.DeleteTopicsResponse, admin_pb2.AlterTopicsResponse
 )
+# Those that are refused as a whole where the one that was asked is not the controller.
+_Decision = TypeVar("_Decision", bound=admin_pb2.ElectLeadersResponse)
+_Answer = TypeVar("_Answer")
 _PAUSE_S = 0.05
 _DESCRIBE_OFFSETS_S = 3.0  # a description without a partition's offsets is better than none
 
@@ -92,6 +104,20 @@ class Admin:
     ) -> None:
         await self.alter_topics([TopicAlteration(name, num_partitions, dict(set_configs or {}), list(unset_configs))])
 
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, MinilogError | None]:
+        wanted = [] if partitions is None else topic_partitions(partitions)
+        if partitions is not None and not wanted:
+            return {}
+        request = admin_pb2.ElectLeadersRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._config.request_timeout_ms,
+            topics=wanted,
+        )
+        response = await self._decide("elect leaders", lambda stub, s: stub.ElectLeaders(request, timeout=s))
+        return partition_errors(response.results)
+
     async def list_topics(self) -> list[str]:
         answer = await self._cluster.refresh(None)
         return sorted(topic.name for topic in answer.topics if not topic.error.code)
@@ -148,14 +174,30 @@ class Admin:
                 if not moved:
                     raise _first(failed, maybe_done=maybe_done)
                 maybe_done = True  # one that was deposed while it decided cannot tell what comes of it
-            if time.monotonic() >= deadline_s:
-                message = f"no controller answered within request.timeout.ms={self._config.request_timeout_ms}: {what}"
-                raise UnknownOutcome(f"{message}; it may be done all the same") if maybe_done else TimedOut(message)
-            await asyncio.sleep(_PAUSE_S)
+            await self._again(what, deadline_s, maybe_done=maybe_done)
+
+    async def _decide(self, what: str, make: Callable[[Any, float], Awaitable[_Decision]]) -> _Decision:
+        """Ask the controller until one decides. Raises the error of the request as a whole."""
+        deadline_s = self._cluster.deadline()
+        while True:
+            response = await self._ask_controller(make, deadline_s)
+            error = None if response is None else error_from_wire(response.error)
+            if response is not None and not isinstance(error, NotController):
+                if error is not None:
+                    raise error
+                return response
+            await self._again(what, deadline_s, maybe_done=True)
+
+    async def _again(self, what: str, deadline_s: float, *, maybe_done: bool) -> None:
+        """Pause before the controller is asked again; raises where it is too late for that."""
+        if time.monotonic() >= deadline_s:
+            message = f"no controller answered within request.timeout.ms={self._config.request_timeout_ms}: {what}"
+            raise UnknownOutcome(f"{message}; it may be done all the same") if maybe_done else TimedOut(message)
+        await asyncio.sleep(_PAUSE_S)
 
     async def _ask_controller(
-        self, make: Callable[[Any, float], Awaitable[_Response]], deadline_s: float
-    ) -> _Response | None:
+        self, make: Callable[[Any, float], Awaitable[_Answer]], deadline_s: float
+    ) -> _Answer | None:
         """The controller's answer; None where the call was lost under way. Raises where no controller is known."""
         while True:
             await self._cluster.refresh([], deadline_s)

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from minilog.aio.admin import Admin as AsyncAdmin
+from minilog.errors import MinilogError
 from minilog.sync.loop import shared_loop
 from minilog.types import (
     ClusterDescription,
@@ -63,6 +64,13 @@ class Admin:
     ) -> None:
         """Change one topic; `num_partitions` is the new total."""
         self.alter_topics([TopicAlteration(name, num_partitions, dict(set_configs or {}), list(unset_configs))])
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, MinilogError | None]:
+        """Let the first replica of each partition (None: of all) lead again. Each is decided on its own: None where it
+        leads now, else why it does not (PreferredLeaderNotAvailable, UnknownTopicOrPartition)."""
+        return self._loop.run(self._admin.elect_leaders(None if partitions is None else list(partitions)))
 
     def list_topics(self) -> list[str]:
         """The names of all topics, sorted."""

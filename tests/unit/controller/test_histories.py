@@ -35,7 +35,7 @@ class History:
 
     def run(self) -> None:
         steps = [self.write] * 6 + [self.propose] * 5 + [self.kill, self.start, self.start, self.stop, self.fail_disk]
-        steps += [self.create, self.create, self.delete, self.alter, self.wait, self.fail_over, self.say_nonsense]
+        steps += [self.create, self.create, self.delete, self.alter, self.elect, self.wait, self.fail_over, self.say_nonsense]
         for _ in range(STEPS):
             self.random.choice(steps)()
             self.world.commit()
@@ -115,6 +115,11 @@ class History:
         key = self.some_key()
         if key is not None:
             self.world.alter(self.world.state(key).topic_name, retention_ms=str(self.random.randrange(9)))
+
+    def elect(self) -> None:
+        key = self.some_key()
+        if key is not None:
+            self.world.elect(self.world.state(key).topic_name)
 
     def wait(self) -> None:
         self.world.advance(self.random.choice((100.0, 1_000.0)))

@@ -29,6 +29,7 @@ DEFAULTS = TopicConfig(
 )
 CLUSTER_ID = "the-cluster"
 SESSION_TIMEOUT_MS = 3_000.0
+IMBALANCE_CHECK_MS = 20_000.0
 _Message = TypeVar("_Message")
 
 
@@ -62,6 +63,7 @@ class World:
             broker_id=1,
             broker_session_timeout_ms=SESSION_TIMEOUT_MS,
             default_replication_factor=replication_factor,
+            leader_imbalance_check_interval_ms=IMBALANCE_CHECK_MS,
         )
         self.controller = Controller(settings, self._append, random.Random(seed))
         voter = records_pb2.Voter(broker_id=1, directory_id=directory_id(1))
@@ -221,6 +223,15 @@ class World:
         ticket = self.ticket()
         self.controller.alter_topics(ticket, admin_pb2.AlterTopicsRequest(topics=[topic]))
         return self.answer(ticket, admin_pb2.AlterTopicsResponse).results[0]
+
+    def elect(self, *names: str, partitions: Iterable[int] = ()) -> list[admin_pb2.PartitionResult]:
+        """The preferred leaders, of all topics where none is named."""
+        topics = [admin_pb2.TopicPartitions(name=name, partitions=list(partitions)) for name in names]
+        ticket = self.ticket()
+        self.controller.elect_leaders(ticket, admin_pb2.ElectLeadersRequest(topics=topics))
+        response = self.answer(ticket, admin_pb2.ElectLeadersResponse)
+        assert error_of(response) is None
+        return list(response.results)
 
     def delete(self, name: str = "", topic_id: bytes = b"") -> admin_pb2.TopicResult:
         ticket = self.ticket()
