@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from minilog import Admin
 from minilog.errors import MinilogError
@@ -54,9 +54,12 @@ class Cluster:
         *,
         voters: int | None = None,
         proxied: bool = False,
+        arguments: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self.directory = directory
         self.settings = dict(settings or {})
+        self.arguments = dict(arguments or {})
+        """More of the command line, by broker: such as ("--rack", "a")."""
         self.ports = dict(zip(range(1, brokers + 1), free_ports(brokers), strict=True))
         """Where clients and other brokers find each broker."""
         self.listen_ports = self.ports
@@ -91,7 +94,7 @@ class Cluster:
             command += ["--set", f"advertised.address={HOST}:{self.ports[broker_id]}"]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
-        return command
+        return [*command, *self.arguments.get(broker_id, ())]
 
     def start(self, *broker_ids: int) -> None:
         """Start the named brokers, all by default; does not wait."""
@@ -182,9 +185,10 @@ def running_cluster(
     *,
     voters: int | None = None,
     proxied: bool = False,
+    arguments: Mapping[int, Sequence[str]] | None = None,
 ) -> Iterator[Cluster]:
     """A cluster that runs, and whose processes are gone afterwards."""
-    cluster = Cluster(directory, brokers, settings, voters=voters, proxied=proxied)
+    cluster = Cluster(directory, brokers, settings, voters=voters, proxied=proxied, arguments=arguments)
     try:
         cluster.start()
         cluster.wait_running()

@@ -278,7 +278,9 @@ Global___FetchResponse: _TypeAlias = FetchResponse  # noqa: Y015
 
 @_typing.final
 class PartitionRun(_message.Message):
-    """What a leader says of one partition: batches back to back, or news without any. The four offsets are one snapshot."""
+    """What a replica says of one partition: batches back to back, or news without any. The four offsets are one snapshot
+    of the replica's own. From a follower an error, OFFSET_OUT_OF_RANGE too, only says: ask the leader.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

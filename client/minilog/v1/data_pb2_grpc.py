@@ -57,7 +57,8 @@ class DataServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request_iterator, context):
-        """A consumer's session: positions and credit go up, runs of record batches come down.
+        """A consumer's session: positions and credit go up, runs of record batches come down. Every replica that is in sync
+        answers it; who reads where is the client's choice (client/minilog/consumer/replicas.py says why).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

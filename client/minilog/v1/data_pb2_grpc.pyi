@@ -34,7 +34,9 @@ class DataServiceStub:
     Produce: _grpc.StreamStreamMultiCallable[_data_pb2.ProduceRequest, _data_pb2.ProduceResponse]
     """Each entry is answered once, by its correlation id, in any order."""
     Fetch: _grpc.StreamStreamMultiCallable[_data_pb2.FetchRequest, _data_pb2.FetchResponse]
-    """A consumer's session: positions and credit go up, runs of record batches come down."""
+    """A consumer's session: positions and credit go up, runs of record batches come down. Every replica that is in sync
+    answers it; who reads where is the client's choice (client/minilog/consumer/replicas.py says why).
+    """
 
 @_typing.type_check_only
 class DataServiceAsyncStub(DataServiceStub):
@@ -42,7 +44,9 @@ class DataServiceAsyncStub(DataServiceStub):
     Produce: _aio.StreamStreamMultiCallable[_data_pb2.ProduceRequest, _data_pb2.ProduceResponse]  # type: ignore[assignment]
     """Each entry is answered once, by its correlation id, in any order."""
     Fetch: _aio.StreamStreamMultiCallable[_data_pb2.FetchRequest, _data_pb2.FetchResponse]  # type: ignore[assignment]
-    """A consumer's session: positions and credit go up, runs of record batches come down."""
+    """A consumer's session: positions and credit go up, runs of record batches come down. Every replica that is in sync
+    answers it; who reads where is the client's choice (client/minilog/consumer/replicas.py says why).
+    """
 
 class DataServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -59,6 +63,8 @@ class DataServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_data_pb2.FetchRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_data_pb2.FetchResponse], _abc.AsyncIterator[_data_pb2.FetchResponse]]:
-        """A consumer's session: positions and credit go up, runs of record batches come down."""
+        """A consumer's session: positions and credit go up, runs of record batches come down. Every replica that is in sync
+        answers it; who reads where is the client's choice (client/minilog/consumer/replicas.py says why).
+        """
 
 def add_DataServiceServicer_to_server(servicer: DataServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
