@@ -35,7 +35,16 @@ class History:
 
     def run(self) -> None:
         steps = [self.write] * 6 + [self.propose] * 5 + [self.kill, self.start, self.start, self.stop, self.fail_disk]
-        steps += [self.create, self.create, self.delete, self.alter, self.elect, self.wait, self.fail_over, self.say_nonsense]
+        steps += [
+            self.create,
+            self.create,
+            self.delete,
+            self.alter,
+            self.elect,
+            self.wait,
+            self.fail_over,
+            self.say_nonsense,
+        ]
         for _ in range(STEPS):
             self.random.choice(steps)()
             self.world.commit()
