@@ -141,9 +141,12 @@ class History:
         if first != offset and write.idempotent:
             raise Violation("V14", f"{value!r} is read at {first} and at {offset}", key=key)
 
-    def position(self, client: str, key: PartitionKey) -> int:
-        """The next offset a reader expects; 0 where it has read nothing."""
-        return self._positions.get((client, key), 0)
+    def known_position(self, client: str, key: PartitionKey) -> int | None:
+        """The next offset a reader expects; None where it has read nothing."""
+        return self._positions.get((client, key))
+
+    def is_exempt(self, key: PartitionKey) -> bool:
+        return self._of(key).exempt
 
     def answered_latest(self, key: PartitionKey, latest: Latest) -> None:
         """A client accepted an answer."""
@@ -159,14 +162,15 @@ class History:
             if before.answered_ms <= latest.asked_ms and before.offset > latest.offset and before.epoch <= latest.epoch:
                 text = f'"latest" was {before.offset} in epoch {before.epoch}, now it is {latest.offset}'
                 raise Violation("V8", f"{text} in epoch {latest.epoch}", key=key, epoch=latest.epoch)
-        partition.latest = [each for each in partition.latest if each.offset > latest.offset][:50] + [latest]
+        partition.latest = [each for each in partition.latest if each.offset > latest.offset][:50]
+        partition.latest.append(latest)
 
     # -- the end
 
     def check_end(self, client: str, ends: dict[PartitionKey, tuple[int, int]]) -> None:
         """After the last poll: `client` has read each partition from its start to its end (start, end)."""
         for key, (_, end) in ends.items():
-            position = self.position(client, key)
+            position = self.known_position(client, key) or 0
             if position < end:
                 raise Violation("V14", f"{client} stops at {position} of partition {key.partition}, {end} is", key=key)
         for write in self.writes.values():

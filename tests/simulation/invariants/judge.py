@@ -102,7 +102,7 @@ class Judge:
         why = node.ended_because or ""
         self.states[f"lives ended: {why.split()[0] if why else 'unknown'}"] += 1
         power = not node.power_on
-        for key, truth in self.partitions.items():
+        for truth in self.partitions.values():
             if (mirror := truth.mirrors.get(node.node_id)) is not None and mirror.kept_end is None:
                 if power and not mirror.synced:
                     self._exempt(truth, "power lost under flush.policy=os")

@@ -1,7 +1,7 @@
 """V19: once the faults have ended, all comes to rest as it should, within a stated virtual time. Judged at the end.
 
-There is one active controller, known to every live node of the core; each partition is led by a live replica; its ISR is
-all of its live replicas; HW, durable end and end are one offset on all of them; no client waits for anything.
+There is one active controller, known to every live node of the core; each partition is led by a live replica; its ISR
+is all of its live replicas; HW, durable end and end are one offset on all of them; no client waits for anything.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ moved on only by what was appended or cut since it was last looked at, so that l
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -120,7 +121,7 @@ class Mirror:
 
     def _check_epochs(self, columns: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
         for column in columns:
-            for before, after in zip(column, column[1:], strict=False):
+            for before, after in itertools.pairwise(column):
                 if before >= after:
                     raise self._fail("V3", f"the epoch cache does not increase: {columns}")
 
@@ -152,7 +153,7 @@ class Mirror:
             raise self._fail("V2", f"the last batch ends at {expected}, the log at {end}")
 
     def _base(self, start: int) -> int:
-        """Where the first entry of an empty mirror stands: retention may have cut inside of nothing but whole batches."""
+        """Where the first entry of an empty mirror stands; retention cuts between batches only."""
         self.first = self.committed.index_of(start)
         self.agreed = self.first
         return start

@@ -184,6 +184,7 @@ class PartitionTruth:
         if len(state.in_sync_replicas) != len(before.in_sync_replicas):
             grown = len(state.in_sync_replicas) > len(before.in_sync_replicas)
             events.append("ISR grown" if grown else "ISR shrunk")
+        self.excused -= set(state.in_sync_replicas) - set(before.in_sync_replicas)
         if set(state.damaged_replicas) - set(before.damaged_replicas):
             events.append("damaged replicas")
         if state.eligible_leaders and not before.eligible_leaders:

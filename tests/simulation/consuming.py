@@ -1,0 +1,273 @@
+"""A simulated consumer: the client's real core, what it hands out in the history; and questions for "latest"."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+from minilog.config import ClientConfig
+from minilog.consumer.core import ConsumerCore
+from minilog.consumer.decode import decode
+from minilog.consumer.effects import CloseSession, Effect, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
+from minilog.consumer.partition import Run
+from minilog.errors import CorruptMessage, MinilogError, OffsetNotAvailable, OffsetOutOfRange
+from minilog.offsets_query import OffsetsQuery, offset_of
+from minilog.types import TopicPartition
+from minilog.v1 import data_pb2
+from minilog_broker.replication.state import PartitionKey
+from tests.simulation.clients import ClientProcess
+from tests.simulation.history import History, Latest
+from tests.simulation.invariants.violation import Violation
+from tests.simulation.network import Failure
+from tests.simulation.talking import ATTEMPT_MS, PAUSE_MS, Picture, Talk
+
+TAKE_BYTES = 1 << 20
+
+
+class SimulatedConsumer:
+    """See the module's text. Reads whatever `read` was told, from the log's start or from `latest` on."""
+
+    def __init__(
+        self,
+        name: str,
+        client: ClientProcess,
+        config: ClientConfig,
+        node_ids: Iterable[int],
+        history: History,
+        rng: random.Random,
+    ) -> None:
+        self.name, self.config = name, config
+        self.corrupt_runs = 0
+        self._client, self._history, self._rng = client, history, rng
+        self._picture = Picture(client, config, node_ids, rng, self._topics, self._metadata_changed)
+        self.cache = self._picture.cache
+        self.core = ConsumerCore(config, self.cache)
+        self._talks: dict[int, Talk] = {}
+        self._keys: dict[TopicPartition, PartitionKey] = {}
+        self._wake_ms = float("inf")
+
+    # -- the user
+
+    def read(self, keys: dict[TopicPartition, PartitionKey]) -> None:
+        """Read these from now on, each from where it was read last."""
+        if keys == self._keys:
+            return
+        self._keys = dict(keys)
+        wanted = []
+        for partition, key in keys.items():
+            offset = self._history.known_position(self.name, key)
+            wanted.append(TopicPartition(partition.topic, partition.partition, offset))
+        self.core.assign(wanted)
+        self._run()
+
+    def seek_back(self) -> None:
+        """Read something again."""
+        known = [p for p in self.core.assignment() if (self.core.position(p) or 0) > 0]
+        if not known:
+            return
+        partition = self._rng.choice(known)
+        position = self.core.position(partition) or 0
+        offset = self._rng.randrange(max(0, position - 50), position)
+        self._history.placed(self.name, self._keys[partition], offset)
+        self.core.seek(partition, offset)
+        self._run()
+
+    def ask_latest(self) -> None:
+        """Ask for "latest" of a partition; an answer that is accepted is in the history."""
+        if self._keys:
+            partition = self._rng.choice(list(self._keys))
+            _Question(self, partition, "latest", -1)
+
+    def _topics(self) -> list[str]:
+        return self.core.topics()
+
+    def _drain(self) -> None:
+        """Take what is there, and what is wrong."""
+        while True:
+            try:
+                runs = self.core.take(TAKE_BYTES)
+            except MinilogError as error:
+                if not self._went_wrong(error):
+                    return
+                continue
+            if not runs:
+                return
+            for run in runs:
+                self._take(run)
+
+    def _take(self, run: Run) -> None:
+        key = PartitionKey(*run.key)
+        try:
+            for rows in decode(run):
+                values = rows.column("value").to_pylist()
+                for offset, value in zip(rows.column("offset").to_pylist(), values, strict=True):
+                    self._history.read(self.name, key, offset, value)
+        except CorruptMessage as error:
+            self.corrupt_runs += 1
+            self._history.placed(self.name, key, run.start_offset)
+            self.core.run_is_corrupt(run, error, self._client.now_ms)
+        else:
+            self.core.run_is_good(run)
+
+    def _went_wrong(self, error: MinilogError) -> bool:
+        """An error of a partition; whether to take on at once."""
+        broken = [assigned for assigned in self.core._assigned.values() if assigned.error is error]
+        if not broken:
+            return False  # it is tried again
+        for assigned in broken:
+            key = self._keys[assigned.partition]
+            if isinstance(error, OffsetOutOfRange) and not self._history.is_exempt(key):
+                raise Violation("V14", f"{self.name} is told: {error}", key=key)
+            if isinstance(error, CorruptMessage | OffsetOutOfRange) and assigned.position is not None:
+                self.core.seek(assigned.partition, assigned.position)  # the user tries again
+            else:
+                del self._keys[assigned.partition]  # the topic is gone
+                self.core.assign(
+                    TopicPartition(p.topic, p.partition, self._history.known_position(self.name, key))
+                    for p, key in self._keys.items()
+                )
+                return True
+        return False
+
+    # -- the shell
+
+    def _run(self, _: Any = None) -> None:
+        """What the core wants now, what it hands out, and when it wants to be asked again."""
+        client = self._client
+        self._drain()
+        for effect in self.core.poll(client.now_ms):
+            self._carry_out(effect)
+        wake_ms = max(self.core.next_wake_ms(client.now_ms), client.now_ms + 1.0)
+        if wake_ms < self._wake_ms - 0.5 or self._wake_ms <= client.now_ms:
+            self._wake_ms = wake_ms
+            if wake_ms != float("inf"):
+                client.after(wake_ms - client.now_ms, self._woken, wake_ms)
+
+    def _woken(self, due_ms: float) -> None:
+        if due_ms == self._wake_ms:
+            self._wake_ms = float("inf")
+            self._run()
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case SendFetch(broker_id, request):
+                if (talk := self._talks.get(broker_id)) is not None:
+                    talk.send(request)
+            case OpenSession(broker_id):
+                self._open(broker_id)
+            case CloseSession(broker_id):
+                if (talk := self._talks.pop(broker_id, None)) is not None:
+                    talk.close()
+            case ResolveOffset(partition, where, number):
+                _Question(self, partition, where, number)
+            case RefreshMetadata():
+                self._picture.refresh()
+
+    def _open(self, broker_id: int) -> None:
+        def opened() -> None:
+            self.core.session_opened(broker_id)
+            self._run()
+
+        def received(response: data_pb2.FetchResponse) -> None:
+            if response.runs:
+                self.core.received(broker_id, response, self._client.now_ms)
+                self._run()
+
+        def lost() -> None:
+            if self._talks.get(broker_id) is talk:
+                del self._talks[broker_id]
+                self.core.session_lost(broker_id, self._client.now_ms)
+                self._run()
+
+        talk = self._talks[broker_id] = Talk(
+            self._client,
+            broker_id,
+            "Fetch",
+            lambda: self.core.life_sign(broker_id),
+            keepalive_ms=self.config.session_keepalive_ms,
+            opened=opened,
+            received=received,
+            lost=lost,
+        )
+
+    def _metadata_changed(self) -> None:
+        self.core.metadata_changed(self._client.now_ms)
+        self._run()
+
+    # -- what questions for offsets need
+
+    @property
+    def client(self) -> ClientProcess:
+        return self._client
+
+    @property
+    def picture(self) -> Picture:
+        return self._picture
+
+    def answered(self, question: _Question) -> None:
+        """A question for an offset has its answer, or has none in time."""
+        partition, query = question.partition, question.query
+        result = query.results.get(partition)
+        key = self._keys.get(partition)
+        if result is not None and key is not None:
+            latest = Latest(
+                self.name,
+                question.asked_ms,
+                self._client.process.scheduler.now_ms,
+                result.leader_epoch,
+                result.high_watermark,
+            )
+            self._history.answered_latest(key, latest)
+        if question.number < 0:
+            return
+        if result is None:
+            failure = query.failures.get(partition) or query.last_errors.get(partition)
+            error = failure or OffsetNotAvailable(f"{question.where} of {partition} is not known")
+            self.core.offset_failed(partition, question.number, error, self._client.now_ms)
+        elif key is not None:
+            offset = offset_of(result, question.where, self.config.isolation_level)
+            assert offset is not None
+            if self._history.known_position(self.name, key) is None:
+                self._history.placed(self.name, key, offset)
+            else:
+                self._history.jumped(self.name, key, result.log_start_offset)
+            self.core.offset_resolved(partition, question.number, offset)
+        self._run()
+
+
+class _Question:
+    """An OffsetsQuery on its way, asked again until it is answered or request.timeout.ms is over."""
+
+    def __init__(self, consumer: SimulatedConsumer, partition: TopicPartition, where: str, number: int) -> None:
+        self.partition, self.where, self.number = partition, where, number
+        self.asked_ms = 0.0
+        self.query = OffsetsQuery(consumer.cache, {partition: where})
+        self._consumer = consumer
+        self._deadline_ms = consumer.client.now_ms + consumer.config.request_timeout_ms
+        self._ask(None)
+
+    def _ask(self, _: Any) -> None:
+        client = self._consumer.client
+        requests = self.query.requests(self._consumer.config.identity())
+        self.asked_ms = client.process.scheduler.now_ms
+        for broker_id, request in requests.items():
+            client.call(broker_id, "ListOffsets", request, self._answered, timeout_ms=ATTEMPT_MS)
+            return
+        self._again()
+
+    def _answered(self, answer: Any) -> None:
+        if not isinstance(answer, Failure):
+            self.query.answered(answer)
+        if self.query.missing():
+            self._again()
+        else:
+            self._consumer.answered(self)
+
+    def _again(self) -> None:
+        client = self._consumer.client
+        if client.now_ms >= self._deadline_ms:
+            self._consumer.answered(self)
+            return
+        self._consumer.picture.refresh()
+        client.after(PAUSE_MS, self._ask)

@@ -1,0 +1,202 @@
+"""What users do to a simulated cluster: topics, writes, reads and questions, drawn from the seed, and a last read.
+
+phase      what users do
+SAFETY     producers write, consumers read, seek back and ask for "latest"
+LIVENESS   the same for a while; then nobody writes any more, and when all is settled (V19) a last reader reads
+           every partition from its start: `finished` when it is through
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from minilog.config import ClientConfig, parse_config
+from minilog.types import TopicPartition
+from minilog.v1 import admin_pb2
+from minilog_broker.replication.state import PartitionKey
+from tests.simulation.clients import ClientProcess
+from tests.simulation.consuming import SimulatedConsumer
+from tests.simulation.history import History
+from tests.simulation.invariants.liveness import unsettled
+from tests.simulation.invariants.violation import Violation
+from tests.simulation.network import Failure
+from tests.simulation.producing import SimulatedProducer
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+    from tests.simulation.invariants.judge import Judge
+
+WRITING_SHARE = 0.3  # of the liveness phase: then writers stop, and what they wait for must come
+LOOK_MS = 250.0  # how often the end is looked for
+LAST_READER = "last-reader"
+
+
+class Workload:
+    """See the module's text. Made before the first step of the cluster."""
+
+    def __init__(self, cluster: Cluster, history: History, judge: Judge) -> None:
+        self.cluster, self.history, self.judge = cluster, history, judge
+        self.finished = False
+        self._rng = random.Random(f"workload {cluster.seed}")
+        self._topics = [f"t{number}" for number in range(cluster.plan.topic_count)]
+        self._writing = True
+        self._stop_ms: float | None = None
+        self._last: SimulatedConsumer | None = None
+        self._admin = cluster.add_client()
+        self._create(None)
+        self._producers = [self._producer(number) for number in range(self._rng.choice((1, 2, 3)))]
+        self._consumers = [self._consumer(number) for number in range(self._rng.choice((1, 2)))]
+        self._pause_ms = self._rng.choice((8.0, 30.0, 100.0, 300.0))
+        self._admin.after(LOOK_MS, self._look)
+
+    # -- clients
+
+    def _config(self, **settings: object) -> ClientConfig:
+        rng = self._rng
+        drawn: dict[str, object] = {
+            "bootstrap.servers": "node-1:9092",
+            "session.keepalive.ms": int(self.cluster.plan.session_keepalive_ms),
+            "delivery.timeout.ms": rng.choice((2_000, 6_000, 12_000)),
+            "request.timeout.ms": rng.choice((300, 1_500, 5_000)),
+            "retry.backoff.ms": rng.choice((10, 50)),
+        }
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        return parse_config({**drawn, **named})
+
+    def _producer(self, number: int) -> SimulatedProducer:
+        rng = self._rng
+        acks = rng.choice(("all", "all", "all", "1", "0")) if number else "all"
+        settings: dict[str, object] = {"acks": acks, "linger_ms": rng.choice((0, 5)), "batch_size": 200}
+        if acks == "all" and number and rng.random() < 0.2:
+            settings["enable_idempotence"] = False
+        client = self.cluster.add_client()
+        name = f"p{number}"
+        writer_rng = random.Random(f"{name} {self.cluster.seed}")
+        made = SimulatedProducer(
+            name, client, self._config(**settings), self.cluster.plan.node_ids, self.history, writer_rng
+        )
+        client.after(rng.uniform(0.0, 500.0), self._write, (made, client))
+        return made
+
+    def _consumer(self, number: int) -> SimulatedConsumer:
+        rng = self._rng
+        reset = rng.choice(("earliest", "earliest", "latest"))
+        made, client = self._reader(f"c{number}", auto_offset_reset=reset, client_rack=rng.choice(("", "r1", "r2")))
+        client.after(rng.uniform(200.0, 700.0), self._read, (made, client))
+        return made
+
+    def _reader(self, name: str, **settings: object) -> tuple[SimulatedConsumer, ClientProcess]:
+        client = self.cluster.add_client()
+        rng = random.Random(f"{name} {self.cluster.seed}")
+        config = self._config(fetch_max_bytes=self._rng.choice((300, 2_000, 100_000)), **settings)
+        return SimulatedConsumer(name, client, config, self.cluster.plan.node_ids, self.history, rng), client
+
+    # -- what they do
+
+    def _write(self, made: tuple[SimulatedProducer, ClientProcess]) -> None:
+        producer, client = made
+        if self._writing:
+            producer.write(self._topics)
+            client.after(self._rng.expovariate(1.0 / self._pause_ms), self._write, made)
+
+    def _read(self, made: tuple[SimulatedConsumer, ClientProcess]) -> None:
+        consumer, client = made
+        consumer.read(self._keys(consumer))
+        drawn = self._rng.random()
+        if drawn < 0.1:
+            consumer.seek_back()
+        elif drawn < 0.5:
+            consumer.ask_latest()
+        client.after(self._rng.uniform(50.0, 400.0), self._read, made)
+
+    def _keys(self, consumer: SimulatedConsumer) -> dict[TopicPartition, PartitionKey]:
+        """All partitions of our topics, as the committed metadata has them and this consumer knows them."""
+        image, known = self.judge.metadata.image, consumer.cache.topics
+        found: dict[TopicPartition, PartitionKey] = {}
+        for name in self._topics:
+            topic = image.topic(name)
+            if topic is None or (name in known and known[name].topic_id != topic.topic_id):
+                continue
+            for key in topic.partition_keys():
+                found[TopicPartition(name, key.partition)] = key
+        return found
+
+    def _create(self, _: Any) -> None:
+        """Ask one broker after the other to create what is missing, until it is there."""
+        plan, image = self.cluster.plan, self.judge.metadata.image
+        if all(name in image.topic_ids for name in self._topics):
+            return
+        configs = {
+            "min.insync.replicas": str(plan.min_in_sync),
+            "flush.policy": "fsync" if plan.flush_on_append else "os",
+            "segment.bytes": str(plan.segment_bytes),
+            "unclean.leader.election.enable": "true" if plan.unclean_election else "false",
+        }
+        request = admin_pb2.CreateTopicsRequest(timeout_ms=1_000)
+        for name in self._topics:
+            request.topics.add(
+                name=name, num_partitions=plan.partitions, replication_factor=plan.replication_factor, configs=configs
+            )
+        node_id = self._rng.choice(list(plan.node_ids))
+
+        def answered(answer: Any) -> None:
+            pause_ms = 50.0 if isinstance(answer, Failure) or any(r.error.code for r in answer.results) else 200.0
+            self._admin.after(pause_ms, self._create)
+
+        self._admin.call(node_id, "CreateTopics", request, answered, timeout_ms=1_000.0)
+
+    # -- the end
+
+    def _look(self, _: Any) -> None:
+        self._admin.after(LOOK_MS, self._look)
+        cluster = self.cluster
+        if cluster.phase.name == "SAFETY":
+            return
+        if self._stop_ms is None:
+            self._stop_ms = cluster.now_ms + WRITING_SHARE * cluster.plan.liveness_ms
+        if cluster.now_ms >= self._stop_ms and self._writing:
+            self._writing = False
+        if not self._writing and self.wrong() is None:
+            self._last_read()
+
+    def wrong(self) -> Violation | None:
+        """What keeps the run from its end: V19 of brokers and of clients."""
+        if (wrong := unsettled(self.cluster, self.judge)) is not None:
+            return wrong
+        if pending := self.history.pending():
+            text = f"{len(pending)} writes are not answered, the first of {pending[0].client}: {pending[0]}"
+            return Violation("V19", text, key=pending[0].key)
+        return None
+
+    def ends(self) -> dict[PartitionKey, tuple[int, int]]:
+        """(start, end) of each of our partitions that are led, as the last reader must find them."""
+        found = {}
+        image = self.judge.metadata.image
+        for name in self._topics:
+            topic = image.topic(name)
+            for key in topic.partition_keys() if topic is not None else ():
+                node = self.cluster.nodes.get(image.partitions[key].leader_id)
+                life = node.life if node is not None else None
+                if life is not None and (log := life.logs.get(key)) is not None:
+                    found[key] = (log.log_start_offset, log.high_watermark)
+        return found
+
+    def _last_read(self) -> None:
+        if self._last is None:
+            self._last, _ = self._reader(LAST_READER, auto_offset_reset="earliest")
+        self._last.read(self._keys(self._last))
+        ends = self.ends()
+        if all((self.history.known_position(LAST_READER, key) or 0) >= end for key, (_, end) in ends.items()):
+            self.history.check_end(LAST_READER, ends)
+            self.finished = True
+
+    def check_over(self) -> None:
+        """The liveness phase is over: raises what did not come true."""
+        if self.finished:
+            return
+        if (wrong := self.wrong()) is not None:
+            raise wrong
+        ends = self.ends()
+        self.history.check_end(LAST_READER, ends)
+        raise Violation("V19", f"the run does not come to its end: {ends}")
