@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from minilog.v1 import peer_pb2
 from tests.simulation.network import AnswerHandler, Network
 from tests.simulation.process import EPOCH_US, Process
 from tests.simulation.stream import Stream
@@ -13,6 +14,17 @@ if TYPE_CHECKING:
     from tests.simulation.events import Scheduler
 
 FIRST_CLIENT_ID = 1_000  # endpoint ids below are nodes'
+PORT = 9092
+
+
+def node_address(node_id: int) -> peer_pb2.VoterAddress:
+    """Where a node listens."""
+    return peer_pb2.VoterAddress(broker_id=node_id, host=f"node-{node_id}", port=PORT)
+
+
+def node_at(host: str) -> int:
+    """Whose host that is."""
+    return int(host.removeprefix("node-"))
 
 
 class ClientProcess:
@@ -51,7 +63,7 @@ class ClientProcess:
         self._network.call(self.process, node_id, method, request, on_answer, timeout_ms)
 
     def open_stream(self, node_id: int, method: str) -> Stream:
-        """A stream (`Produce`, `Fetch`): set the handlers of `stream.client`, and send there, from on_open on or before.
+        """A stream (`Produce`, `Fetch`): set the handlers of `stream.client`, and send there, from now on.
 
         `client.on_open(None)`: the connection stands; `on_message(response)`; `on_closed(None)`: refused, ended or
         broken. `client.send(request)` while `client.has_room`; `client.close()` is told to the broker only.

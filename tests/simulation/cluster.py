@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import enum
 import random
+from collections import Counter
+from collections.abc import Callable
 
+from tests.simulation.chaos import Chaos
 from tests.simulation.clients import FIRST_CLIENT_ID, ClientProcess
 from tests.simulation.events import Scheduler
 from tests.simulation.network import Network
 from tests.simulation.node import Node
+from tests.simulation.operations import Operator
 from tests.simulation.plan import Plan
 from tests.simulation.touched import Observer, Touched
 
@@ -45,8 +49,13 @@ class Cluster:
         self.touched = Touched()
         self.nodes: dict[int, Node] = {node_id: Node(self, node_id) for node_id in self.plan.node_ids}
         self.clients: dict[int, ClientProcess] = {}
-        self.fault_counts: dict[str, int] = {}  # what befell it, by name
-        self.trace: list[str] | None = None  # a list here collects a line per happening
+        self.faults: Counter[str] = Counter()  # what befell it and what it met, by name
+        self.failures: list[tuple[float, int, BaseException]] = []  # processes that an error of their own ended
+        self.trace: Callable[[str], None] | None = None
+        for node in self.nodes.values():
+            self.scheduler.after(self.random.uniform(0.0, 200.0), node.start)
+        self.operator = Operator(self)
+        self.chaos = Chaos(self)
 
     # -- time
 
@@ -81,10 +90,30 @@ class Cluster:
         while self.scheduler.next_ms <= end_ms and self.step():
             pass
 
-    def note(self, kind: str, text: str) -> None:
+    def note(self, text: str) -> None:
         """A line of the trace, where one is kept."""
         if self.trace is not None:
-            self.trace.append(f"{self.now_ms:12.3f} {kind:10} {text}")
+            self.trace(f"{self.now_ms:12.3f} {text}")
+
+    def count(self, what: str) -> None:
+        """Something happened that a report counts."""
+        self.faults[what] += 1
+
+    def process_failed(self, node_id: int, error: BaseException) -> None:
+        """An error ended a process, as it would end a real one."""
+        self.faults[f"process ended by {type(error).__name__}"] += 1
+        self.failures.append((self.now_ms, node_id, error))
+        self.note(f"node {node_id} ended by {type(error).__name__}: {error}")
+
+    def heal(self) -> None:
+        """The liveness phase begins: see chaos.py. Called at `plan.safety_ms`."""
+        if self.phase is Phase.SAFETY:
+            self.phase = Phase.LIVENESS
+            self.chaos.heal()
+            self.scheduler.after(self.plan.liveness_ms, self._end)
+
+    def _end(self, _: object) -> None:
+        self.phase = Phase.OVER
 
     # -- clients
 

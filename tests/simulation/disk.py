@@ -1,10 +1,353 @@
-"""A disk in memory under the real storage: loses, tears, fails and rots as files.py allows, and as a seed says."""
+"""A disk in memory under the real storage: it loses, tears, fails and rots as files.py allows, when faults say so.
+
+Each write and each change of a name is pending until it is synced. When the machine loses power, any part of the
+pending names survives, and of each file's pending writes the first few, the next one torn. When only the process dies
+nothing is lost. `PowerLoss` is raised in the middle of a change where `lose_power_after` was set.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
+import random
+from collections.abc import Sequence
+
+from minilog.record_batch.header import Buffer
+from minilog_broker.storage.files import File
+
+Write = tuple[int, bytes | None]  # (position, bytes); a truncation to the position has None
+_METADATA = "__cluster_metadata"  # some space stays reserved for it
+NameChange = dict[str, tuple[bool, "Inode | None"]]  # path -> (is there, its inode)
+
+
+class PowerLoss(BaseException):
+    """The machine stopped in the middle of a change."""
+
+
+def _apply(content: bytearray, write: Write) -> None:
+    position, data = write
+    length = len(content)
+    if data is None:
+        if position < length:
+            del content[position:]
+        else:
+            content.extend(bytes(position - length))
+        return
+    if position > length:
+        content.extend(bytes(position - length))
+    content[position : position + len(data)] = data
+
+
+class Inode:
+    """A file's content: as processes see it, and as it is on the disk."""
+
+    __slots__ = ("durable", "live", "locked", "pending", "sync_failed")
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.live = bytearray(content)
+        self.durable = bytearray(content)
+        self.pending: list[Write] = []
+        self.locked = False
+        self.sync_failed = False
+
+    def write(self, write: Write) -> None:
+        _apply(self.live, write)
+        self.pending.append(write)
+
+    def sync(self) -> None:
+        for write in self.pending:
+            _apply(self.durable, write)
+        self.pending.clear()
+
+    def lose_power(self, rng: random.Random) -> None:
+        """What of this file is on the disk."""
+        kept = rng.randint(0, len(self.pending))
+        for write in self.pending[:kept]:
+            _apply(self.durable, write)
+        if kept < len(self.pending):
+            position, data = self.pending[kept]
+            if data is not None:
+                torn = data[: rng.randint(0, len(data))]
+                zeros = bytes(rng.randint(0, len(data) - len(torn))) if rng.random() < 0.3 else b""
+                _apply(self.durable, (position, torn + zeros))
+        self.pending.clear()
+        self.live = bytearray(self.durable)
+        self.sync_failed = False
+
+
+class SimulatedFile:
+    """An open file of one process."""
+
+    __slots__ = ("_disk", "_inode", "_life", "_locks", "_open", "_path")
+
+    def __init__(self, disk: SimulatedDisk, inode: Inode, path: str, *, locks: bool = False) -> None:
+        self._disk = disk
+        self._inode = inode
+        self._path = path
+        self._life = disk.life
+        self._open = True
+        self._locks = locks
+
+    def _check(self) -> None:
+        if self._life != self._disk.life or not self._open:
+            raise OSError(errno.EBADF, "not open", self._path)
+
+    def pread(self, size_bytes: int, position: int) -> bytes:
+        self._check()
+        if self._disk.failures:
+            self._disk.may_fail("pread", self._path)
+        return bytes(self._inode.live[position : position + size_bytes])
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        self._check()
+        data = b"".join(buffers)
+        disk, inode = self._disk, self._inode
+        if disk.armed and not disk.passes("write", self._path, grows=position + len(data) > len(inode.live)):
+            inode.write((position, data[: disk.random.randint(0, len(data))]))
+            disk.interrupt(self._path)
+        disk.changes += 1
+        inode.write((position, data))
+
+    def fdatasync(self) -> None:
+        self._check()
+        disk, inode = self._disk, self._inode
+        assert not inode.sync_failed, f"{self._path}: a failed fdatasync was tried again"
+        if disk.armed and not disk.passes("fdatasync", self._path):
+            inode.sync_failed = True
+            disk.interrupt(self._path)
+        disk.changes += 1
+        inode.sync()
+
+    def truncate(self, size_bytes: int) -> None:
+        self._check()
+        disk = self._disk
+        if disk.armed and not disk.passes("truncate", self._path):
+            disk.interrupt(self._path)
+        disk.changes += 1
+        if size_bytes != len(self._inode.live):
+            self._inode.write((size_bytes, None))
+
+    def size(self) -> int:
+        self._check()
+        return len(self._inode.live)
+
+    def close(self) -> None:
+        if self._locks and self._life == self._disk.life:
+            self._inode.locked = False
+        self._open = False
+
 
 class SimulatedDisk:
-    """A FileSystem (minilog_broker.storage.files). Being written."""
+    """See the module's text. A FileSystem of minilog_broker.storage.files; the root `/` is there.
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    `failures`: (operation, part of the path, errno), each met once. `full_part`: writes that make a file longer fail
+    where it is in the path, but in the metadata log's, for which some space stays reserved. `changes` counts changes.
+    `life` counts processes: files of former ones are closed.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self.random = rng
+        self.life = 0
+        self.changes = 0
+        self.failures: list[tuple[str, str, int]] = []
+        self.full_part: str | None = None
+        self.armed = False  # something may fail: kept so that the usual path asks one flag
+        self._changes_left: int | None = None
+        self._error: int | None = None  # of the change that does not pass; None: power is lost in it
+        self.names: dict[str, Inode | None] = {"/": None}  # a directory has no inode
+        self._durable: dict[str, Inode | None] = {"/": None}
+        self._pending: list[NameChange] = []
+
+    # -- what faults do to it
+
+    def fail(self, operation: str, error: int, path_part: str = "") -> None:
+        """The next `operation` on a path that contains `path_part` raises OSError(error)."""
+        self.failures.append((operation, path_part, error))
+        self._arm()
+
+    def fill(self, path_part: str | None) -> None:
+        """No space is left for files with `path_part` in their paths; None: there is space again."""
+        self.full_part = path_part
+        self._arm()
+
+    def lose_power_after(self, changes: int | None) -> None:
+        """Raise PowerLoss in the middle of the change after so many; None: not."""
+        self._changes_left = changes
+        self._arm()
+
+    def lose_power(self) -> None:
+        """Lose what may be lost. Open files are no more."""
+        names = dict(self._durable)
+        chance = self.random.choice((0.0, 0.5, 1.0))
+        for change in self._pending:
+            if self.random.random() < chance:
+                _apply_names(names, change)
+        self.names = names
+        self._durable = dict(names)
+        self._pending.clear()
+        lost: dict[int, None] = {}
+        for inode in names.values():
+            if inode is not None and id(inode) not in lost:
+                lost[id(inode)] = None
+                inode.lose_power(self.random)
+        self.end_process()
+
+    def end_process(self) -> None:
+        """The process dies, the machine does not: nothing is lost."""
+        self.life += 1
+        self._changes_left = None
+        self.failures.clear()
+        self.full_part = None
+        self._arm()
+        for inode in self.names.values():
+            if inode is not None:
+                inode.locked = False
+
+    def wipe(self) -> None:
+        """Another disk, empty. Only while no process runs on it."""
+        self.names, self._durable = {"/": None}, {"/": None}
+        self._pending.clear()
+
+    def content(self, path: str) -> bytes:
+        inode = self.names[path]
+        assert inode is not None
+        return bytes(inode.live)
+
+    def durable_content(self, path: str) -> bytes | None:
+        """What of the file would survive a loss of power now, at the least; None where its name would not."""
+        inode = self._durable.get(path)
+        return None if inode is None else bytes(inode.durable)
+
+    def flip_bit(self, path: str, position: int, bit: int) -> None:
+        """A bit of the file is not what was written, in the page cache and on the disk."""
+        inode = self.names[path]
+        assert inode is not None
+        inode.sync()
+        inode.live[position] ^= 1 << bit
+        inode.durable[position] ^= 1 << bit
+
+    # -- failing
+
+    def _arm(self) -> None:
+        self.armed = bool(self.failures) or self.full_part is not None or self._changes_left is not None
+
+    def passes(self, operation: str, path: str, *, grows: bool = False) -> bool:
+        """Whether a change may be made; where not, do half of it and call `interrupt`."""
+        if self._changes_left is not None:
+            if self._changes_left <= 0:
+                self._error = None
+                return False
+            self._changes_left -= 1
+        if grows and self.full_part is not None and self.full_part in path and _METADATA not in path:
+            self._error = errno.ENOSPC
+            return False
+        for failure in self.failures:
+            if failure[0] == operation and failure[1] in path:
+                self.failures.remove(failure)
+                self._arm()
+                self._error = failure[2]
+                return False
+        return True
+
+    def interrupt(self, path: str) -> None:
+        """Raise what the change that did not pass met."""
+        if self._error is None:
+            raise PowerLoss
+        raise OSError(self._error, os.strerror(self._error), path)
+
+    def may_fail(self, operation: str, path: str) -> None:
+        if not self.passes(operation, path):
+            self.interrupt(path)
+
+    def _change_names(self, operation: str, path: str, change: NameChange) -> None:
+        if self.armed:
+            self.may_fail(operation, path)
+        self.changes += 1
+        _apply_names(self.names, change)
+        self._pending.append(change)
+
+    # -- the interface
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return self._open(path, create=create)
+
+    def _open(self, path: str, *, create: bool, locks: bool = False) -> SimulatedFile:
+        if path not in self.names:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            if path.count("/") > 1 and path.rpartition("/")[0] not in self.names:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+            self._change_names("open", path, {path: (True, Inode())})
+        inode = self.names[path]
+        assert inode is not None, f"{path} is a directory"
+        return SimulatedFile(self, inode, path, locks=locks)
+
+    def lock(self, path: str) -> File | None:
+        file = self._open(path, create=True, locks=True)
+        inode = self.names[path]
+        assert inode is not None
+        if inode.locked:
+            return None
+        inode.locked = True
+        return file
+
+    def rename(self, source: str, target: str) -> None:
+        moved: NameChange = {}
+        for path, inode in self.names.items():
+            if path == source or path.startswith(source + "/"):
+                moved[path] = (False, None)
+                moved[target + path.removeprefix(source)] = (True, inode)
+        if not moved:
+            raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        self._change_names("rename", target, moved)
+
+    def remove(self, path: str) -> None:
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self._change_names("remove", path, {path: (False, None)})
+
+    def make_dir(self, path: str) -> None:
+        if path not in self.names:
+            self._change_names("make_dir", path, {path: (True, None)})
+
+    def remove_dir(self, path: str) -> None:
+        if self.list(path):
+            raise OSError(errno.ENOTEMPTY, "not empty", path)
+        self._change_names("remove_dir", path, {path: (False, None)})
+
+    def fsync_dir(self, path: str) -> None:
+        if self.armed:
+            self.may_fail("fsync_dir", path)
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        self.changes += 1
+        directory, still_pending = path.rstrip("/"), []
+        for change in self._pending:
+            if any(name.rpartition("/")[0] == directory for name in change):
+                _apply_names(self._durable, change)
+            else:
+                still_pending.append(change)
+        self._pending = still_pending
+
+    def list(self, path: str) -> list[str]:
+        prefix = path.rstrip("/") + "/"
+        length = len(prefix)
+        below = (name[length:] for name in self.names if name.startswith(prefix))
+        return sorted(name for name in below if name and "/" not in name)
+
+    def exists(self, path: str) -> bool:
+        return path in self.names
+
+    def size(self, path: str) -> int:
+        inode = self.names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return len(inode.live)
+
+
+def _apply_names(names: dict[str, Inode | None], change: NameChange) -> None:
+    for path, (there, inode) in change.items():
+        if there:
+            names[path] = inode
+        else:
+            names.pop(path, None)

@@ -178,6 +178,17 @@ class Network:
             call.done = True
             call.source.run(call.on_answer, response)
 
+    def probe(
+        self, source: Process, target_id: int, on_result: Callable[[Failure | None], None], timeout_ms: float
+    ) -> None:
+        """Does anybody listen there? REFUSED, TIMED_OUT, or None: a connection was taken."""
+        source_id = source.endpoint_id
+        if target_id not in self.hosts or self.is_cut(source_id, target_id) or self.is_cut(target_id, source_id):
+            source.after(timeout_ms, on_result, Failure.TIMED_OUT)
+        else:
+            found = Failure.REFUSED if self.hosts[target_id] is None else None
+            source.after(2 * self.delay_ms(source_id, target_id), on_result, found)
+
     # -- streams
 
     def open_stream(

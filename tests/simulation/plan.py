@@ -1,9 +1,11 @@
-"""What one seed is: how large the cluster, how it is configured, which faults come and how hard. Drawn from the seed."""
+"""What one seed is: the cluster's size and configuration, which faults come and how hard. Drawn from the seed."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+
+from minilog_broker.replication.state import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Plan:
 
     nodes: int = 3
     voters: int = 1
+    topic_count: int = 1
     partitions: int = 2
     replication_factor: int = 3
     min_in_sync: int = 2
@@ -66,6 +69,10 @@ class Plan:
     broker_session_timeout_ms: float = 3_000.0
     heartbeat_interval_ms: float = 500.0
     fetch_credit_bytes: int = 64_000
+    controlled_shutdown_timeout_ms: float = 5_000.0
+    election_timeout_ms: float = 300.0
+    fetch_timeout_ms: float = 1_000.0
+    snapshot_bytes: int = 1 << 20  # of metadata log behind the last snapshot: then another is taken
     safety_ms: float = 20_000.0
     liveness_ms: float = 30_000.0  # within this V19 must have come true
     faults: FaultRates = field(default_factory=FaultRates)
@@ -78,6 +85,19 @@ class Plan:
     @property
     def voter_ids(self) -> range:
         return range(1, self.voters + 1)
+
+    def topic_defaults(self) -> TopicConfig:
+        """What topics have that do not set it themselves: the brokers' configuration."""
+        return TopicConfig(
+            min_in_sync_replicas=self.min_in_sync,
+            max_message_bytes=8 << 20,
+            segment_bytes=self.segment_bytes,
+            segment_ms=1 << 40,
+            flush_on_append=self.flush_on_append,
+            retention_ms=-1,
+            retention_bytes=-1,
+            unclean_leader_election=self.unclean_election,
+        )
 
     @staticmethod
     def calm(**changes: object) -> Plan:

@@ -1,4 +1,4 @@
-"""What one event touched: judges look at that only, so that checking costs as much as happened, not as much as exists."""
+"""What one event touched: judges look at that only, so that a check costs what happened, not what exists."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from minilog.record_batch.header import Buffer
+from minilog.v1 import peer_pb2
 from minilog_broker.replication.effects import AnswerProduce
 from minilog_broker.replication.state import PartitionKey
 
@@ -23,6 +24,16 @@ class Answered:
     answer: AnswerProduce
 
 
+@dataclass(frozen=True, slots=True)
+class Voted:
+    """A voter's answer is on the wire."""
+
+    node_id: int
+    life: int
+    request: peer_pb2.VoteRequest
+    response: peer_pb2.VoteResponse
+
+
 @dataclass(slots=True)
 class Touched:
     """See the module's text. Dictionaries are ordered sets: their order is the order of touching, never a hash's.
@@ -33,7 +44,12 @@ class Touched:
     images    the node's image was moved on (its changes are in replicas too)
     decided   the node's active controller decided or was answered something
     answers   produce entries that were answered by their leader
-    began     nodes whose life began (recovered, not yet registered);  ended: nodes whose life ended (node.life is None)
+    votes     answers to candidates
+    heard     (source, target): a message of a peer's quorum node reached the target's
+    controlled  nodes whose controller answered something without an error
+    began     nodes whose life began (recovered, not yet registered)
+    ended     (node, how): node.life is None now; "crash" keeps the page cache, "power" does not, "failed" is by an
+              error of its own, "clean" or "unclean stop" after SIGTERM
     """
 
     nodes: dict[int, None] = field(default_factory=dict)
@@ -42,8 +58,11 @@ class Touched:
     images: dict[int, None] = field(default_factory=dict)
     decided: dict[int, None] = field(default_factory=dict)
     answers: list[Answered] = field(default_factory=list)
+    votes: list[Voted] = field(default_factory=list)
+    heard: dict[tuple[int, int], None] = field(default_factory=dict)
+    controlled: list[int] = field(default_factory=list)
     began: list[int] = field(default_factory=list)
-    ended: list[int] = field(default_factory=list)
+    ended: list[tuple[int, str]] = field(default_factory=list)
 
     def clear(self) -> None:
         """Forget it all, for the next event."""
@@ -58,6 +77,12 @@ class Touched:
             self.decided.clear()
         if self.answers:
             self.answers.clear()
+        if self.votes:
+            self.votes.clear()
+        if self.heard:
+            self.heard.clear()
+        if self.controlled:
+            self.controlled.clear()
         if self.began or self.ended:
             self.began.clear()
             self.ended.clear()

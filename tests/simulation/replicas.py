@@ -1,0 +1,292 @@
+"""The shell of the replica manager in a life: as server/replicas.py and server/leader_links.py, on virtual time.
+
+Effects are carried out in order after every event; disk commands go to the data disk's thread, sessions of followers to
+streams of the simulated network.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from minilog.v1 import peer_pb2
+from minilog_broker.replication import effects
+from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.state import PartitionKey
+from minilog_broker.server.disk import DiskCommand
+from minilog_broker.server.log_directory import LogDirectory, log_settings
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
+from tests.simulation.clients import node_at
+from tests.simulation.disk_thread import DiskThread
+from tests.simulation.process import CoreTimer
+from tests.simulation.pump import Pump
+from tests.simulation.stream import Stream
+
+if TYPE_CHECKING:
+    from tests.simulation.life import Life
+
+RECONNECT_PAUSE_MS = 50.0
+
+
+class LeaderLink:
+    """One Replicate stream to a leader."""
+
+    __slots__ = ("leader_id", "pump", "stream")
+
+    def __init__(self, leader_id: int) -> None:
+        self.leader_id = leader_id
+        self.stream: Stream | None = None
+        self.pump: Pump | None = None
+
+
+class Replicas:
+    """See the module's text. `sessions`: how to wake or refuse each session served here, by id."""
+
+    def __init__(self, life: Life, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory) -> None:
+        self.manager = manager
+        self.offline: dict[PartitionKey, str] = {}
+        self.sessions: dict[int, Any] = {}
+        self.timer = CoreTimer(life.process, manager.next_tick_ms, self._tick)
+        self._life = life
+        self._disk = disk
+        self._directory = directory
+        self._links: dict[int, LeaderLink] = {}
+        self._running = False
+        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+            effects.AppendToLog: self._append,
+            effects.SessionReady: self._session_ready,
+            effects.AnswerProduce: self._answer_produce,
+            effects.LeaderSessionReady: self._leader_session_ready,
+            effects.OpenLeaderSession: self._open_link,
+            effects.CloseLeaderSession: self._close_link,
+            effects.ProposeInSyncReplicas: lambda effect: life.link.propose(effect),
+            effects.SessionRefused: self._session_refused,
+            effects.PartitionOffline: self._go_offline,
+            effects.OpenLog: self._open,
+            effects.RecordEpochStart: self._record_epoch_start,
+            effects.TruncateLog: self._truncate,
+            effects.StartLogAt: self._start_at,
+            effects.WriteProducerSnapshot: self._write_snapshot,
+            effects.DeleteLog: self._delete,
+        }
+
+    # -- effects
+
+    def run(self) -> None:
+        """Carry out what the core asks for, until it asks for nothing more."""
+        if self._running:
+            return
+        self._running = True
+        life, handlers = self._life, self._handlers
+        try:
+            while todo := self.manager.take_effects():
+                for effect in todo:
+                    if life.effects_left is not None:
+                        life.count_effect()
+                    handlers[type(effect)](effect)
+        finally:
+            self._running = False
+        self.timer.arm()
+
+    def _append(self, effect: effects.AppendToLog) -> None:
+        key, batches, manager, life = effect.key, effect.batches, self.manager, self._life
+        log = self._directory.logs[key]
+
+        def appended(_: object) -> None:
+            life.touch(key)
+            manager.log_appended(key, batches.end_offset, life.now_ms)
+            self.run()
+
+        def flushed(end_offset: int) -> None:
+            life.touch(key)
+            manager.log_flushed(key, end_offset, life.now_ms)
+            self.run()
+
+        def work() -> None:
+            life.touch(key)
+            log.append(batches)
+
+        self._disk.submit(
+            DiskCommand(
+                work=work,
+                on_done=appended,
+                on_failed=lambda error: self._failed(key, error),
+                log=log,
+                flush=log,
+                size_bytes=sum(header.length for header in batches.headers),
+                on_flushed=flushed,
+            )
+        )
+
+    def _open(self, effect: effects.OpenLog) -> None:
+        key = effect.key
+
+        def opened(log: Log) -> None:
+            if (config := self.manager.topic_config(key.topic_id)) is not None:
+                log.settings = log_settings(config)
+            self._life.touch(key)
+            self.manager.log_opened(key, log, self._life.now_ms)
+            self.run()
+
+        self._disk.submit(
+            DiskCommand(
+                work=lambda: self._directory.create(effect),
+                on_done=opened,
+                on_failed=lambda error: self._failed(key, error),
+            )
+        )
+
+    def _submit(self, key: PartitionKey, work: Callable[[Log], Any], done: Callable[[Any], None]) -> None:
+        log, life = self._directory.logs[key], self._life
+
+        def touching() -> Any:
+            life.touch(key)
+            return work(log)
+
+        self._disk.submit(DiskCommand(touching, done, lambda error: self._failed(key, error), log))
+
+    def _record_epoch_start(self, effect: effects.RecordEpochStart) -> None:
+        epoch, start = effect.leader_epoch, effect.start_offset
+        self._submit(effect.key, lambda log: log.assign_epoch(epoch, start), _nothing)
+
+    def _truncate(self, effect: effects.TruncateLog) -> None:
+        def work(log: Log) -> ProducerState:
+            log.truncate_to(effect.end_offset)
+            return recover_producer_state(log)
+
+        self._submit(effect.key, work, lambda state: self._truncated(effect.key, state))
+
+    def _start_at(self, effect: effects.StartLogAt) -> None:
+        def work(log: Log) -> ProducerState:
+            log.truncate_fully_and_start_at(effect.offset)
+            return recover_producer_state(log)
+
+        self._submit(effect.key, work, lambda state: self._truncated(effect.key, state))
+
+    def _truncated(self, key: PartitionKey, state: ProducerState) -> None:
+        self._life.touch(key)
+        self.manager.log_truncated(key, state, self._life.now_ms)
+        self.run()
+
+    def _write_snapshot(self, effect: effects.WriteProducerSnapshot) -> None:
+        self._submit(effect.key, lambda log: log.write_producer_snapshot(effect.offset, effect.snapshot), _nothing)
+
+    def _delete(self, effect: effects.DeleteLog) -> None:
+        self.set_aside(effect.key)
+
+    def set_aside(self, key: PartitionKey) -> None:
+        """A log that no image knows: renamed aside, removed later."""
+        self._life.touch(key)
+        self._disk.submit(DiskCommand(lambda: self._directory.delete(key), _nothing, _nothing))
+
+    def _failed(self, key: PartitionKey, error: OSError) -> None:
+        self._life.note(f"partition {key.partition} the disk failed: {error}")
+        self._life.touch(key)
+        self.manager.log_failed(key, error, self._life.now_ms)
+        self.run()
+
+    def _go_offline(self, effect: effects.PartitionOffline) -> None:
+        key, reason = effect.key, effect.reason
+        if effect.damaged:
+            self._disk.submit(DiskCommand(lambda: self._directory.mark_damaged(key, reason), _nothing, _nothing))
+        self._life.note(f"partition {key.partition} replica offline: {reason}")
+        self._life.touch(key)
+        self.offline[key] = reason
+        self._life.link.beat_now()
+
+    # -- answers and sessions served here
+
+    def _answer_produce(self, effect: effects.AnswerProduce) -> None:
+        self._life.serving.answer_produce(effect)
+
+    def _session_ready(self, effect: effects.SessionReady) -> None:
+        if (session := self.sessions.get(effect.session_id)) is not None:
+            session.pump.wake()
+
+    def _session_refused(self, effect: effects.SessionRefused) -> None:
+        if (session := self.sessions.get(effect.session_id)) is not None:
+            session.refused = effect.error
+            session.pump.wake()
+
+    def close_session(self, session_id: int) -> None:
+        """The stream of a session is gone."""
+        if self.sessions.pop(session_id, None) is not None:
+            self.manager.close_session(session_id)
+            self.run()
+
+    # -- links to leaders
+
+    def _open_link(self, effect: effects.OpenLeaderSession) -> None:
+        self._close_link(effect)
+        leader_id = effect.leader_id
+        link = self._links[leader_id] = LeaderLink(leader_id)
+        life = self._life
+        broker = life.image.brokers.get(leader_id)
+        if broker is None:
+            life.process.after(RECONNECT_PAUSE_MS, self._link_lost, link)
+            return
+        link.stream = stream = life.network.open_stream(life.process, node_at(broker.host), "Replicate")
+        end = stream.client
+        link.pump = pump = Pump(life.process, end, lambda: self._next_request(leader_id))
+        end.on_open = lambda _: self._link_opened(link, pump)
+        end.on_message = lambda message: self._leader_message(leader_id, message)
+        end.on_closed = lambda _: life.process.after(RECONNECT_PAUSE_MS, self._link_lost, link)
+
+    def _link_opened(self, link: LeaderLink, pump: Pump) -> None:
+        self.manager.leader_session_opened(link.leader_id, self._life.now_ms)
+        self.run()
+        pump.wake()
+
+    def _leader_session_ready(self, effect: effects.LeaderSessionReady) -> None:
+        link = self._links.get(effect.leader_id)
+        if link is not None and link.stream is not None and link.stream.open and link.pump is not None:
+            link.pump.wake()
+
+    def _next_request(self, leader_id: int) -> peer_pb2.ReplicateRequest | None:
+        message = self.manager.next_request(leader_id, self._life.now_ms)
+        self.run()
+        return message
+
+    def _leader_message(self, leader_id: int, message: peer_pb2.ReplicateResponse) -> None:
+        for run in message.runs:
+            self._life.touch(PartitionKey(run.partition_id.topic_id, run.partition_id.partition))
+        self.manager.leader_message(leader_id, message, self._life.now_ms)
+        self.run()
+
+    def _link_lost(self, link: LeaderLink) -> None:
+        if self._links.get(link.leader_id) is link:
+            del self._links[link.leader_id]
+            self.manager.leader_session_closed(link.leader_id, self._life.now_ms)
+            self.run()
+
+    def _close_link(self, effect: effects.OpenLeaderSession | effects.CloseLeaderSession) -> None:
+        link = self._links.pop(effect.leader_id, None)
+        if link is not None and link.stream is not None:
+            link.stream.client.close()
+
+    def close_links(self) -> None:
+        """The end of a clean stop."""
+        for link in self._links.values():
+            if link.stream is not None:
+                link.stream.client.close()
+        self._links.clear()
+
+    # -- time
+
+    def _tick(self) -> None:
+        life = self._life
+        for leader in self.manager.led_partitions():
+            life.touch(leader.key)
+        self.manager.tick(life.now_ms)
+        self.run()
+
+
+def _nothing(_: object = None) -> None:
+    pass
+
+
+def new_manager(life: Life, rng: random.Random) -> ReplicaManager:
+    """The real core, with the plan's settings."""
+    return ReplicaManager(life.node.node_id, life.settings, rng)
