@@ -10,6 +10,7 @@ Events and the time go in; `poll` returns what is to be done. The rules (REPLICA
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from minilog.config import ClientConfig
@@ -41,6 +42,8 @@ class ConsumerCore:
     def __init__(self, config: ClientConfig, cache: MetadataCache) -> None:
         self._config = config
         self._cache = cache
+        self.received_bytes: Counter[int] = Counter()
+        """Of batches, by the broker that sent them; those that were dropped count too."""
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._subscribed: list[str] = []
         self._absent_topics: set[str] = set()  # subscribed, and not there when first looked for
@@ -230,6 +233,7 @@ class ConsumerCore:
         news = False
         for run in response.runs:
             session.received_bytes += len(run.batches)
+            self.received_bytes[broker_id] += len(run.batches)
             key = PartitionKey(run.partition_id.topic_id, run.partition_id.partition)
             assigned = by_key.get(key)
             if assigned is None or assigned.session is not session or run.position_number != assigned.position_number:

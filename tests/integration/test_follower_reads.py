@@ -1,0 +1,195 @@
+"""A consumer with client.rack against real brokers: who it reads from, and what it does when that one dies or hangs.
+
+Broker n is in rack n. Each test makes a topic of its own, and reads it from the rack of a broker that does not lead it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from minilog.errors import UnknownTopicId, UnknownTopicOrPartition
+from minilog.types import PartitionDescription
+from tests.cluster import Cluster, running_cluster
+
+RECORDS = 3_000
+VALUE = b"x" * 1_000
+NEVER_STILL_S = 2.5  # a stream of five silent keep-alives, the time to open another, and a busy machine
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    racks = {each: ("--rack", f"r{each}") for each in (1, 2, 3)}
+    settings = {"flush.policy": "os"}  # who is read from is the question here, and a flush costs
+    with running_cluster(tmp_path_factory.mktemp("racks"), settings=settings, arguments=racks) as running:
+        yield running
+
+
+@dataclass
+class Reading:
+    """A topic, its partition 0 as it was made, and a follower of it; what was read of it."""
+
+    cluster: Cluster
+    topic: str
+    leader: int
+    follower: int
+    offsets: list[int] = field(default_factory=list)
+    longest_s: float = 0.0  # between two polls that brought something
+
+    def consumer(self, **settings: object) -> Consumer:
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        consumer = Consumer(
+            {"bootstrap.servers": self.cluster.bootstrap_servers, "client.rack": f"r{self.follower}"} | given
+        )
+        consumer.assign([TopicPartition(self.topic, 0, 0)])
+        return consumer
+
+    def read(self, consumer: Consumer, up_to: int, timeout_s: float = 20.0) -> None:
+        """Until `up_to` records were read in all."""
+        deadline_s = last_s = time.monotonic()
+        deadline_s += timeout_s
+        while len(self.offsets) < up_to:
+            for batch in consumer.poll_arrow(timeout=0.1):
+                self.offsets += batch.column("offset").to_pylist()
+                now_s = time.monotonic()
+                self.longest_s, last_s = max(self.longest_s, now_s - last_s), now_s
+            assert time.monotonic() < deadline_s, f"{len(self.offsets)} of {up_to} after {timeout_s} s"
+
+    def write(self, count: int) -> None:
+        with Producer({"bootstrap.servers": self.cluster.bootstrap_servers, "batch.size": 10_000}) as producer:
+            for _ in range(count):
+                producer.send(self.topic, VALUE, partition=0)
+            producer.flush(timeout=30.0)
+
+    def described(self) -> PartitionDescription:
+        with Admin({"bootstrap.servers": self.cluster.bootstrap_servers}) as admin:
+            return admin.describe_topics([self.topic])[0].partitions[0]
+
+    def check(self, count: int) -> None:
+        assert self.offsets == list(range(count)), "a gap or a repeat"
+
+
+def sent_by(consumer: Consumer) -> dict[int, int]:
+    """Bytes of batches that came to this consumer, by the broker they came from."""
+    return dict(consumer._driver.core.received_bytes)
+
+
+def in_sync(reading: Reading, timeout_s: float = 30.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while len(reading.described().isr) < 3:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def reading(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Reading]:
+    made = make_topic(cluster, request.node.name.replace("_", "-"))
+    made.write(RECORDS)
+    yield made
+    cluster.resume(*cluster.processes)
+    missing = [each for each in (1, 2, 3) if each not in cluster.processes]
+    if missing:
+        cluster.start(*missing)
+    cluster.wait_running()
+
+
+def make_topic(cluster: Cluster, name: str) -> Reading:
+    """A topic whose leader and follower are not the controller's broker: losing that is another test's subject."""
+    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        controller = admin.describe_cluster().controller
+        for attempt in range(10):
+            topic = f"{name}-{attempt}"
+            admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=3)])
+            made = Reading(cluster, topic, -1, -1)
+            in_sync(made)
+            leader = made.described().leader
+            if leader is not None and leader != controller:
+                made.leader = leader
+                [made.follower] = {1, 2, 3} - {leader, controller}
+                return made
+    raise AssertionError("the controller's broker leads every topic")
+
+
+def test_it_reads_from_the_replica_of_its_rack_and_from_no_other(reading: Reading) -> None:
+    with reading.consumer() as consumer:
+        reading.read(consumer, RECORDS)
+        reading.write(500)
+        reading.read(consumer, RECORDS + 500)
+        assert list(sent_by(consumer)) == [reading.follower]
+        assert sent_by(consumer)[reading.follower] > len(VALUE) * RECORDS
+        assert list(consumer._driver._streams) == [reading.follower]
+    reading.check(RECORDS + 500)
+
+
+def test_without_a_rack_or_with_another_one_it_is_the_leader(reading: Reading) -> None:
+    for rack in ("", "nowhere"):
+        reading.offsets = []
+        with reading.consumer(client_rack=rack) as consumer:
+            reading.read(consumer, RECORDS)
+            assert list(sent_by(consumer)) == [reading.leader]
+
+
+def test_a_follower_that_is_killed_is_left_at_once(reading: Reading) -> None:
+    with reading.consumer(fetch_max_bytes=100_000) as consumer:
+        reading.read(consumer, RECORDS // 3)
+        reading.cluster.kill(reading.follower)
+        reading.read(consumer, RECORDS)
+        assert set(sent_by(consumer)) == {reading.follower, reading.leader}
+        assert reading.longest_s < NEVER_STILL_S
+        reading.cluster.start(reading.follower)
+        in_sync(reading)
+        before = sent_by(consumer)[reading.follower]
+        deadline_s = time.monotonic() + 15.0
+        count = RECORDS
+        while sent_by(consumer)[reading.follower] == before:  # it is in the ISR again: it is turned to again
+            assert time.monotonic() < deadline_s
+            reading.write(100)
+            count += 100
+            reading.read(consumer, count)
+    reading.check(count)
+
+
+def test_a_follower_that_hangs_is_left_when_it_is_silent(reading: Reading) -> None:
+    with reading.consumer(fetch_max_bytes=100_000) as consumer:
+        reading.read(consumer, RECORDS // 3)
+        reading.cluster.pause(reading.follower)
+        reading.read(consumer, RECORDS)
+        assert set(sent_by(consumer)) == {reading.follower, reading.leader}
+        assert reading.longest_s < NEVER_STILL_S
+        reading.cluster.resume(reading.follower)
+    reading.check(RECORDS)
+
+
+def test_a_follower_that_hangs_from_the_start_holds_nobody_up(reading: Reading) -> None:
+    reading.cluster.pause(reading.follower)
+    started_s = time.monotonic()
+    with reading.consumer() as consumer:
+        reading.read(consumer, RECORDS)
+    assert time.monotonic() - started_s < NEVER_STILL_S
+    reading.check(RECORDS)
+
+
+def test_a_leader_that_is_killed_under_a_reader_of_its_follower(reading: Reading) -> None:
+    with reading.consumer(fetch_max_bytes=100_000) as consumer:
+        reading.read(consumer, RECORDS // 3)
+        reading.cluster.kill(reading.leader)
+        reading.write(500)
+        reading.read(consumer, RECORDS + 500)
+        reading.cluster.start(reading.leader)
+        in_sync(reading)
+        reading.write(500)
+        reading.read(consumer, RECORDS + 1_000)
+    reading.check(RECORDS + 1_000)
+
+
+def test_a_topic_that_is_deleted_is_said(reading: Reading) -> None:
+    with reading.consumer() as consumer:
+        reading.read(consumer, RECORDS)
+        with Admin({"bootstrap.servers": reading.cluster.bootstrap_servers}) as admin:
+            admin.delete_topics([reading.topic])
+        with pytest.raises((UnknownTopicId, UnknownTopicOrPartition)):
+            reading.read(consumer, RECORDS + 1)
