@@ -158,6 +158,7 @@ class Broker:
         replicas.crashed = self._failed
         replicas.went_offline = link.beat_now
         self._quorum.on_changed = self._image_changed
+        self._quorum.on_leader_changed = link.controller_moved
         self._registered = self._stopped = False
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:

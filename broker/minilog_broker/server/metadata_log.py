@@ -62,7 +62,7 @@ class MetadataLog:
         return log
 
     def read_vote(self) -> VoteState:
-        """The vote of a former life. Raises StorageError where the file is damaged: whom it voted for cannot be told."""
+        """The vote of a former life. Raises StorageError where its file is damaged: it might vote twice in an epoch."""
         try:
             stored = read_durable_file(self._files, self._vote_path)
             return VoteState() if stored is None else msgspec.json.decode(stored, type=VoteState)

@@ -1,7 +1,7 @@
 """PeerService: what other brokers ask of this one.
 
-Replicate is served by the data replicas or, for the metadata log, by the quorum node; Register, Heartbeat,
-ProposeInSyncReplicas and AllocateProducerIds by the controller, where it is active here.
+Replicate is served by the data replicas or, for the metadata log, by the quorum node, as are Vote, BeginQuorumEpoch and
+FetchSnapshot; Register, Heartbeat, ProposeInSyncReplicas and AllocateProducerIds by the controller, where it is active.
 """
 
 from __future__ import annotations
@@ -85,3 +85,17 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         self, request: peer_pb2.AllocateProducerIdsRequest, context: object
     ) -> peer_pb2.AllocateProducerIdsResponse:
         return await self._controller.allocate_producer_ids(request)
+
+    async def Vote(self, request: peer_pb2.VoteRequest, context: object) -> peer_pb2.VoteResponse:  # noqa: N802
+        return await self._quorum.vote(request)
+
+    async def BeginQuorumEpoch(  # noqa: N802
+        self, request: peer_pb2.BeginQuorumEpochRequest, context: object
+    ) -> peer_pb2.BeginQuorumEpochResponse:
+        return self._quorum.begin_quorum_epoch(request)
+
+    async def FetchSnapshot(  # type: ignore[override]  # noqa: N802
+        self, request: peer_pb2.FetchSnapshotRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        async for piece in self._quorum.send_snapshot(request):
+            await context.write(piece)

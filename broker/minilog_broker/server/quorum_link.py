@@ -9,7 +9,7 @@ import structlog
 
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.server.channels import STREAM_ERRORS, reason
-from minilog_broker.server.leader_links import RECONNECT_PAUSE_S, converse
+from minilog_broker.server.leader_links import converse
 
 logger = structlog.get_logger()
 

@@ -1,9 +1,10 @@
-"""The shell around the quorum node: the metadata log with its own disk thread, its sessions, this broker's image.
+"""The shell around the quorum node: its disk, its sessions and calls, and this broker's image of what is committed.
 
-    node effects ──► metadata disk thread, vote file, sessions       committed_end_offset ──► replay ──► image ──► hooks
+    node effects ──► metadata log and votes (metadata_log)     committed ──► MetadataReplay ──► image ──► hooks
+                 ──► session to the leader (quorum_link), sessions of others here
+                 ──► votes, epochs, snapshots (quorum_peers, snapshot_transfer)
 
-An error of the metadata log or of the vote file ends the process (REPLICATION.md, eligible leaders): what this broker
-has promised to the quorum can no longer be told.
+After each event the controller hears first whether this node still leads: deposed, it decides and answers nothing.
 """
 
 from __future__ import annotations
@@ -12,45 +13,46 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
 import grpc
-import msgspec
 import structlog
 
-from minilog.errors import MinilogError, StorageError
+from minilog.errors import MinilogError, wire_error
 from minilog.v1 import common_pb2, peer_pb2, records_pb2
 from minilog_broker.controller.image import ImageChanges, MetadataImage
-from minilog_broker.quorum.effects import PersistVote, QuorumEffect, SessionRefused, VoteState
+from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
+from minilog_broker.quorum import effects as quorum
+from minilog_broker.quorum.effects import NO_LEADER, QuorumEffect
 from minilog_broker.quorum.node import QuorumNode
-from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication import effects
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.server.channels import STREAM_ERRORS, reason
 from minilog_broker.server.config import BrokerOptions
-from minilog_broker.server.disk import DiskCommand, DiskThread
-from minilog_broker.server.leader_links import RECONNECT_PAUSE_S, converse
+from minilog_broker.server.metadata_log import MetadataLog
+from minilog_broker.server.quorum_link import QuorumLink
+from minilog_broker.server.quorum_peers import QuorumPeers
 from minilog_broker.server.sessions import Sessions
+from minilog_broker.server.snapshot_transfer import pieces, receive_snapshot
 from minilog_broker.server.timer import CoreTimer, now_ms
 from minilog_broker.storage.data_directory import DataDirectory
-from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
 from minilog_broker.storage.files import FileSystem
-from minilog_broker.storage.log import Log
-from minilog_broker.storage.settings import LogSettings
+from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
 
 logger = structlog.get_logger()
 
-VOTE_FILE = "quorum-vote"
-# Always fsync, kept for good: the image is its replay.
-METADATA_LOG_SETTINGS = LogSettings(flush_on_append=True, retention_ms=-1, retention_bytes=-1)
+
+def now_us() -> int:
+    """The wall clock, microseconds: for the record batches only."""
+    return time.time_ns() // 1000
 
 
 class QuorumShell:
     """See the module's text. `image` is this broker's replay of the committed log, changed here only.
 
-    Hooks: on_activated(epoch), on_deposed(controller id), on_committed(end offset), on_changed(what changed).
+    Hooks: on_activated(epoch), on_deposed(controller id), on_leader_changed(), on_committed(end offset),
+    on_changed(what changed).
     """
 
     def __init__(
@@ -65,59 +67,50 @@ class QuorumShell:
         self.image = MetadataImage()
         self.on_activated: Callable[[int], None]
         self.on_deposed: Callable[[int], None]
+        self.on_leader_changed: Callable[[], None]
         self.on_committed: Callable[[int], None]
         self.on_changed: Callable[[ImageChanges], None]
-        self._files = files
-        self._client = client
+        self._broker_id = options.broker_id
         self._failed = failed
-        self._vote_path = f"{directory.path}/{VOTE_FILE}"
-        self._leader_address = next((each.host, each.port) for each in options.voters)
-        self._log = self._open_log(directory)
-        self._disk = DiskThread("metadata-disk", asyncio.get_running_loop(), failed)
+        config = options.config
+        self._log = MetadataLog(files, directory, failed)
+        self._snapshots = SnapshotFiles(files, self._log.path)
         self._node = QuorumNode(
             options.broker_id,
             bytes.fromhex(directory.directory_id),
             directory.cluster_id,
             [peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters],
-            self._read_vote(),
-            self._log,
+            self._log.read_vote(),
+            self._log.log,
             settings,
-            QuorumSettings(),
-            None,
+            QuorumSettings(config.quorum_election_timeout_ms, config.quorum_fetch_timeout_ms),
+            newest_snapshot(self._snapshots),
             random.Random(secrets.randbits(64)),
         )
+        self._replay = MetadataReplay(self._node, self.image, self._snapshots)
+        self._peers = QuorumPeers(
+            {each.id: (each.host, each.port) for each in options.voters}, config.quorum_fetch_timeout_ms
+        )
+        self._link = QuorumLink(
+            client,
+            lambda: self._event(lambda: self._node.leader_session_opened(now_ms())),
+            lambda: self._event(lambda: self._node.leader_session_closed(now_ms())),
+            lambda message: self._event(lambda: self._node.leader_message(message, now_ms())),
+            self._next_request,
+        )
         self._sessions = Sessions()
-        self._link: asyncio.Task[None] | None = None
-        self._link_ready = asyncio.Event()
         self._timer = CoreTimer(self._node.next_tick_ms, self._tick)
         self._progress = asyncio.Event()
-        self._running = self._active = False
-
-    def _open_log(self, directory: DataDirectory) -> Log:
-        log = Log.open(
-            self._files,
-            directory.partition_path(CLUSTER_METADATA_TOPIC_NAME, 0),
-            METADATA_KEY,
-            CLUSTER_METADATA_TOPIC_NAME,
-            METADATA_LOG_SETTINGS,
-            unclean=directory.clean_stop_epoch is None,
-            create=True,
-        )
-        if log.recovery.damaged:
-            raise StorageError(
-                f"the metadata log {log.directory} is damaged: {log.recovery.reason}. "
-                f"An observer's can be deleted and is fetched again; a voter's must be restored"
-            )
-        return log
-
-    def _read_vote(self) -> VoteState:
-        stored = read_durable_file(self._files, self._vote_path)
-        return VoteState() if stored is None else msgspec.json.decode(stored, type=VoteState)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running = False
+        self._active_epoch: int | None = None
+        self._known_leader_id = NO_LEADER
 
     # -- what the rest of the server asks
 
     @property
     def leader_id(self) -> int:
+        """Who leads the quorum, and so is the controller; -1 where it is not known."""
         return self._node.leader_id
 
     @property
@@ -125,11 +118,11 @@ class QuorumShell:
         return self._node.epoch
 
     def leader_address(self) -> tuple[str, int] | None:
-        """Where the controller listens."""
-        return self._leader_address
+        """Where the controller listens; None where it is not known."""
+        return self._peers.address(self._node.leader_id)
 
     def append_records(self, records: Sequence[records_pb2.MetadataRecord]) -> int:
-        return self._node.append_records(records, time.time_ns() // 1000)
+        return self._node.append_records(records, now_us())
 
     async def replayed(self, end_offset: int) -> None:
         """Return when the image has reached `end_offset`."""
@@ -147,16 +140,13 @@ class QuorumShell:
     async def stop(self) -> bool:
         """Close the log; whether that was clean."""
         self._timer.stop()
-        self._close_link()
-        await self._disk.stop()
-        try:
-            self._log.close(clean=True)
-        except OSError as error:
-            logger.error("the metadata log could not be closed cleanly", error=str(error))
-            return False
-        return True
+        self._link.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await self._peers.close()
+        return await self._log.stop()
 
-    # -- effects
+    # -- events and effects
 
     def run(self) -> None:
         """Carry out what the node asks for, then replay what is committed."""
@@ -164,59 +154,16 @@ class QuorumShell:
             return
         self._running = True
         try:
+            self._look_at_leadership()
             while todo := self._node.take_effects():
                 for effect in todo:
                     self._carry_out(effect)
         finally:
             self._running = False
-        self._replay()
+        self._apply_committed()
         self._timer.arm()
 
-    def _carry_out(self, effect: QuorumEffect) -> None:
-        match effect:
-            case effects.AppendToLog(batches=batches):
-                self._append(batches)
-            case effects.RecordEpochStart(leader_epoch=epoch, start_offset=start):
-                self._submit(lambda: self._log.assign_epoch(epoch, start), lambda _: None)
-            case effects.TruncateLog(end_offset=end_offset):
-                self._submit(lambda: self._log.truncate_to(end_offset), lambda _: self._node.log_truncated(now_ms()))
-            case effects.StartLogAt(offset=offset):
-                self._submit(
-                    lambda: self._log.truncate_fully_and_start_at(offset), lambda _: self._node.log_truncated(now_ms())
-                )
-            case PersistVote(epoch=epoch, voted_for=voted_for):
-                vote = msgspec.json.encode(VoteState(epoch, voted_for))
-                self._submit(
-                    lambda: write_durable_file(self._files, self._vote_path, vote),
-                    lambda _: self._node.vote_persisted(now_ms(), time.time_ns() // 1000),
-                )
-            case effects.SessionReady(session_id=session_id):
-                self._sessions.wake(session_id)
-            case SessionRefused(session_id=session_id, error=error):
-                self._sessions.refuse(session_id, error)
-            case effects.OpenLeaderSession():
-                self._open_link()
-            case effects.CloseLeaderSession():
-                self._close_link()
-            case effects.LeaderSessionReady():
-                self._link_ready.set()
-
-    def _append(self, batches: effects.PlacedBatches) -> None:
-        self._disk.submit(
-            DiskCommand(
-                work=lambda: self._log.append(batches),
-                on_done=lambda _: self._event(lambda: self._node.log_appended(batches.end_offset, now_ms())),
-                on_failed=self._failed,
-                log=self._log,
-                flush=self._log,
-                on_flushed=lambda end: self._event(lambda: self._node.log_flushed(end, now_ms())),
-            )
-        )
-
-    def _submit(self, work: Callable[[], object], done: Callable[[Any], None]) -> None:
-        self._disk.submit(DiskCommand(work, lambda result: self._event(lambda: done(result)), self._failed, self._log))
-
-    def _event(self, event: Callable[[], None]) -> None:
+    def _event(self, event: Callable[[], object]) -> None:
         try:
             event()
             self.run()
@@ -226,62 +173,169 @@ class QuorumShell:
     def _tick(self) -> None:
         self._event(lambda: self._node.tick(now_ms()))
 
+    def _look_at_leadership(self) -> None:
+        """Before anything else: a controller that was deposed decides and answers nothing more."""
+        still = self._node.epoch if self._node.is_active else None
+        if self._active_epoch is not None and still != self._active_epoch:
+            self._active_epoch = None
+            self.on_deposed(self._node.leader_id)
+        if self._node.leader_id != self._known_leader_id:
+            self._known_leader_id = self._node.leader_id
+            self.on_leader_changed()
+
+    def _carry_out(self, effect: QuorumEffect) -> None:
+        match effect:
+            case effects.AppendToLog(batches=batches):
+                self._log.append(
+                    batches,
+                    lambda end: self._event(lambda: self._node.log_appended(end, now_ms())),
+                    lambda end: self._event(lambda: self._node.log_flushed(end, now_ms())),
+                )
+            case effects.SessionReady(session_id=session_id):
+                self._sessions.wake(session_id)
+            case effects.LeaderSessionReady():
+                self._link.wake()
+            case effects.OpenLeaderSession(leader_id=leader_id):
+                self._link.open(self._peers.address(leader_id))
+            case effects.CloseLeaderSession():
+                self._link.close()
+            case quorum.SessionRefused(session_id=session_id, error=error):
+                self._sessions.refuse(session_id, error, effect.response)
+            case quorum.SendVote(voter_id=voter_id, request=vote):
+                self._spawn(self._ask_for_vote(voter_id, vote))
+            case quorum.AnswerVote(ticket=asyncio.Future() as ticket, response=response):
+                if not ticket.done():
+                    ticket.set_result(response)
+            case quorum.SendBeginQuorumEpoch(voter_id=voter_id, request=begin):
+                self._spawn(self._begin_epoch(voter_id, begin))
+            case quorum.FetchSnapshot():
+                self._spawn(self._fetch_snapshot(effect))
+            case quorum.LoadSnapshot(snapshot_id=snapshot_id):
+                self._replay.load(snapshot_id)
+                self._image_changed()
+            case _:
+                self._carry_out_on_disk(effect)
+
+    def _carry_out_on_disk(self, effect: QuorumEffect) -> None:
+        log, node = self._log.log, self._node
+
+        def truncated(_: object) -> None:
+            self._event(lambda: node.log_truncated(now_ms()))
+
+        match effect:
+            case quorum.PersistVote():
+                self._log.persist_vote(effect, lambda: self._event(lambda: node.vote_persisted(now_ms(), now_us())))
+            case effects.RecordEpochStart(leader_epoch=epoch, start_offset=start):
+                self._log.submit(lambda: log.assign_epoch(epoch, start), _nothing)
+            case effects.TruncateLog(end_offset=end_offset):
+                self._log.submit(lambda: log.truncate_to(end_offset), truncated)
+            case effects.StartLogAt(offset=offset):
+                self._log.submit(lambda: log.truncate_fully_and_start_at(offset), truncated)
+            case quorum.AdvanceLogStart(offset=offset):
+                self._log.submit(lambda: log.advance_log_start(offset), _nothing)
+                self._log.submit(lambda: self._snapshots.remove_before(SnapshotId(offset, 0)), _nothing)
+            case _:
+                raise AssertionError(f"the quorum's shell does not know {effect}")
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """A task of this shell's; an error in it that nobody expected ends the broker."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)
+
     # -- replay
 
-    def _replay(self) -> None:
-        before = self.image.end_offset
-        while decisions := self._node.take_committed():
-            for decision in decisions:
-                self.image.apply_batch(decision.base_offset, decision.end_offset, decision.records)
-        if self.image.end_offset == before:
+    def _apply_committed(self) -> None:
+        """Replay what is committed; about a mebibyte at a time, and the event loop has its turn between."""
+        if not self._replay.replay():
             return
+        self._image_changed()
+        if self._node.is_active and self._active_epoch is None:
+            self._active_epoch = self._node.epoch
+            self.on_activated(self._node.epoch)
+        elif self._active_epoch is not None:
+            self.on_committed(self.image.end_offset)
+        if (due := self._replay.snapshot_due()) is not None:
+            self._write_snapshot(*due)
+        if self._node.replayed_end_offset < self._node.committed_end_offset:
+            asyncio.get_running_loop().call_soon(self._event, _nothing)
+
+    def _image_changed(self) -> None:
         self._progress.set()
         self.on_changed(self.image.take_changes())
-        if self._node.is_active and not self._active:
-            self._active = True
-            self.on_activated(self._node.epoch)
-        elif self._active:
-            self.on_committed(self.image.end_offset)
 
-    # -- our session to the leader
+    # -- snapshots
 
-    def _open_link(self) -> None:
-        self._close_link()
-        self._link_ready = ready = asyncio.Event()
-        self._link = asyncio.get_running_loop().create_task(self._follow(ready))
+    def _write_snapshot(self, snapshot_id: SnapshotId, content: bytes) -> None:
+        self._log.submit(
+            lambda: self._snapshots.write(snapshot_id, content),
+            lambda _: self._event(lambda: self._node.snapshot_taken(snapshot_id, now_ms())),
+        )
 
-    def _close_link(self) -> None:
-        if self._link is not None:
-            self._link.cancel()
-            self._link = None
-
-    async def _follow(self, ready: asyncio.Event) -> None:
+    async def _fetch_snapshot(self, effect: quorum.FetchSnapshot) -> None:
+        request = peer_pb2.FetchSnapshotRequest(
+            cluster_id=self.image.cluster_id or "",
+            broker_id=self._broker_id,
+            epoch=self._node.epoch,
+            snapshot_id=peer_pb2.SnapshotId(end_offset=effect.snapshot_id.end_offset, epoch=effect.snapshot_id.epoch),
+        )
         try:
-            await converse(
-                self._leader_address,
-                self._client,
-                lambda: self._event(lambda: self._node.leader_session_opened(now_ms())),
-                lambda message: self._receive(ready, message),
-                self._next_request,
-                ready,
+            await receive_snapshot(
+                self._snapshots, effect.snapshot_id, self._peers.fetch_snapshot(effect.leader_id, request)
             )
-        except STREAM_ERRORS as error:
-            logger.debug("the session to the quorum's leader broke", error=reason(error))
-        await asyncio.sleep(RECONNECT_PAUSE_S)
-        if self._link_ready is ready:
-            self._link = None
-            self._event(lambda: self._node.leader_session_closed(now_ms()))
+        except (MinilogError, ValueError) as error:
+            logger.warning("a snapshot could not be fetched", leader=effect.leader_id, error=str(error))
+            self._event(lambda: self._node.snapshot_unfetched(now_ms()))
+        else:
+            self._event(lambda: self._node.snapshot_fetched(effect.snapshot_id, now_ms()))
 
-    def _receive(self, ready: asyncio.Event, message: peer_pb2.ReplicateResponse) -> None:
-        if self._link_ready is ready:
-            self._event(lambda: self._node.leader_message(message, now_ms()))
+    async def send_snapshot(
+        self, request: peer_pb2.FetchSnapshotRequest
+    ) -> AsyncIterator[peer_pb2.FetchSnapshotResponse]:
+        """A snapshot's file in pieces; one with the error where it is refused."""
+        try:
+            snapshot_id = self._node.snapshot_request(request)
+            async for piece in pieces(self._snapshots, snapshot_id):
+                yield piece
+        except MinilogError as error:
+            yield peer_pb2.FetchSnapshotResponse(error=wire_error(error))
+
+    # -- votes and epochs
+
+    async def _ask_for_vote(self, voter_id: int, request: peer_pb2.VoteRequest) -> None:
+        answer = await self._peers.vote(voter_id, request)
+        if answer is None:
+            self._event(lambda: self._node.vote_unanswered(voter_id, request, now_ms()))
+        else:
+            self._event(lambda: self._node.vote_answered(voter_id, request, answer, now_ms(), now_us()))
+
+    async def _begin_epoch(self, voter_id: int, request: peer_pb2.BeginQuorumEpochRequest) -> None:
+        answer = await self._peers.begin_quorum_epoch(voter_id, request)
+        self._event(lambda: self._node.begin_epoch_answered(voter_id, answer, now_ms()))
+
+    async def vote(self, request: peer_pb2.VoteRequest) -> peer_pb2.VoteResponse:
+        """A candidate asks; the answer is durable."""
+        ticket: asyncio.Future[peer_pb2.VoteResponse] = asyncio.get_running_loop().create_future()
+        self._event(lambda: self._node.vote_request(ticket, request, now_ms()))
+        return await ticket
+
+    def begin_quorum_epoch(self, request: peer_pb2.BeginQuorumEpochRequest) -> peer_pb2.BeginQuorumEpochResponse:
+        """A leader says that it leads."""
+        response = self._node.begin_quorum_epoch(request, now_ms())
+        self._event(_nothing)
+        return response
+
+    # -- our session to the leader, and those of others here
 
     def _next_request(self) -> peer_pb2.ReplicateRequest | None:
         request = self._node.next_request(now_ms())
-        self.run()
+        self._event(_nothing)
         return request
-
-    # -- sessions of others here
 
     async def serve(
         self,
@@ -292,20 +346,21 @@ class QuorumShell:
         """A Replicate stream of the metadata log."""
 
         def receive(session_id: int, request: peer_pb2.ReplicateRequest) -> None:
-            self._node.replicate_request(session_id, request, now_ms())
-            self.run()
+            self._event(lambda: self._node.replicate_request(session_id, request, now_ms()))
 
         def next_message(session_id: int) -> peer_pb2.ReplicateResponse | None:
             message = self._node.next_message(session_id, now_ms())
-            self.run()
+            self._event(_nothing)
             return message
 
         session_id = self._sessions.open()
         try:
-            self._node.open_session(session_id, first, now_ms())
-            self.run()
+            self._event(lambda: self._node.open_session(session_id, first, now_ms()))
             await self._sessions.serve(session_id, first, rest, context, receive, next_message)
         finally:
             self._sessions.close(session_id)
-            self._node.close_session(session_id)
-            self.run()
+            self._event(lambda: self._node.close_session(session_id))
+
+
+def _nothing(_: object = None) -> None:
+    """Nothing is to be told."""

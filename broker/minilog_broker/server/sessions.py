@@ -18,7 +18,7 @@ class Sessions:
 
     def __init__(self) -> None:
         self._ready: dict[int, asyncio.Event] = {}
-        self._refused: dict[int, MinilogError] = {}
+        self._refused: dict[int, tuple[MinilogError, peer_pb2.ReplicateResponse | None]] = {}
         self._last_id = 0
 
     def open(self) -> int:
@@ -34,14 +34,15 @@ class Sessions:
         if ready := self._ready.get(session_id):
             ready.set()
 
-    def refuse(self, session_id: int, error: MinilogError) -> None:
-        """The core ended the session: its pump tells the error and ends the stream."""
+    def refuse(self, session_id: int, error: MinilogError, response: peer_pb2.ReplicateResponse | None = None) -> None:
+        """The core ended the session: its pump tells the error, or `response` which has it, and ends the stream."""
         if session_id in self._ready:
-            self._refused[session_id] = error
+            self._refused[session_id] = (error, response)
             self.wake(session_id)
 
     def refusal(self, session_id: int) -> MinilogError | None:
-        return self._refused.get(session_id)
+        refused = self._refused.get(session_id)
+        return None if refused is None else refused[0]
 
     def close(self, session_id: int) -> None:
         self._ready.pop(session_id, None)
@@ -59,8 +60,8 @@ class Sessions:
         """Pump a follower's stream until either side ends it."""
 
         def next_or_refused() -> Any | None:
-            if error := self._refused.get(session_id):
-                raise _Refused(error)
+            if refused := self._refused.get(session_id):
+                raise _Refused(*refused)
             return next_message(session_id)
 
         try:
@@ -73,12 +74,12 @@ class Sessions:
                 self.ready(session_id),
             )
         except _Refused as refused:
-            await context.write(peer_pb2.ReplicateResponse(error=wire_error(refused.error)))
+            await context.write(refused.response)
 
 
 class _Refused(Exception):
     """Carries the refusal of a session out of its pump."""
 
-    def __init__(self, error: MinilogError) -> None:
+    def __init__(self, error: MinilogError, response: peer_pb2.ReplicateResponse | None) -> None:
         super().__init__(str(error))
-        self.error = error
+        self.response = response or peer_pb2.ReplicateResponse(error=wire_error(error))

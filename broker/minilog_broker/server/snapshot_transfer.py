@@ -1,0 +1,50 @@
+"""Snapshots of the metadata image on their way between brokers: a file in pieces, checked before it has its name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from minilog.errors import BrokerNotAvailable
+from minilog.v1 import peer_pb2
+from minilog_broker.controller.snapshot import check_snapshot
+from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId, SnapshotReceiver
+
+PIECE_BYTES = 1 << 20
+
+
+async def pieces(snapshots: SnapshotFiles, snapshot_id: SnapshotId) -> AsyncIterator[peer_pb2.FetchSnapshotResponse]:
+    """The pieces of a snapshot's file. Raises BrokerNotAvailable where a newer one took its place meanwhile."""
+    position, total_bytes = 0, 1
+    while position < total_bytes:
+        try:
+            content, total_bytes = await asyncio.to_thread(snapshots.read_chunk, snapshot_id, position, PIECE_BYTES)
+        except FileNotFoundError:
+            content = b""
+        if not content:
+            raise BrokerNotAvailable(
+                f"the snapshot at offset {snapshot_id.end_offset} is here no more: ask for a newer one"
+            )
+        yield peer_pb2.FetchSnapshotResponse(position=position, content=content, total_bytes=total_bytes)
+        position += len(content)
+
+
+async def receive_snapshot(
+    snapshots: SnapshotFiles, snapshot_id: SnapshotId, incoming: AsyncIterator[peer_pb2.FetchSnapshotResponse]
+) -> None:
+    """Write what comes to disk; whole, checked and durable on return.
+
+    Raises CorruptMessage or ValueError where it is not that snapshot; what `incoming` raises; OSError.
+    """
+    receiver = snapshots.receive(snapshot_id)
+    try:
+        async for piece in incoming:
+            await asyncio.to_thread(receiver.write, piece.position, piece.content)
+        await asyncio.to_thread(_check_and_finish, receiver, snapshot_id)
+    finally:
+        receiver.abandon()
+
+
+def _check_and_finish(receiver: SnapshotReceiver, snapshot_id: SnapshotId) -> None:
+    check_snapshot(receiver.content(), snapshot_id)
+    receiver.finish()
