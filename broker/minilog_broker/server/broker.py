@@ -80,6 +80,13 @@ def kernel_boot_id() -> str:
         return ""
 
 
+async def _let_calls_end() -> None:
+    """Calls that were being refused when the server stopped end by themselves: cancelled, gRPC would print them."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=SERVER_GRACE_S)
+
+
 class Broker:
     """See the module's text."""
 
@@ -105,6 +112,7 @@ class Broker:
             await self._live(files, directory)
         finally:
             directory.close()
+            await _let_calls_end()
         if self._crash is not None:
             raise self._crash
         return 0
