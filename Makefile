@@ -2,16 +2,21 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+MINUTES ?= 10
+FIRST ?= $(shell date +%s)
+TIMES ?= 50
 STAMP := .venv/.complete
 PYTEST := $(BIN)/python -m pytest -q
 
 # Java is looked for before .venv is set up, also where make is told to do things at once.
 .NOTPARALLEL:
-.PHONY: help setup java demo test test-unit test-integration test-spark check stubs format clean
+.PHONY: help setup java demo test test-unit test-simulation test-integration test-spark simulate soak check stubs format clean
 
 help:
 	@echo "make demo     start three brokers, run the Spark job on real data, show the result"
 	@echo "make test     run the whole test suite"
+	@echo "make simulate whole clusters in one thread on virtual time, for MINUTES=$(MINUTES), from seed FIRST=$(FIRST)"
+	@echo "make soak     real brokers killed, hung and cut off, TIMES=$(TIMES) of each"
 	@echo "make check    format, lint, types, architecture, wire contract"
 	@echo "make stubs    generate client/minilog/v1 from proto/"
 	@echo "make clean    remove .venv and what was built"
@@ -33,16 +38,26 @@ java:
 demo: java setup
 	@$(BIN)/minilog demo $(DEMO_OPTIONS)
 
-test: java setup test-unit test-integration test-spark
+test: java setup test-unit test-simulation test-integration test-spark
 
 test-unit: setup
 	$(PYTEST) -n 2 tests/unit
+
+test-simulation: setup
+	$(PYTEST) -n 2 tests/simulation
 
 test-integration: setup
 	$(PYTEST) tests/integration
 
 test-spark: java setup
 	$(PYTEST) tests/spark
+
+simulate: setup
+	$(BIN)/python -m tests.simulation --first $(FIRST) --minutes $(MINUTES) $(SIMULATE_OPTIONS)
+
+soak: setup
+	for mode in leader controller both hang cut isolate rolling all; do \
+		$(BIN)/python -m tests.integration.kill_runs $$mode --times $(TIMES) || exit 1; done
 
 check: setup
 	$(BIN)/ruff format --check .
