@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_TICKS_PER_TIMEOUT = 10  # silence is noticed at most a tenth of the time-out late
+_TICKS_PER_TIMEOUT = 30  # silence is noticed at most a thirtieth of the time-out late
 
 
 class Liveness:
