@@ -1,11 +1,21 @@
-"""Faults at random moments, as the plan says how often; and the end of them, when the liveness phase begins."""
+"""Faults at random moments, as the plan says how often; and the end of them, when the liveness phase begins.
+
+In the liveness phase a core is whole: it has a majority of the voters and, of each partition, a replica that may be
+elected and min members. What is outside of it stays down or cut off.
+"""
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
+
+from minilog_broker.replication.state import PartitionState
+from tests.simulation.faults import Faults, newest_image
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
+
+OUTSIDE_CHANCE = 0.3  # of leaving a node outside of the core, where that may be
 
 
 class Chaos:
@@ -13,6 +23,78 @@ class Chaos:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._random = random.Random(f"chaos {cluster.seed}")
+        self._faults = Faults(cluster, self._random)
+        for name, rate in cluster.plan.faults.active():
+            self._next(name, rate)
+
+    def _next(self, name: str, rate: float) -> None:
+        delay_ms = self._random.expovariate(rate) * 1_000.0
+        self._cluster.scheduler.after(delay_ms, self._happen, (name, rate))
+
+    def _happen(self, argument: tuple[str, float]) -> None:
+        name, rate = argument
+        if self._faults.over:
+            return
+        if getattr(self._faults, name)():
+            self._cluster.count(name)
+        self._next(name, rate)
+
+    # -- the end of faults
 
     def heal(self) -> None:
-        """No fault any more."""
+        """No fault any more within the core, which is `cluster.core` from now on."""
+        cluster = self._cluster
+        self._faults.over = True
+        cluster.network.heal()
+        cluster.core = self._choose_core()
+        cluster.note(f"heals; the core is {cluster.core}")
+        for node_id, node in cluster.nodes.items():
+            node.files.calm()
+            if node_id not in cluster.core:
+                self._leave_outside(node_id)
+                continue
+            node.resume()
+            if node.life is not None:
+                node.life.effects_left = None
+                self._faults.set_slowness(node.life, 1.0)
+                if node.life.offline:  # an operator replaces the disk's cable, and starts it again
+                    node.kill()
+            node.wants_life = True
+            if node.life is None:
+                cluster.scheduler.after(self._random.uniform(10.0, 500.0), node.start)
+
+    def _leave_outside(self, node_id: int) -> None:
+        cluster = self._cluster
+        node = cluster.nodes[node_id]
+        if self._random.random() < 0.5:
+            node.wants_life = False
+            node.kill()
+            return
+        for other_id in (*cluster.nodes, *cluster.clients):
+            cluster.network.condition(node_id, other_id).cut = True
+            cluster.network.condition(other_id, node_id).cut = True
+        node.resume()
+
+    def _choose_core(self) -> tuple[int, ...]:
+        cluster = self._cluster
+        everybody = tuple(cluster.nodes)
+        image = newest_image(cluster)
+        if self._random.random() >= OUTSIDE_CHANCE or image is None:
+            return everybody
+        outside = self._random.sample(everybody, self._random.randint(1, max(1, (len(everybody) - 1) // 2)))
+        core = tuple(node_id for node_id in everybody if node_id not in outside)
+        voters = [voter_id for voter_id in cluster.plan.voter_ids if voter_id in core]
+        if 2 * len(voters) <= cluster.plan.voters:
+            return everybody
+        return core if all(self._survives(state, core) for state in image.partitions.values()) else everybody
+
+    def _survives(self, state: PartitionState, core: tuple[int, ...]) -> bool:
+        """Whether `core` alone can serve the partition, whatever the controller has decided since."""
+        cluster = self._cluster
+        here = [node_id for node_id in state.replicas if node_id in core]
+        if len(here) < min(cluster.plan.min_in_sync, len(state.replicas)):
+            return False
+        # Members outside may be all that is left of the ISR by now: all of it has to be inside.
+        candidates = {*state.in_sync_replicas, *state.eligible_leaders}
+        return candidates <= set(core) and not state.damaged_replicas

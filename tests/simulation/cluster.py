@@ -49,11 +49,12 @@ class Cluster:
         self.touched = Touched()
         self.nodes: dict[int, Node] = {node_id: Node(self, node_id) for node_id in self.plan.node_ids}
         self.clients: dict[int, ClientProcess] = {}
-        self.faults: Counter[str] = Counter()  # what befell it and what it met, by name
+        self.fault_counts: Counter[str] = Counter()  # what befell it and what it met, by name
         self.failures: list[tuple[float, int, BaseException]] = []  # processes that an error of their own ended
         self.trace: Callable[[str], None] | None = None
         for node in self.nodes.values():
             self.scheduler.after(self.random.uniform(0.0, 200.0), node.start)
+        self.scheduler.after(self.plan.safety_ms, lambda _: self.heal())
         self.operator = Operator(self)
         self.chaos = Chaos(self)
 
@@ -97,11 +98,11 @@ class Cluster:
 
     def count(self, what: str) -> None:
         """Something happened that a report counts."""
-        self.faults[what] += 1
+        self.fault_counts[what] += 1
 
     def process_failed(self, node_id: int, error: BaseException) -> None:
         """An error ended a process, as it would end a real one."""
-        self.faults[f"process ended by {type(error).__name__}"] += 1
+        self.fault_counts[f"process ended by {type(error).__name__}"] += 1
         self.failures.append((self.now_ms, node_id, error))
         self.note(f"node {node_id} ended by {type(error).__name__}: {error}")
 

@@ -47,9 +47,7 @@ class Controlling:
 
     def topic_config(self, topic_id: bytes) -> TopicConfig:
         """The effective configuration of a topic of the committed image."""
-        image = self._life.image
-        replicas = len(image.partitions_of(topic_id)[0].replicas)
-        return effective_topic_config(image.topic_config(topic_id), self._defaults, replicas)
+        return effective_topic_config(self._life.image.topic_config(topic_id), self._defaults)
 
     # -- calls
 

@@ -193,15 +193,21 @@ class SimulatedDisk:
         self.end_process()
 
     def end_process(self) -> None:
-        """The process dies, the machine does not: nothing is lost."""
+        """The process dies, the machine does not: nothing is lost, but what a failed sync left only in memory."""
         self.life += 1
+        self.calm()
+        for inode in self.names.values():
+            if inode is not None:
+                inode.locked = False
+                if inode.sync_failed:
+                    inode.lose_power(self.random)
+
+    def calm(self) -> None:
+        """Nothing fails any more."""
         self._changes_left = None
         self.failures.clear()
         self.full_part = None
         self._arm()
-        for inode in self.names.values():
-            if inode is not None:
-                inode.locked = False
 
     def wipe(self) -> None:
         """Another disk, empty. Only while no process runs on it."""

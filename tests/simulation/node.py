@@ -45,7 +45,7 @@ class Node:
         self.boot = 0  # the kernel's: another one after each loss of power
         self.wall_offset_us = 0
         self.harmed: dict[PartitionKey, float] = {}
-        self.ended_because: str | None = None  # why the last life ended
+        self.ended_because: str | None = None  # "kill", "power", "stop", "unclean stop" or "error ..."
         self.wants_life = True
         self._random = random.Random(f"node {cluster.seed} {node_id}")
         cluster.network.hosts[node_id] = None
@@ -111,11 +111,13 @@ class Node:
     def pause(self) -> None:
         """SIGSTOP."""
         if self.life is not None:
+            self.cluster.touched.nodes[self.node_id] = None
             self.life.process.pause()
 
     def resume(self) -> None:
         """SIGCONT."""
         if self.paused and self.life is not None:
+            self.cluster.touched.nodes[self.node_id] = None
             self.life.process.resume()
 
     @property
@@ -135,7 +137,7 @@ class Node:
             self.cluster.scheduler.after(self._random.uniform(50.0, 5_000.0), self.start)
             return
         self.cluster.process_failed(self.node_id, error)
-        self._end(life, "failed", because=f"{type(error).__name__}: {error}")
+        self._end(life, "failed", because=f"error {type(error).__name__}: {error}")
         self.cluster.scheduler.after(self._random.uniform(200.0, 1_000.0), self.start)
 
     def life_ended(self, life: Life, how: str) -> None:
@@ -147,10 +149,12 @@ class Node:
         cluster = self.cluster
         if cluster.trace is not None:
             cluster.note(f"node {self.node_id} life {life.number} ends: {how} {because or ''}")
-        self.ended_because = because or how
+        self.ended_because = because or {"crash": "kill", "clean": "stop"}.get(how, how)
         self.life = None
         process: Process = life.process
         process.end()
+        if how == "power":
+            self.power_on = False
         cluster.touched.nodes[self.node_id] = None
         cluster.touched.ended.append((self.node_id, how))
         if how == "power":

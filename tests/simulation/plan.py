@@ -16,6 +16,7 @@ class FaultRates:
     power_loss: float = 0.0  # the machine goes off: what was not synced is lost or torn
     power_loss_of_all: float = 0.0
     crash_in_disk: float = 0.0  # power is lost in the middle of a change of the disk, some changes from now
+    crash_in_effects: float = 0.0  # power is lost between two effects of a core
     clean_restart: float = 0.0  # a roll: stopped with hand-over, started again
     pause: float = 0.0
     clock_jump: float = 0.0
@@ -31,7 +32,7 @@ class FaultRates:
     disk_full: float = 0.0
     bit_flip: float = 0.0  # in a data log, where another good copy remains
     wipe: float = 0.0  # a broker's disk comes back empty
-    disk_rollback: float = 0.0  # reserved
+    metadata_disk_error: float = 0.0  # of the metadata log or the vote: ends the process
 
     def active(self) -> list[tuple[str, float]]:
         """Names and rates of those that come, in a fixed order."""

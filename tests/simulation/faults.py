@@ -1,0 +1,358 @@
+"""Each fault, by the name it has in plan.FaultRates. A method returns whether the fault could be placed now.
+
+Damage is placed so that what was acknowledged survives it (REPLICATION.md, section 3): a bit is flipped only below the
+recorded high watermark, where recovery knows it from a torn tail, and while another good copy is in the ISR; a disk is
+emptied only where no partition counts on it.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from minilog_broker.replication.state import PartitionKey
+from minilog_broker.storage.log import Log
+from tests.simulation.life import Life
+
+if TYPE_CHECKING:
+    from minilog_broker.controller.image import MetadataImage
+    from tests.simulation.cluster import Cluster
+    from tests.simulation.node import Node
+
+CLOCK_JUMPS_S = (-7_200.0, -60.0, -1.0, 1.0, 60.0, 7_200.0)
+
+
+class Faults:
+    """See the module's text. `over`: nothing is undone at its time any more, for all is healed at once."""
+
+    def __init__(self, cluster: Cluster, rng: random.Random) -> None:
+        self.over = False
+        self._cluster = cluster
+        self._random = rng
+
+    # -- choosing
+
+    def _nodes(self, accept: Callable[[Node], bool]) -> list[Node]:
+        return [node for node in self._cluster.nodes.values() if accept(node)]
+
+    def _one(self, accept: Callable[[Node], bool]) -> Node | None:
+        found = self._nodes(accept)
+        return self._random.choice(found) if found else None
+
+    def _living(self) -> Life | None:
+        node = self._one(lambda each: each.life is not None)
+        return None if node is None else node.life
+
+    def _later(self, low_ms: float, high_ms: float, action: Callable[[], None]) -> None:
+        """Undo it after a while, unless all is healed before."""
+
+        def undo(_: object) -> None:
+            if not self.over:
+                action()
+
+        # Most are short; some are long enough for every time-out.
+        delay_ms = low_ms + (high_ms - low_ms) * self._random.random() ** 2
+        self._cluster.scheduler.after(delay_ms, undo)
+
+    def _note(self, text: str) -> None:
+        self._cluster.note(f"fault: {text}")
+
+    # -- processes and machines
+
+    def _restart_later(self, node: Node, *, high_ms: float = 4_000.0) -> None:
+        def start() -> None:
+            if self._random.random() < 0.1 and self._cluster.plan.faults.crash_in_disk:
+                node.files.lose_power_after(self._random.randint(0, 40))  # while it recovers
+            node.start()
+
+        self._later(20.0, high_ms, start)
+
+    def kill(self) -> bool:
+        life = self._living()
+        if life is None:
+            return False
+        self._note(f"node {life.node.node_id} is killed")
+        life.node.kill()
+        self._restart_later(life.node)
+        return True
+
+    def power_loss(self) -> bool:
+        life = self._living()
+        if life is None:
+            return False
+        self._note(f"node {life.node.node_id} loses power")
+        life.node.lose_power()
+        self._restart_later(life.node)
+        return True
+
+    def power_loss_of_all(self) -> bool:
+        self._note("all lose power")
+        for node in self._cluster.nodes.values():
+            if node.power_on:
+                node.lose_power()
+            self._restart_later(node)
+        return True
+
+    def crash_in_disk(self) -> bool:
+        node = self._one(lambda each: each.life is not None)
+        if node is None:
+            return False
+        changes = self._random.randint(0, 60)
+        self._note(f"node {node.node_id} will lose power in change {changes} of its disk from now")
+        node.files.lose_power_after(changes)
+        return True
+
+    def crash_in_effects(self) -> bool:
+        life = self._living()
+        if life is None or not life.is_registered:
+            return False
+        life.effects_left = self._random.randint(0, 40)
+        self._note(f"node {life.node.node_id} will lose power after {life.effects_left} effects")
+        return True
+
+    def clean_restart(self) -> bool:
+        node = self._one(lambda each: each.is_serving)
+        if node is None:
+            return False
+        self._note(f"node {node.node_id} is told to stop")
+        node.stop()
+        self._start_when_stopped(node)
+        return True
+
+    def _start_when_stopped(self, node: Node) -> None:
+        def look() -> None:
+            if node.life is None or node.life.is_registered:
+                node.start()
+            if node.life is None or node.life.stage.name in ("STOPPING", "STOPPED"):
+                self._later(50.0, 500.0, look)
+
+        self._later(50.0, 1_000.0, look)
+
+    def pause(self) -> bool:
+        node = self._one(lambda each: each.life is not None and not each.paused)
+        if node is None:
+            return False
+        self._note(f"node {node.node_id} is paused")
+        node.pause()
+        self._later(20.0, 8_000.0, node.resume)
+        return True
+
+    def clock_jump(self) -> bool:
+        node = self._one(lambda _: True)
+        assert node is not None
+        jump_s = self._random.choice(CLOCK_JUMPS_S)
+        self._note(f"node {node.node_id} wall clock jumps by {jump_s} s")
+        node.wall_offset_us += int(jump_s * 1e6)
+        return True
+
+    # -- the network
+
+    def _endpoints(self) -> list[int]:
+        return [*self._cluster.nodes, *self._cluster.clients]
+
+    def _pair(self) -> tuple[int, int]:
+        """Two endpoints, one of them at least a node."""
+        first = self._random.choice(list(self._cluster.nodes))
+        return first, self._random.choice([each for each in self._endpoints() if each != first])
+
+    def _cut(self, pairs: list[tuple[int, int]]) -> None:
+        network = self._cluster.network
+        for source_id, target_id in pairs:
+            network.condition(source_id, target_id).cut = True
+
+        def join() -> None:
+            for source_id, target_id in pairs:
+                network.condition(source_id, target_id).cut = False
+
+        self._later(20.0, 8_000.0, join)
+
+    def cut_one_way(self) -> bool:
+        first, second = self._pair()
+        if self._random.random() < 0.5:
+            first, second = second, first
+        self._note(f"from node {first} to node {second} is cut")
+        self._cut([(first, second)])
+        return True
+
+    def cut_two_ways(self) -> bool:
+        first, second = self._pair()
+        self._note(f"between node {first} and node {second} is cut")
+        self._cut([(first, second), (second, first)])
+        return True
+
+    def isolate(self) -> bool:
+        """One node from all other nodes; half the time from clients too."""
+        node_id = self._random.choice(list(self._cluster.nodes))
+        others = self._endpoints() if self._random.random() < 0.5 else list(self._cluster.nodes)
+        self._note(f"node {node_id} is isolated")
+        pairs = [(node_id, other) for other in others if other != node_id]
+        self._cut(pairs + [(other, node_id) for _, other in pairs])
+        return True
+
+    def slow_link(self) -> bool:
+        first, second = self._pair()
+        condition = self._cluster.network.condition(first, second)
+        condition.delay_ms = self._random.choice((5.0, 50.0, 300.0))
+
+        def end() -> None:
+            condition.delay_ms = 0.0
+
+        self._later(100.0, 5_000.0, end)
+        return True
+
+    def lossy_link(self) -> bool:
+        """Unary calls are lost, or doubled, or both."""
+        first, second = self._pair()
+        for pair in ((first, second), (second, first)):
+            condition = self._cluster.network.condition(*pair)
+            condition.loss = self._random.choice((0.0, 0.1, 0.5))
+            condition.doubling = self._random.choice((0.0, 0.1, 0.5))
+        return True
+
+    def reset(self) -> bool:
+        streams = [stream for stream in self._cluster.network.streams if stream.open]
+        if not streams:
+            return False
+        stream = self._random.choice(streams)
+        self._note(f"node {stream.client.endpoint_id} stream {stream.method} to node {stream.target_id} breaks")
+        quick, late = self._random.uniform(0.0, 5.0), self._random.choice((1.0, 200.0, 3_000.0))
+        if self._random.random() < 0.5:
+            quick, late = late, quick
+        stream.reset(quick, late)
+        return True
+
+    def reset_all(self) -> bool:
+        node_id = self._random.choice(list(self._cluster.nodes))
+        self._note(f"node {node_id} all its streams break")
+        for stream in list(self._cluster.network.streams):
+            if node_id in (stream.client.endpoint_id, stream.target_id):
+                stream.reset(self._random.uniform(0.0, 5.0), self._random.uniform(0.0, 5.0))
+        return True
+
+    # -- disks
+
+    def set_slowness(self, life: Life, factor: float) -> None:
+        """How much slower than usual the disk of this life syncs."""
+        life.data_disk.slowness = life.quorum_part.disk.slowness = factor
+
+    def slow_disk(self) -> bool:
+        life = self._living()
+        if life is None:
+            return False
+        self._note(f"node {life.node.node_id} has a slow disk")
+        self.set_slowness(life, self._random.choice((10.0, 100.0, 500.0)))
+        self._later(100.0, 4_000.0, lambda: self.set_slowness(life, 1.0))
+        return True
+
+    def disk_full(self) -> bool:
+        life = self._living()
+        if life is None:
+            return False
+        node = life.node
+        self._note(f"node {node.node_id} has a full disk")
+        node.files.fill(".log")
+        self._later(100.0, 4_000.0, lambda: node.files.fill(None))
+        return True
+
+    def disk_error(self) -> bool:
+        """The next sync or write of one data log fails; the process is started again some time later."""
+        node = self._one(lambda each: each.life is not None and bool(each.life.logs))
+        if node is None or node.life is None:
+            return False
+        key = self._random.choice(list(node.life.logs))
+        operation = self._random.choice(("fdatasync", "write"))
+        node.files.fail(operation, errno.EIO, node.life.logs[key].directory + "/")
+        self._note(f"node {node.node_id} partition {key.partition} the next {operation} will fail")
+        life = node.life
+
+        def restart() -> None:
+            if node.life is life:
+                node.kill()
+                self._restart_later(node)
+
+        self._later(1_000.0, 8_000.0, restart)
+        return True
+
+    def metadata_disk_error(self) -> bool:
+        node = self._one(lambda each: each.life is not None)
+        if node is None:
+            return False
+        operation = self._random.choice(("fdatasync", "write", "rename", "fsync_dir"))
+        path_part = self._random.choice(("__cluster_metadata", "quorum-vote"))
+        node.files.fail(operation, errno.EIO, path_part)
+        self._note(f"node {node.node_id} the next {operation} of {path_part} will fail")
+        return True
+
+    def bit_flip(self) -> bool:
+        """See the module's text."""
+        image = self._image()
+        node = self._one(lambda each: each.life is not None and bool(each.life.logs))
+        if image is None or node is None or node.life is None:
+            return False
+        key = self._random.choice(list(node.life.logs))
+        if not self._has_another_good_copy(image, key, node.node_id):
+            return False
+        spot = self._spot_below_the_recorded_mark(node.life.logs[key])
+        if spot is None:
+            return False
+        path, position = spot
+        node.files.flip_bit(path, position, self._random.randint(0, 7))
+        node.harmed[key] = self._cluster.now_ms
+        self._note(f"node {node.node_id} partition {key.partition} has a flipped bit: {path} at {position}")
+        return True
+
+    def _spot_below_the_recorded_mark(self, log: Log) -> tuple[str, int] | None:
+        recorded = log._recorded
+        if recorded is None:
+            return None
+        spots = [
+            (segment.path, position, header.length)
+            for segment in log._segments
+            for position, header in segment.headers(segment.base_offset)
+            if header.next_offset <= recorded.high_watermark
+        ]
+        if not spots:
+            return None
+        path, position, length = self._random.choice(spots)
+        return path, position + self._random.randrange(length)
+
+    def _has_another_good_copy(self, image: MetadataImage, key: PartitionKey, node_id: int) -> bool:
+        state = image.partitions.get(key)
+        if state is None or node_id not in state.replicas:
+            return False
+        nodes = self._cluster.nodes
+        if any(key in node.harmed for other_id, node in nodes.items() if other_id != node_id):
+            return False
+        return any(other_id != node_id for other_id in state.in_sync_replicas)
+
+    def wipe(self) -> bool:
+        """A broker that no partition counts on comes back with an empty disk; a voter does not."""
+        image = self._image()
+        node = self._one(lambda each: each.life is None and each.node_id not in self._cluster.plan.voter_ids)
+        if image is None or node is None or not self._is_superfluous(image, node.node_id):
+            return False
+        self._note(f"node {node.node_id} has an empty disk")
+        node.files.wipe()
+        for key in image.partitions_of_broker.get(node.node_id, ()):
+            node.harmed[key] = self._cluster.now_ms
+        return True
+
+    def _is_superfluous(self, image: MetadataImage, node_id: int) -> bool:
+        broker = image.brokers.get(node_id)
+        if broker is None or not broker.fenced:
+            return False
+        return not any(
+            node_id in state.in_sync_replicas or node_id in state.eligible_leaders
+            for state in image.partitions.values()
+        )
+
+    def _image(self) -> MetadataImage | None:
+        return newest_image(self._cluster)
+
+
+def newest_image(cluster: Cluster) -> MetadataImage | None:
+    """The image that has replayed most; None where nobody lives."""
+    images = [node.life.image for node in cluster.nodes.values() if node.life is not None]
+    return max(images, key=lambda image: image.end_offset, default=None)
