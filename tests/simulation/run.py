@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.simulation.cluster import Cluster
 from tests.simulation.history import History, Outcome
@@ -38,7 +38,8 @@ class Result:
     faults: dict[str, int]
     outcomes: dict[str, int]
     reads: int
-    failure: Failure | None = field(default=None)
+    failure: Failure | None = None
+    lines: tuple[str, ...] = ()  # of the trace, where one was kept
 
 
 def run_seed(seed: int, *, trace: bool = False, plan: Plan | None = None, max_events: int | None = None) -> Result:
@@ -77,6 +78,7 @@ def run_seed(seed: int, *, trace: bool = False, plan: Plan | None = None, max_ev
         },
         reads=history.read_count,
         failure=failure,
+        lines=tuple(lines),
     )
 
 

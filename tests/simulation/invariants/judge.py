@@ -45,7 +45,7 @@ class Judge:
         self.states: Counter[str] = Counter()
         self.partitions: dict[PartitionKey, PartitionTruth] = {}
         self.metadata = MetadataTruth()
-        self.quorum = QuorumTruth(cluster.plan.quorum_fetch_timeout_ms)
+        self.quorum = QuorumTruth(cluster.plan.fetch_timeout_ms)
         self.fencing = Fencing(cluster.plan.broker_session_timeout_ms)
         self._lives: dict[int, int] = {}  # node: the number of the life that was seen begin
 
@@ -87,10 +87,10 @@ class Judge:
 
     def _lives_changed(self, touched: Touched) -> None:
         now_ms = self.cluster.now_ms
-        for node_id in touched.ended:
+        for node_id, how in touched.ended:
             self.quorum.disturbed(node_id, now_ms)
             self.quorum.ended(node_id)
-            self._died(self.cluster.nodes[node_id])
+            self._died(self.cluster.nodes[node_id], how)
         for node_id in touched.began:
             self.quorum.disturbed(node_id, now_ms)
             node = self.cluster.nodes[node_id]
@@ -98,10 +98,9 @@ class Judge:
                 self._lives[node_id] = node.life.number
                 self._reborn(node, node.life)
 
-    def _died(self, node: Node) -> None:
-        why = node.ended_because or ""
-        self.states[f"lives ended: {why.split()[0] if why else 'unknown'}"] += 1
-        power = not node.power_on
+    def _died(self, node: Node, how: str) -> None:
+        self.states[f"lives ended: {how}"] += 1
+        power = how == "power"
         for truth in self.partitions.values():
             if (mirror := truth.mirrors.get(node.node_id)) is not None and mirror.kept_end is None:
                 if power and not mirror.synced:

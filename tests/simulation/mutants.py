@@ -1,0 +1,63 @@
+"""Each known way to get it wrong, as a switch: REPLICATION.md section 3. `--mutant all` shows that the judge finds them.
+
+A search that does not kill a mutant proves nothing. The wrong rules are in `wrong/`; nothing in the simulator or in its
+fault plans knows which is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from tests.simulation.wrong import replication
+from tests.simulation.wrong.replication import Patches
+
+MUTANTS: dict[str, Callable[[], Patches]] = {
+    "1 truncate to the high watermark when the leader changes": replication.truncate_to_high_watermark,
+    "3 progress counted from a diverging position": replication.progress_without_position,
+    "3 progress counted from another epoch": replication.progress_of_another_epoch,
+    "3 runs appended without their checks": replication.no_check_of_runs,
+    "4 ISR grows against a lagging high watermark": replication.join_against_lagging_high_watermark,
+    "5 HW over the committed ISR while a growth is pending": replication.over_committed_only,
+    "5 HW over the shrunk ISR before the commit": replication.over_proposal_only,
+    "5 HW leaves out a member not heard": replication.unheard_left_out,
+    "6 HW moves below min": replication.below_min,
+    "7 progress of an earlier life counts": replication.progress_of_an_earlier_life,
+    "7 a leader epoch spans two lives": replication.epoch_spans_lives,
+    "8 a replica removed and added again keeps its progress": replication.removed_replica_keeps_progress,
+    "9 the high watermark adopted before truncating": replication.high_watermark_before_truncation,
+    "10 latest answered with a lagging HW": replication.latest_at_once,
+    "11 a read ahead of a follower's HW is out of range": replication.ahead_of_follower_is_out_of_range,
+    "14 followers know no producers": replication.followers_know_no_producers,
+    "14 producer state not truncated": replication.producers_not_truncated,
+    "14 a duplicate acknowledged before it is replicated": replication.duplicate_answered_at_once,
+    "15 producer state changed before the append": replication.state_before_append,
+    "24 progress before fsync": replication.progress_before_sync,
+    "26 a proposal without the leader": replication.proposal_without_leader,
+    "26 repeated metadata resets progress": replication.metadata_resets_progress,
+    "27 a refused growth is never taken back": replication.refused_growth_kept,
+    "29 no joiner is waited for": replication.no_joiner_waited_for,
+    "V10 a lost proposal is forgotten": replication.forgotten_proposal,
+}
+
+
+def named(text: str) -> list[str]:
+    """The mutants meant by `text`: all, a number, or the beginning of a name. Raises SystemExit for none."""
+    found = [name for name in MUTANTS if text in ("all", name, name.split()[0]) or name.startswith(text)]
+    if not found:
+        raise SystemExit(f"there is no mutant {text!r}; there are: " + "; ".join(MUTANTS))
+    return found
+
+
+@contextmanager
+def mutated(name: str | None) -> Iterator[None]:
+    """The wrong rule, for the length of the block; None: the true ones."""
+    patches = [] if name is None else [patch.object(*each) for each in MUTANTS[name]()]
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in reversed(patches):
+            each.stop()

@@ -1,0 +1,45 @@
+"""One seed for each mutant that kills it, found by search: `pins.tsv`, rewritten by `python -m tests.simulation --pin`.
+
+A pin holds as long as the code draws the same from the same seed: any change may break it, and it is searched anew.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import NamedTuple
+
+from tests.simulation import mutants
+from tests.simulation.run import run_seed
+
+PATH = pathlib.Path(__file__).with_name("pins.tsv")
+_HEAD = "mutant\tseed\trule\tseeds needed"
+
+
+class Pin(NamedTuple):
+    """`seeds`: how many the search ran, this one included."""
+
+    seed: int
+    rule: str
+    seeds: int
+
+
+def load() -> dict[str, Pin]:
+    """The table; empty where there is none."""
+    if not PATH.exists():
+        return {}
+    rows = (line.split("\t") for line in PATH.read_text().splitlines()[1:])
+    return {name: Pin(int(seed), rule, int(seeds)) for name, seed, rule, seeds in rows}
+
+
+def store(table: dict[str, Pin]) -> None:
+    """Rewrite the table."""
+    rows = [f"{name}\t{pin.seed}\t{pin.rule}\t{pin.seeds}" for name, pin in table.items()]
+    PATH.write_text("\n".join([_HEAD, *rows]) + "\n")
+
+
+def kills(name: str, pin: Pin | None) -> bool:
+    """Whether the judge finds the mutant in its pinned run."""
+    if pin is None:
+        return False
+    with mutants.mutated(name):
+        return run_seed(pin.seed).failure is not None

@@ -1,0 +1,279 @@
+"""Wrong rules of followers, leaders and the in-sync set: 1, 3 to 11, 14, 15, 24, 26, 27, 29."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from minilog.errors import OffsetOutOfRange
+from minilog_broker.replication import in_sync, leader_in_sync
+from minilog_broker.replication.accepting import Accepting
+from minilog_broker.replication.effects import ProposalAnswer, TruncateLog
+from minilog_broker.replication.follower import FollowerPartition
+from minilog_broker.replication.follower_reads import FollowerReads
+from minilog_broker.replication.high_watermark import next_high_watermark
+from minilog_broker.replication.hosted import HostedReplica
+from minilog_broker.replication.in_sync import FollowerView, Proposal
+from minilog_broker.replication.leader import LeaderPartition
+from minilog_broker.replication.leader_in_sync import LeaderInSync
+from minilog_broker.replication.parked import ParkedProduce
+from minilog_broker.replication.replica_log import ReplicaLog
+from minilog_broker.replication.session import Judgement, Refuse, Send, Session
+from minilog_broker.replication.state import PartitionState
+from minilog_broker.storage.producer_state import ProducerState
+
+Patches = list[tuple[Any, str, Any]]
+
+
+# -- 1, 3, 9: what followers append and cut
+
+
+def truncate_to_high_watermark() -> Patches:
+    follow = HostedReplica._follow
+
+    def mutant(self: HostedReplica, leader_id: int, leader_epoch: int, log: ReplicaLog, now_ms: float) -> Any:
+        if log.settled and log.end > log.high_watermark:
+            log.begin_truncation(log.high_watermark)
+            self._host.emit(TruncateLog(self.key, log.high_watermark))
+        return follow(self, leader_id, leader_epoch, log, now_ms)
+
+    return [(HostedReplica, "_follow", mutant)]
+
+
+def progress_without_position() -> Patches:
+    return [
+        (Session, "is_at", lambda self, key, epoch, number: key in self.subscriptions),
+        (LeaderPartition, "_is_epoch_below", lambda self, end, epoch: True),
+        (in_sync, "known_end", lambda view, life: view.durable_end),
+        (in_sync.FollowerView, "accepted", property(lambda self: True, lambda self, value: None)),
+    ]
+
+
+def progress_of_another_epoch() -> Patches:
+    """Who leads again, in a later epoch, counts what it was told in the earlier one."""
+    take_role = HostedReplica.take_role
+
+    def mutant(self: HostedReplica, now_ms: float, *, why: str) -> None:
+        former = self.leader.in_sync.views if self.leader is not None and self.leader.leading else {}
+        take_role(self, now_ms, why=why)
+        if self.leader is not None and self.leader.leading:
+            self.leader.in_sync.views.update(former)
+
+    return [(HostedReplica, "take_role", mutant)]
+
+
+def no_check_of_runs() -> Patches:
+    """A run is appended wherever it begins at the log's end, and the leader does not look for divergence."""
+    return [
+        (FollowerPartition, "_belongs", lambda self, run: run.first_offset == self.log.end),
+        (LeaderPartition, "_judge_log", lambda self, position: Send()),
+    ]
+
+
+def high_watermark_before_truncation() -> Patches:
+    diverged = FollowerPartition.receive
+
+    def mutant(self: FollowerPartition, run: Any, now_ms: float) -> int:
+        if run.HasField("diverging_epoch") and run.leader_epoch == self.leader_epoch:
+            self.log.raise_high_watermark(run.high_watermark)
+        return diverged(self, run, now_ms)
+
+    return [(FollowerPartition, "receive", mutant)]
+
+
+# -- 4 to 8: who counts
+
+
+def join_against_lagging_high_watermark() -> Patches:
+    eligible = in_sync.eligible_end
+    return [(in_sync, "eligible_end", lambda view, life, *, epoch_start: eligible(view, life, epoch_start=0))]
+
+
+def _high_watermark(change: Callable[[dict[str, Any]], None]) -> Patches:
+    def mutant(current: int, **given: Any) -> int:
+        change(given)
+        return next_high_watermark(current, **given)
+
+    return [(leader_in_sync, "next_high_watermark", mutant)]
+
+
+def over_committed_only() -> Patches:
+    return [(LeaderInSync, "maximal", property(lambda self: self.committed))]
+
+
+def over_proposal_only() -> Patches:
+    def maximal(self: LeaderInSync) -> frozenset[int]:
+        return self.proposal.broker_ids if self.proposal else self.committed
+
+    return [(LeaderInSync, "maximal", property(maximal))]
+
+
+def unheard_left_out() -> Patches:
+    return _high_watermark(lambda given: given.update(member_ends=[e for e in given["member_ends"] if e is not None]))
+
+
+def below_min() -> Patches:
+    return _high_watermark(lambda given: given.update(min_in_sync=0))
+
+
+def progress_of_an_earlier_life() -> Patches:
+    def known(view: FollowerView, life: Any) -> int | None:
+        return view.durable_end if view.accepted else None
+
+    def forget(self: FollowerView, broker_epoch: int | None = None) -> None:
+        self.broker_epoch = broker_epoch
+
+    return [(in_sync, "known_end", known), (FollowerView, "forget", forget)]
+
+
+def epoch_spans_lives() -> Patches:
+    """A broker leads an epoch that names an earlier life of it."""
+    take_role = HostedReplica.take_role
+
+    def mutant(self: HostedReplica, now_ms: float, *, why: str) -> None:
+        state = self.state
+        if state is not None and state.leader_id == self._host.broker_id:
+            self.state = replace(state, leader_broker_epoch=self._host.broker_epoch or 0)
+        take_role(self, now_ms, why=why)
+
+    return [(HostedReplica, "take_role", mutant)]
+
+
+def removed_replica_keeps_progress() -> Patches:
+    update = LeaderInSync._update_views
+
+    def mutant(self: LeaderInSync, fresh: frozenset[int], now_ms: float) -> None:
+        former = dict(self.views)
+        update(self, fresh, now_ms)
+        for broker_id, view in former.items():
+            self.views.setdefault(broker_id, view)
+
+    return [(LeaderInSync, "_update_views", mutant)]
+
+
+# -- 10, 11: what is answered
+
+
+def latest_at_once() -> Patches:
+    return [(LeaderPartition, "knows_its_end", property(lambda self: self.leading))]
+
+
+def ahead_of_follower_is_out_of_range() -> Patches:
+    judge = FollowerReads._judge_log
+
+    def mutant(self: FollowerReads, position: Any) -> Judgement:
+        if position.fetch_offset > self._log.high_watermark:
+            return Refuse(OffsetOutOfRange(f"{self}: {position.fetch_offset} is above {self._log.high_watermark}"))
+        return judge(self, position)
+
+    return [(FollowerReads, "_judge_log", mutant)]
+
+
+# -- 14, 15: deduplication
+
+
+def followers_know_no_producers() -> Patches:
+    appended = HostedReplica.appended
+
+    def mutant(self: HostedReplica, end_offset: int, now_ms: float) -> None:
+        if self.leader is None:
+            self.producers = ProducerState()
+        appended(self, end_offset, now_ms)
+
+    return [(HostedReplica, "appended", mutant)]
+
+
+def producers_not_truncated() -> Patches:
+    truncated = HostedReplica.truncated
+
+    def mutant(self: HostedReplica, producers: ProducerState, now_ms: float) -> None:
+        truncated(self, self.producers, now_ms)
+
+    return [(HostedReplica, "truncated", mutant)]
+
+
+def duplicate_answered_at_once() -> Patches:
+    park = Accepting._park
+
+    def mutant(self: Accepting, entry: Any, base_offset: int, end_offset: int) -> None:
+        if end_offset <= self._log.appended_end:
+            self._acknowledge([ParkedProduce(entry.ticket, base_offset, end_offset, 0.0)])
+        else:
+            park(self, entry, base_offset, end_offset)
+
+    return [(Accepting, "_park", mutant)]
+
+
+def state_before_append() -> Patches:
+    append = Accepting._append
+
+    def mutant(self: Accepting, header: Any, batch: Any) -> Any:
+        placed = append(self, header, batch)
+        self.producers.apply(placed)
+        return placed
+
+    return [(Accepting, "_append", mutant)]
+
+
+# -- 24, 26, 27, 29: progress and proposals
+
+
+def progress_before_sync() -> Patches:
+    appended = ReplicaLog.appended
+
+    def mutant(self: ReplicaLog, end_offset: int) -> Any:
+        done = appended(self, end_offset)
+        self.durable_end = self.appended_end
+        return done
+
+    return [(ReplicaLog, "appended", mutant), (ReplicaLog, "flushed", lambda self, end: True)]
+
+
+def proposal_without_leader() -> Patches:
+    propose = LeaderInSync._propose
+
+    def mutant(self: LeaderInSync, broker_ids: frozenset[int]) -> None:
+        others = frozenset(broker_ids) - {self._host.broker_id}
+        propose(self, others or broker_ids)
+
+    return [(LeaderInSync, "_propose", mutant)]
+
+
+def metadata_resets_progress() -> Patches:
+    update = LeaderInSync._update_views
+
+    def mutant(self: LeaderInSync, fresh: frozenset[int], now_ms: float) -> None:
+        self.views = {}
+        update(self, fresh, now_ms)
+
+    return [(LeaderInSync, "_update_views", mutant)]
+
+
+def refused_growth_kept() -> Patches:
+    """Refused for good, it stays proposed: the same again for ever, and the joiner is waited for."""
+    commit = LeaderInSync.commit
+
+    def mutant(self: LeaderInSync, state: PartitionState, now_ms: float) -> bool:
+        before: Proposal | None = self.proposal
+        news = commit(self, state, now_ms)
+        if news and before is not None and not before.broker_ids <= self.committed:
+            self.proposal = before
+        return news
+
+    return [(LeaderInSync, "commit", mutant)]
+
+
+def forgotten_proposal() -> Patches:
+    def mutant(self: LeaderInSync, *_: Any) -> None:
+        self.proposal = None
+
+    def answered(self: LeaderInSync, answer: ProposalAnswer, now_ms: float) -> None:
+        if answer.error is not None:
+            self.proposal = None
+
+    return [(LeaderInSync, "lost", mutant), (LeaderInSync, "answered", answered)]
+
+
+def no_joiner_waited_for() -> Patches:
+    return [(LeaderInSync, "_joiner_ends", lambda self, members, log_end, now_ms: [])]
