@@ -362,7 +362,8 @@ class Broker:
                 logger.warning("no controller answers: this broker stops without handing its leadership over")
                 return
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._link.should_stop.wait(), HAND_OVER_LOOK_S)
+                async with asyncio.timeout(HAND_OVER_LOOK_S):
+                    await self._link.should_stop.wait()
                 return
 
     async def _shut_down(self, server: Any, directory: DataDirectory) -> None:

@@ -7,6 +7,7 @@ controller is looked for again at once; an answer that this life was replaced en
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
@@ -135,7 +136,8 @@ class ControllerLink:
                 self._beat_now.clear()
                 await call.write(self._heartbeat())
                 timeout_s = max(5 * self._interval_s, 1.0)
-                answer = await self._unless_moved(asyncio.wait_for(call.read(), timeout_s))
+                async with asyncio.timeout(timeout_s):  # wait_for may drop a cancellation (Python 3.11)
+                    answer = await self._unless_moved(call.read())
                 if not isinstance(answer, peer_pb2.HeartbeatResponse):  # the end of the stream
                     raise BrokerNotAvailable("the controller ended the heartbeat stream")
                 self._answered(answer)
@@ -206,7 +208,6 @@ class ControllerLink:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -82,7 +82,8 @@ class DuplexStream:
     async def _run(self) -> None:
         channel = open_channel(self._address)
         try:
-            await asyncio.wait_for(channel.channel_ready(), _OPENING_MS / 1000.0)
+            async with asyncio.timeout(_OPENING_MS / 1000.0):  # wait_for may drop a cancellation (Python 3.11)
+                await channel.channel_ready()
             await self._talk(self._method(channel))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
             _log.debug("the stream to %s:%s is lost and will be opened anew: %r", *self._address, error)

@@ -1,0 +1,64 @@
+"""A stream's end, whatever it is doing when it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from minilog.aio import stream as stream_module
+from minilog.aio.stream import DuplexStream
+
+STEPS = 6  # of the event loop between "connected" and the first message, and more
+
+
+class Line:
+    """A gRPC channel and its one call: connected when told so, silent ever after."""
+
+    def __init__(self) -> None:
+        self.connected = asyncio.Event()
+        self.closed = self.cancelled = False
+
+    async def channel_ready(self) -> None:
+        await self.connected.wait()
+
+    async def close(self, grace: float | None) -> None:
+        self.closed = True
+
+    async def read(self) -> Any:
+        await asyncio.Event().wait()
+
+    async def write(self, message: Any) -> None:
+        pass
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@pytest.mark.parametrize("steps", range(STEPS))
+def test_a_stream_closed_at_the_moment_it_connects_ends(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """Found by real brokers: close() hung for ever, since asyncio.wait_for of Python 3.11 may drop a cancellation."""
+
+    async def close_while_connecting() -> Line:
+        line, lost = Line(), []
+        monkeypatch.setattr(stream_module, "open_channel", lambda address: line)
+        stream = DuplexStream(
+            ("nowhere", 1),
+            lambda channel: line,
+            lambda: b"alive",
+            keepalive_ms=1.0,
+            opened=lambda: None,
+            received=lambda message: None,
+            lost=lambda: lost.append(True),
+        )
+        await asyncio.sleep(0.001)
+        line.connected.set()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(1.0):
+            await asyncio.shield(asyncio.ensure_future(stream.close()))
+        assert lost == []
+        return line
+
+    assert asyncio.run(close_while_connecting()).closed
