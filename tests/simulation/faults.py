@@ -334,9 +334,7 @@ class Faults:
         if image is None or node is None or not self._is_superfluous(image, node.node_id):
             return False
         self._note(f"node {node.node_id} has an empty disk")
-        node.files.wipe()
-        for key in image.partitions_of_broker.get(node.node_id, ()):
-            node.harmed[key] = self._cluster.now_ms
+        node.wipe()
         return True
 
     def _is_superfluous(self, image: MetadataImage, node_id: int) -> bool:

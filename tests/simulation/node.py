@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from minilog_broker.quorum.effects import VoteState
+from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.state import PartitionKey
 from tests.simulation.disk import PowerLoss, SimulatedDisk
 from tests.simulation.life import DATA_PATH, Life, Stage
@@ -47,6 +48,7 @@ class Node:
         self.harmed: dict[PartitionKey, float] = {}
         self.ended_because: str | None = None  # "kill", "power", "stop", "unclean stop" or "error ..."
         self.wants_life = True
+        self._keys: dict[PartitionKey, None] = {METADATA_KEY: None}  # of all logs that were ever on this disk
         self._random = random.Random(f"node {cluster.seed} {node_id}")
         cluster.network.hosts[node_id] = None
 
@@ -108,6 +110,12 @@ class Node:
         if self.life is not None:
             self.life.stop()
 
+    def wipe(self) -> None:
+        """The machine gets another disk, an empty one. Only while nothing lives on it."""
+        self.files.wipe()
+        for key in self._keys:
+            self.harmed[key] = self.cluster.now_ms
+
     def pause(self) -> None:
         """SIGSTOP."""
         if self.life is not None:
@@ -151,6 +159,7 @@ class Node:
             cluster.note(f"node {self.node_id} life {life.number} ends: {how} {because or ''}")
         self.ended_because = because or {"crash": "kill", "clean": "stop"}.get(how, how)
         self.life = None
+        self._keys.update(dict.fromkeys(life.logs))
         process: Process = life.process
         process.end()
         if how == "power":

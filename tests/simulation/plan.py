@@ -109,4 +109,79 @@ class Plan:
     def draw(seed: int) -> Plan:
         """The plan of a seed."""
         rng = random.Random(f"plan {seed}")
-        return Plan(voters=rng.choice((1,)))
+        nodes = rng.choice((3, 3, 3, 4, 5))
+        voters = rng.choice([count for count in VOTER_COUNTS if count <= nodes])
+        replication_factor = rng.choice((3, 3, 3, 2, min(nodes, 4)))
+        flush_on_append = rng.random() < 0.8
+        pace = rng.choice((0.3, 1.0))  # short time-outs make more of the same virtual time
+        return Plan(
+            nodes=nodes,
+            voters=voters,
+            topic_count=rng.choice((1, 1, 2)),
+            partitions=rng.choice((1, 2, 3)),
+            replication_factor=replication_factor,
+            min_in_sync=rng.choice((1, 2, 2, 2)),
+            flush_on_append=flush_on_append,
+            segment_bytes=rng.choice((1_000, 4_096, 1 << 20)),
+            latency_ms=rng.choice(((0.05, 0.5), (0.05, 2.0), (0.5, 20.0))),
+            sync_ms=rng.choice(((0.05, 0.5), (0.1, 5.0), (1.0, 40.0))),
+            replica_lag_time_max_ms=2_000.0 * pace,
+            session_keepalive_ms=100.0 * pace,
+            broker_session_timeout_ms=3_000.0 * pace,
+            heartbeat_interval_ms=500.0 * pace,
+            fetch_credit_bytes=rng.choice((2_000, 64_000)),
+            controlled_shutdown_timeout_ms=rng.choice((500.0, 5_000.0)),
+            snapshot_bytes=rng.choice((2_000, 1 << 20)),
+            safety_ms=rng.choice((4_000.0, 8_000.0, 12_000.0)),
+            faults=_draw_faults(rng, flush_on_append=flush_on_append),
+            operations=_draw_operations(rng),
+        )
+
+
+VOTER_COUNTS = (1,)
+
+# How often each fault comes at its usual rate, per second; a seed draws some of them, and how hard.
+_USUAL: dict[str, float] = {
+    "kill": 0.4,
+    "power_loss": 0.3,
+    "power_loss_of_all": 0.08,
+    "crash_in_disk": 0.3,
+    "crash_in_effects": 0.3,
+    "clean_restart": 0.25,
+    "pause": 0.4,
+    "clock_jump": 0.2,
+    "cut_one_way": 0.4,
+    "cut_two_ways": 0.4,
+    "isolate": 0.25,
+    "slow_link": 0.4,
+    "lossy_link": 0.5,
+    "reset": 1.0,
+    "reset_all": 0.3,
+    "slow_disk": 0.3,
+    "disk_error": 0.15,
+    "disk_full": 0.2,
+    "metadata_disk_error": 0.1,
+    "bit_flip": 0.2,
+    "wipe": 0.2,
+}
+_NEED_FSYNC = ("power_loss", "power_loss_of_all", "crash_in_disk", "crash_in_effects")
+
+
+def _draw_faults(rng: random.Random, *, flush_on_append: bool) -> FaultRates:
+    hard = rng.choice((0.3, 1.0, 3.0))
+    some = rng.choice((0.15, 0.35, 0.7))
+    rates = {name: usual * hard * rng.choice((0.5, 1.0, 2.0)) for name, usual in _USUAL.items() if rng.random() < some}
+    if not flush_on_append:  # a loss of power would be allowed to lose what was acknowledged
+        for name in _NEED_FSYNC:
+            rates.pop(name, None)
+    return FaultRates(**rates)
+
+
+def _draw_operations(rng: random.Random) -> OperationRates:
+    return OperationRates(
+        create_topic=rng.choice((0.0, 0.2)),
+        delete_topic=rng.choice((0.0, 0.15)),
+        grow_topic=rng.choice((0.0, 0.15)),
+        move_leader=rng.choice((0.0, 0.5)),
+        reassign=rng.choice((0.0, 0.2)),
+    )
