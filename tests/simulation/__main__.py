@@ -9,22 +9,18 @@
 from __future__ import annotations
 
 import argparse
-import itertools
-import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tests.simulation import mutants, pins
+from tests.simulation.many import Hunt, hunt_many, run_many
 from tests.simulation.report import Report, reproduce, show_failure
-from tests.simulation.run import Result, run_seed
-
-CHUNK = 4  # seeds a process is given at once
+from tests.simulation.run import run_seed
 
 
 def main() -> int:
@@ -68,43 +64,13 @@ def _one(console: Console, seed: int, *, trace: bool, mutant: str | None = None)
 # -- many
 
 
-def _chunk(seeds: list[int]) -> list[Result]:
-    """What a process does: failures are run again with a trace."""
-    found = []
-    for seed in seeds:
-        result = run_seed(seed)
-        found.append(run_seed(seed, trace=True) if result.failure is not None else result)
-    return found
-
-
-def _results(options: argparse.Namespace) -> Iterator[Result]:
-    """Results of all seeds asked for, in the order in which they come."""
-    last = None if options.minutes and options.seeds is None else options.first + (options.seeds or 100)
-    seeds = itertools.count(options.first) if last is None else iter(range(options.first, last))
-    until_s = time.monotonic() + 60.0 * options.minutes if options.minutes else float("inf")
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.processes, mp_context=context) as pool:
-        running: set[Future[list[Result]]] = set()
-        while True:
-            while len(running) < options.processes + 1 and time.monotonic() < until_s:
-                chunk = list(itertools.islice(seeds, CHUNK))
-                if not chunk:
-                    break
-                running.add(pool.submit(_chunk, chunk))
-            if not running:
-                return
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield from future.result()
-
-
 def _many(console: Console, options: argparse.Namespace) -> int:
     report, started_s = Report(), time.monotonic()
     total = options.seeds or (None if options.minutes else 100)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("seeds", total=total)
-        for result in _results(options):
+        for result in run_many(options.first, total, options.minutes, options.processes):
             report.add(result)
             progress.update(task, advance=1, description=f"{report.events:,} events, {len(report.failures)} failures")
             if result.failure is not None:
@@ -119,25 +85,8 @@ def _many(console: Console, options: argparse.Namespace) -> int:
 # -- mutants
 
 
-def _hunt(name: str, first: int, seeds: int, until_s: float) -> tuple[str, int, Result | None]:
-    """Seeds until a mutant is found: (name, how many were run, the failing run)."""
-    with mutants.mutated(name):
-        for count, seed in enumerate(range(first, first + seeds), start=1):
-            result = run_seed(seed)
-            if result.failure is not None:
-                return name, count, result
-            if time.time() > until_s:
-                return name, count, None
-    return name, seeds, None
-
-
-def _hunts(options: argparse.Namespace, names: list[str]) -> Iterator[tuple[str, int, Result | None]]:
-    until_s = time.time() + 60.0 * options.minutes if options.minutes else float("inf")
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.processes, mp_context=context) as pool:
-        asked = [pool.submit(_hunt, name, options.first, options.seeds or 100, until_s) for name in names]
-        for future in asked:
-            yield future.result()
+def _hunts(options: argparse.Namespace, names: list[str]) -> Iterator[Hunt]:
+    return hunt_many(names, options.first, options.seeds or 100, options.minutes, options.processes)
 
 
 def _search(console: Console, options: argparse.Namespace) -> int:

@@ -1,0 +1,74 @@
+"""Many seeds at once, each in one of a few processes: runs of the true code, and hunts for mutants."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from typing import NamedTuple
+
+from tests.simulation import mutants
+from tests.simulation.run import Result, run_seed
+
+CHUNK = 4  # seeds a process is given at once
+
+
+class Hunt(NamedTuple):
+    """How a hunt for a mutant ended: after `seeds` runs, with the failing one or none."""
+
+    name: str
+    seeds: int
+    result: Result | None
+
+
+def _pool(processes: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+
+
+def _run_chunk(seeds: list[int]) -> list[Result]:
+    """What a process does: a failure is run again with a trace."""
+    found = []
+    for seed in seeds:
+        result = run_seed(seed)
+        found.append(run_seed(seed, trace=True) if result.failure is not None else result)
+    return found
+
+
+def run_many(first: int, count: int | None, minutes: float | None, processes: int) -> Iterator[Result]:
+    """Results in the order in which they come. `count` None: until `minutes` are over; no seed is begun after that."""
+    seeds = itertools.count(first) if count is None else iter(range(first, first + count))
+    until_s = time.monotonic() + 60.0 * minutes if minutes else float("inf")
+    running: set[Future[list[Result]]] = set()
+    with _pool(processes) as pool:
+        while True:
+            while len(running) <= processes and time.monotonic() < until_s:
+                if not (chunk := list(itertools.islice(seeds, CHUNK))):
+                    break
+                running.add(pool.submit(_run_chunk, chunk))
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield from future.result()
+
+
+def _hunt(name: str, first: int, seeds: int, until_s: float) -> Hunt:
+    with mutants.mutated(name):
+        for count, seed in enumerate(range(first, first + seeds), start=1):
+            result = run_seed(seed)
+            if result.failure is not None:
+                return Hunt(name, count, result)
+            if time.time() > until_s:
+                return Hunt(name, count, None)
+    return Hunt(name, seeds, None)
+
+
+def hunt_many(names: list[str], first: int, seeds: int, minutes: float | None, processes: int) -> Iterator[Hunt]:
+    """Hunts in the order of `names`, each over the same seeds until one finds the mutant."""
+    until_s = time.time() + 60.0 * minutes if minutes else float("inf")
+    with _pool(processes) as pool:
+        asked = [pool.submit(_hunt, name, first, seeds, until_s) for name in names]
+        for future in asked:
+            yield future.result()
