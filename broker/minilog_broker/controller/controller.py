@@ -10,7 +10,7 @@
     broker_refused_connection(id, epoch, now_ms)       fenced at once, unless it was heard since the probe
     propose_isr(ticket, ProposeInSyncReplicasRequest)  ProposeInSyncReplicasResponse
     create_topics, delete_topics, alter_topics         their responses
-    elect_leaders(ticket, request)                     ElectLeadersResponse
+    elect_leaders, alter_reassignments                 their responses
     allocate_producer_ids(ticket, request)             AllocateProducerIdsResponse
     tick(now_ms), next_tick_ms                         silence fences; preferred leaders lead again
     committed(offset)                                  the answers that waited for this committed end
@@ -37,6 +37,7 @@ from minilog_broker.controller.in_sync import propose_in_sync_replicas
 from minilog_broker.controller.ledger import AppendRecords, Ledger
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.controller.preferred import PreferredLeaders
+from minilog_broker.controller.reassignment import alter_reassignments
 from minilog_broker.controller.topics import Topics
 from minilog_broker.replication.state import TopicConfig
 
@@ -245,6 +246,13 @@ class Controller:
 
     def elect_leaders(self, ticket: object, request: admin_pb2.ElectLeadersRequest) -> None:
         self._decide(ticket, lambda term: term.preferred.elect(request), admin_pb2.ElectLeadersResponse())
+
+    def alter_reassignments(self, ticket: object, request: admin_pb2.AlterPartitionReassignmentsRequest) -> None:
+        self._decide(
+            ticket,
+            lambda term: alter_reassignments(term.ledger, request),
+            admin_pb2.AlterPartitionReassignmentsResponse(),
+        )
 
     # -- topics
 

@@ -24,6 +24,7 @@ Response: TypeAlias = (
     | admin_pb2.DeleteTopicsResponse
     | admin_pb2.AlterTopicsResponse
     | admin_pb2.ElectLeadersResponse
+    | admin_pb2.AlterPartitionReassignmentsResponse
 )
 
 

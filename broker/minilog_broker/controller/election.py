@@ -11,15 +11,16 @@ first electable replica of the ISR, in the order of the replicas; then of the el
 itself alone; then, only where it is configured, of all (KIP-966).
 
 Every change, and every proposal refused for good, raises the partition epoch; a leader of another life, or another
-leader, or none, raises the leader epoch.
+leader, or none, or one replica less, raises the leader epoch.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from minilog_broker.controller.assignment import advanced, begun
 from minilog_broker.replication.state import NO_LEADER, PartitionState
 
 NO_BROKER_EPOCH = -1
@@ -48,7 +49,7 @@ class ElectionRules:
     broker_epoch: Callable[[int], int]
 
     def effective_min(self, state: PartitionState) -> int:
-        return min(self.min_in_sync_replicas, len(state.replicas))
+        return min(self.min_in_sync_replicas, state.replication_factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,13 @@ def reconsider(state: PartitionState, rules: ElectionRules) -> Outcome:
     return _settle(state, replace(state, eligible_leaders=eligible), frozenset(), rules)
 
 
+def reassign(
+    state: PartitionState, target: Sequence[int], throttle_bytes_per_second: int, rules: ElectionRules
+) -> Outcome:
+    """The state after other replicas were asked for: under way, or done where nothing is to wait for."""
+    return _settle(state, begun(state, target, throttle_bytes_per_second), frozenset(), rules)
+
+
 def refusing(state: PartitionState) -> Outcome:
     """The state after a proposal was refused for good: it is older than that, and so is every copy still under way."""
     return Outcome(replace(state, partition_epoch=state.partition_epoch + 1))
@@ -123,10 +131,12 @@ def _eligible(
 
 
 def _settle(before: PartitionState, state: PartitionState, barred: frozenset[int], rules: ElectionRules) -> Outcome:
-    """Keep the leader where it may stay, else elect; then the epochs."""
+    """Go on with a reassignment; keep the leader where it may stay, else elect; then the epochs."""
+    state = advanced(state, rules.effective_min(state))
     unclean = False
     if not _stays(state, rules):
         state, unclean = _elect(state, barred, rules)
+        state = advanced(state, rules.effective_min(state))  # the ISR may be the new leader's alone
     return Outcome(_with_epochs(before, state), unclean)
 
 
@@ -135,7 +145,12 @@ def _with_epochs(before: PartitionState, state: PartitionState) -> PartitionStat
     if state == before:
         return before
     moved = (state.leader_id, state.leader_broker_epoch) != (before.leader_id, before.leader_broker_epoch)
-    return replace(state, leader_epoch=before.leader_epoch + moved, partition_epoch=before.partition_epoch + 1)
+    forgets = not set(before.replicas) <= set(state.replicas)
+    return replace(
+        state,
+        leader_epoch=before.leader_epoch + (moved or forgets),
+        partition_epoch=before.partition_epoch + 1,
+    )
 
 
 def _stays(state: PartitionState, rules: ElectionRules) -> bool:
@@ -169,9 +184,9 @@ def _first(candidates: list[int], state: PartitionState, rules: ElectionRules) -
 
 
 def _least_bad(state: PartitionState, rules: ElectionRules) -> list[int]:
-    """Any live replica, those not known to be damaged first."""
+    """Any live replica; those known to be damaged, and those that have just begun to fetch, last."""
     live = [broker for broker in state.replicas if rules.electable(broker)]
-    return sorted(live, key=lambda broker: broker in state.damaged_replicas)[:1]
+    return sorted(live, key=lambda broker: (broker in state.damaged_replicas, broker in state.adding_replicas))[:1]
 
 
 def _led_by(state: PartitionState, leader_id: int, rules: ElectionRules) -> PartitionState:

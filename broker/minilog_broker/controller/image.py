@@ -193,6 +193,9 @@ class MetadataImage:
         if record.partition >= topic.partition_count:
             self.topics[key.topic_id] = replace(topic, partition_count=record.partition + 1)
             self._changes.topics.add(key.topic_id)
+        if (former := self.partitions.get(key)) is not None:
+            for broker_id in set(former.replicas).difference(record.replicas):
+                self.partitions_of_broker[broker_id].discard(key)
         self.partitions[key] = state_of(record, topic.name)
         for broker_id in record.replicas:
             self.partitions_of_broker.setdefault(broker_id, set()).add(key)
@@ -230,6 +233,9 @@ def state_of(record: records_pb2.PartitionRecord, topic_name: str) -> PartitionS
         leader_epoch=record.leader_epoch,
         partition_epoch=record.partition_epoch,
         leader_broker_epoch=record.leader_broker_epoch,
+        adding_replicas=tuple(record.adding_replicas),
+        removing_replicas=tuple(record.removing_replicas),
+        throttle_bytes_per_second=record.throttle_bytes_per_second,
     )
 
 
@@ -246,5 +252,8 @@ def record_of(state: PartitionState) -> records_pb2.MetadataRecord:
             leader_epoch=state.leader_epoch,
             partition_epoch=state.partition_epoch,
             leader_broker_epoch=state.leader_broker_epoch,
+            adding_replicas=state.adding_replicas,
+            removing_replicas=state.removing_replicas,
+            throttle_bytes_per_second=state.throttle_bytes_per_second,
         )
     )

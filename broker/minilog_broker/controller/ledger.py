@@ -6,7 +6,7 @@ appends them as one batch. A request is checked whole before its first `write`: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from minilog.v1 import records_pb2
 from minilog_broker.controller.effects import ControllerEffect, PartitionWaits, UncleanElection
@@ -86,10 +86,8 @@ class Ledger:
 
     # -- what the rules need to know
 
-    def config(self, topic_id: bytes, overrides: Mapping[str, str] | None = None) -> TopicConfig:
-        values = self.image.topic_config(topic_id) if overrides is None else overrides
-        replicas = self.image.partitions[PartitionKey(topic_id, 0)].replicas
-        return effective_topic_config(values, self.defaults, len(replicas))
+    def config(self, topic_id: bytes) -> TopicConfig:
+        return effective_topic_config(self.image.topic_config(topic_id), self.defaults)
 
     def rules(self, key: PartitionKey) -> ElectionRules:
         config = self.config(key.topic_id)

@@ -103,15 +103,14 @@ def check_topic_config(values: Mapping[str, str], replication_factor: int) -> No
         )
 
 
-def effective_topic_config(values: Mapping[str, str], defaults: TopicConfig, replication_factor: int) -> TopicConfig:
-    """What the topic sets, else the broker's; min.insync.replicas is at most the replication factor."""
+def effective_topic_config(values: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
+    """What the topic sets, else the broker's. What bounds min.insync.replicas is each partition's own matter."""
     parsed: dict[str, Any] = {
         str(key.attribute): _parse(name, values[name])
         for name, key in _KEYS.items()
         if key.attribute and name in values
     }
-    config = replace(defaults, **parsed)
-    return replace(config, min_in_sync_replicas=min(config.min_in_sync_replicas, replication_factor))
+    return replace(defaults, **parsed)
 
 
 def _parse(name: str, text: str) -> Any:

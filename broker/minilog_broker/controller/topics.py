@@ -106,7 +106,7 @@ class Topics:
     def alter(self, request: admin_pb2.TopicAlteration) -> bytes:
         """The topic's id. Partitions are only added; settings are set or unset."""
         topic = self._writable_topic(request.name)
-        factor = len(self._ledger.image.partitions[PartitionKey(topic.topic_id, 0)].replicas)
+        factor = len(self._ledger.image.partitions[PartitionKey(topic.topic_id, 0)].target_replicas)
         configs = self._altered_configs(topic, request, factor)
         placed: list[tuple[int, ...]] = []
         if request.HasField("num_partitions"):

@@ -84,7 +84,7 @@ class LeaderPartition:
     @property
     def min_in_sync(self) -> int:
         """The effective min.insync.replicas."""
-        return min(self.config.min_in_sync_replicas, len(self.state.replicas))
+        return min(self.config.min_in_sync_replicas, self.state.replication_factor)
 
     @property
     def knows_its_end(self) -> bool:

@@ -29,11 +29,34 @@ class PartitionState:
     leader_epoch: int
     partition_epoch: int
     leader_broker_epoch: int
+    # A reassignment is under way where either is not empty; controller/assignment.py has its rules.
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    throttle_bytes_per_second: int = 0  # of each added replica while it is not in the ISR; 0: without limit
 
     @property
     def preferred_leader(self) -> int:
         """The first replica: it is to lead where it can."""
         return self.replicas[0]
+
+    @property
+    def reassigning(self) -> bool:
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def target_replicas(self) -> tuple[int, ...]:
+        """The replicas when the reassignment, if any, is done."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing_replicas)
+
+    @property
+    def original_replicas(self) -> tuple[int, ...]:
+        """The replicas before the reassignment, if any, began."""
+        return tuple(broker for broker in self.replicas if broker not in self.adding_replicas)
+
+    @property
+    def replication_factor(self) -> int:
+        """What bounds min.insync.replicas: as many as before the reassignment, until it is done."""
+        return len(self.replicas) - len(self.adding_replicas)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,3 +31,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.ElectLeadersRequest, context: object
     ) -> admin_pb2.ElectLeadersResponse:
         return await self._controller.elect_leaders(request)
+
+    async def AlterPartitionReassignments(  # noqa: N802
+        self, request: admin_pb2.AlterPartitionReassignmentsRequest, context: object
+    ) -> admin_pb2.AlterPartitionReassignmentsResponse:
+        return await self._controller.alter_reassignments(request)

@@ -70,9 +70,7 @@ class ControllerShell:
 
     def topic_config(self, topic_id: bytes) -> TopicConfig:
         """The effective configuration of a topic of the committed image."""
-        image = self._quorum.image
-        replicas = len(image.partitions_of(topic_id)[0].replicas)
-        return effective_topic_config(image.topic_config(topic_id), self._defaults, replicas)
+        return effective_topic_config(self._quorum.image.topic_config(topic_id), self._defaults)
 
     # -- calls
 
@@ -116,6 +114,14 @@ class ControllerShell:
     async def elect_leaders(self, request: admin_pb2.ElectLeadersRequest) -> admin_pb2.ElectLeadersResponse:
         return await self._ask(
             admin_pb2.ElectLeadersResponse, lambda ticket: self._controller.elect_leaders(ticket, request)
+        )
+
+    async def alter_reassignments(
+        self, request: admin_pb2.AlterPartitionReassignmentsRequest
+    ) -> admin_pb2.AlterPartitionReassignmentsResponse:
+        return await self._ask(
+            admin_pb2.AlterPartitionReassignmentsResponse,
+            lambda ticket: self._controller.alter_reassignments(ticket, request),
         )
 
     async def _ask(self, answer_type: type[_Response], ask: Callable[[object], None]) -> _Response:

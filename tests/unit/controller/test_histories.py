@@ -45,6 +45,7 @@ class History:
             self.fail_over,
             self.say_nonsense,
         ]
+        steps += [self.reassign] * 3
         for _ in range(STEPS):
             self.random.choice(steps)()
             self.world.commit()
@@ -60,7 +61,7 @@ class History:
         for key, state in self.world.image.partitions.items():
             if state.leader_id == NO_LEADER or self.random.random() < 0.3:
                 continue
-            if len(state.in_sync_replicas) >= min(2, len(state.replicas)):
+            if len(state.in_sync_replicas) >= min(2, state.replication_factor):
                 self.committed[key] = self.committed.get(key, 0) + 1
                 for member in state.in_sync_replicas:
                     self.copies[key, member] = self.committed[key]
@@ -76,7 +77,8 @@ class History:
             for member in members:  # a joiner has caught up
                 self.copies[key, member] = self.committed.get(key, 0)
             after = self.world.state(key)
-            assert set(after.in_sync_replicas) == members or after.leader_id != before.leader_id
+            done = after.replicas != before.replicas  # a reassignment
+            assert set(after.in_sync_replicas) == members or after.leader_id != before.leader_id or done
             assert (answer.partition_epoch, answer.leader_epoch) == (after.partition_epoch, after.leader_epoch)
         else:  # refused for good, which is committed; or made from what is not the state any more
             for_good = isinstance(error_of(answer), IneligibleReplica)
@@ -130,6 +132,16 @@ class History:
         if key is not None:
             self.world.elect(self.world.state(key).topic_name)
 
+    def reassign(self) -> None:
+        """Other replicas, fewer, more, or back again; what is refused changes nothing."""
+        key = self.some_key()
+        if key is None:
+            return
+        before = self.world.state(key)
+        target = self.random.sample(BROKERS, self.random.randint(0, 3))
+        if error_of(self.world.reassign(key, target)) is not None:
+            assert self.world.state(key) == before
+
     def wait(self) -> None:
         self.world.advance(self.random.choice((100.0, 1_000.0)))
         for broker_id in BROKERS:
@@ -166,6 +178,10 @@ class History:
             for broker_id in state.replicas if state else ():
                 self.copies[key, broker_id] = 0
         self.world.effects.clear()
+        for key, broker_id in list(self.copies):
+            state = self.world.image.partitions.get(key)
+            if state is None or broker_id not in state.replicas:
+                del self.copies[key, broker_id]  # its log is deleted
         for key, state in self.world.image.partitions.items():
             if state.leader_id != NO_LEADER:
                 held = self.copies.get((key, state.leader_id), 0)

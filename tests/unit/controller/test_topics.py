@@ -153,7 +153,8 @@ def test_an_unknown_setting_offers_the_nearest(world: World) -> None:
 def test_an_explicit_min_above_the_factor_is_refused_the_default_is_lowered(world: World) -> None:
     error = refused(world, replication_factor=1, min_insync_replicas="2")
     assert "expected at most the replication factor, which is 1" in str(error)
-    assert effective_topic_config({}, DEFAULTS, 1).min_in_sync_replicas == 1
+    state = world.state(world.created("alone", replication_factor=1))
+    assert state.replication_factor == 1
 
 
 def test_every_setting_of_a_topic_becomes_its_configuration() -> None:
@@ -169,11 +170,11 @@ def test_every_setting_of_a_topic_becomes_its_configuration() -> None:
         "cleanup.policy": "delete",
     }
     assert set(values) == set(TOPIC_CONFIG_NAMES)
-    config = effective_topic_config(values, DEFAULTS, 3)
+    config = effective_topic_config(values, DEFAULTS)
     assert (config.min_in_sync_replicas, config.flush_on_append, config.unclean_leader_election) == (3, False, True)
     assert (config.max_message_bytes, config.segment_bytes, config.segment_ms) == (2048, 4096, 5)
     assert (config.retention_ms, config.retention_bytes) == (-1, 7)
-    assert effective_topic_config({}, DEFAULTS, 3) == DEFAULTS
+    assert effective_topic_config({}, DEFAULTS) == DEFAULTS
 
 
 # -- alteration

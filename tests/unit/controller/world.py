@@ -233,6 +233,24 @@ class World:
         assert error_of(response) is None
         return list(response.results)
 
+    def reassign(
+        self, key: PartitionKey, replicas: Iterable[int], throttle_bytes_per_second: int = 0
+    ) -> admin_pb2.PartitionResult:
+        """Ask for other replicas; none: cancel."""
+        name = self.image.topics[key.topic_id].name
+        wanted = admin_pb2.PartitionReassignment(
+            name=name,
+            partition=key.partition,
+            replicas=list(replicas),
+            throttle_bytes_per_second=throttle_bytes_per_second,
+        )
+        ticket = self.ticket()
+        request = admin_pb2.AlterPartitionReassignmentsRequest(reassignments=[wanted])
+        self.controller.alter_reassignments(ticket, request)
+        response = self.answer(ticket, admin_pb2.AlterPartitionReassignmentsResponse)
+        assert error_of(response) is None
+        return response.results[0]
+
     def delete(self, name: str = "", topic_id: bytes = b"") -> admin_pb2.TopicResult:
         ticket = self.ticket()
         deletion = admin_pb2.TopicDeletion(name=name, topic_id=topic_id)
@@ -307,6 +325,11 @@ class World:
         assert eligible <= set(state.replicas)
         assert not isr & eligible
         assert not (set(state.damaged_replicas) & eligible)
+        assert len(set(state.replicas)) == len(state.replicas)
+        assert state.target_replicas, "a reassignment takes nobody all replicas"
+        assert state.original_replicas
+        assert {*state.adding_replicas, *state.removing_replicas} <= set(state.replicas)
+        assert not (state.reassigning and set(state.target_replicas) <= isr), "a reassignment that is done goes on"
         if len(isr) > 1:
             assert not any(self.image.brokers[member].fenced for member in isr), "a fenced broker is in a larger ISR"
             assert not set(state.damaged_replicas) & isr
