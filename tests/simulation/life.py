@@ -85,6 +85,7 @@ class Life:
         self.stage = Stage.STARTING
         self.broker_epoch: int | None = None
         self.effects_left: int | None = None
+        self._logs: dict[PartitionKey, Log] = {}
         self.process = Process(node.cluster.scheduler, node.node_id, rng.uniform(1e3, 1e7), node.cluster.touched.nodes)
         self.process.on_failed = lambda error: node.life_failed(self, error)
         self._random = rng
@@ -99,6 +100,7 @@ class Life:
         )  # fmt: skip
         self.directory_id = self.directory.directory_id
         self.log_directory = LogDirectory(node.files, self.directory, 0)
+        self._logs = self.log_directory.logs
         self._found = self.log_directory.recover(self._default_settings())
         self.settings = ReplicationSettings(
             replica_lag_time_max_ms=plan.replica_lag_time_max_ms,
@@ -138,7 +140,7 @@ class Life:
 
     @property
     def logs(self) -> dict[PartitionKey, Log]:
-        return self.log_directory.logs
+        return self._logs
 
     @property
     def metadata_log(self) -> Log:

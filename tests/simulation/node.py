@@ -33,6 +33,7 @@ class Node:
     `files`: the disk, read it where the node is down. `life`: None when down. `harmed`: replicas that a fault damaged
     beyond what a crash may do (a flipped bit, a failed fsync, a wiped disk), with the virtual time of it: what was on
     that copy alone is not promised. `power_on`: the machine; where it is off connections are not even refused.
+    `cache_lost`: logs whose file failed to sync in the life that ended last: of them only what was durable is kept.
     `wants_life`: a supervisor starts the process again when it ended by itself.
     """
 
@@ -48,6 +49,7 @@ class Node:
         self.harmed: dict[PartitionKey, float] = {}
         self.ended_because: str | None = None  # "kill", "power", "stop", "unclean stop" or "error ..."
         self.wants_life = True
+        self.cache_lost: tuple[PartitionKey, ...] = ()
         self._keys: dict[PartitionKey, None] = {METADATA_KEY: None}  # of all logs that were ever on this disk
         self._random = random.Random(f"node {cluster.seed} {node_id}")
         cluster.network.hosts[node_id] = None
@@ -160,12 +162,16 @@ class Node:
         self.ended_because = because or {"crash": "kill", "clean": "stop"}.get(how, how)
         self.life = None
         self._keys.update(dict.fromkeys(life.logs))
+        self.cache_lost = self._failed_logs(life)
         process: Process = life.process
         process.end()
         if how == "power":
             self.power_on = False
-        cluster.touched.nodes[self.node_id] = None
-        cluster.touched.ended.append((self.node_id, how))
+        touched = cluster.touched
+        touched.nodes[self.node_id] = None
+        # What was answered in the same event did not leave the process.
+        touched.answers[:] = [answered for answered in touched.answers if answered.node_id != self.node_id]
+        touched.ended.append((self.node_id, how))
         if how == "power":
             self.files.lose_power()
             self._power_off()
@@ -173,6 +179,11 @@ class Node:
             self.files.end_process()
             cluster.network.hosts[self.node_id] = None
         cluster.network.process_ended(process, silently=how == "power")
+
+    @staticmethod
+    def _failed_logs(life: Life) -> tuple[PartitionKey, ...]:
+        logs = {**life.logs, METADATA_KEY: life.metadata_log} if hasattr(life, "quorum_part") else life.logs
+        return tuple(key for key, log in logs.items() if log.failed is not None)
 
     def _power_off(self) -> None:
         self.power_on = False

@@ -164,7 +164,7 @@ _USUAL: dict[str, float] = {
     "bit_flip": 0.2,
     "wipe": 0.2,
 }
-_NEED_FSYNC = ("power_loss", "power_loss_of_all", "crash_in_disk", "crash_in_effects")
+_NEED_FSYNC = ("power_loss", "power_loss_of_all", "crash_in_disk", "crash_in_effects", "disk_error")
 
 
 def _draw_faults(rng: random.Random, *, flush_on_append: bool) -> FaultRates:
