@@ -173,7 +173,10 @@ class FollowerPartition:
             return size_bytes
         if size_bytes and not self._append(run, now_ms):
             return size_bytes
-        self.accepted = True
+        if not self.accepted:
+            # What came with the position was not counted where the leader could judge it only later: say it again.
+            self.accepted = True
+            self._outbox.progress_due(self.key)
         self.leader_high_watermark = max(self.leader_high_watermark, run.high_watermark)
         self.log.raise_high_watermark(self.leader_high_watermark)
         return 0

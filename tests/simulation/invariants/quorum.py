@@ -100,7 +100,7 @@ class QuorumTruth:
         """A node after an event of its quorum. Returns what is worth counting."""
         node_id, quorum = node.node_id, life.quorum
         epoch = quorum.epoch
-        if epoch < self._epochs.get(node_id, -1):
+        if node_id in voters and epoch < self._epochs.get(node_id, -1):
             text = f"node {node_id} is in epoch {epoch} and was in {self._epochs[node_id]}"
             raise self._fail("V11", text, node_id, epoch=epoch)
         self._epochs[node_id] = epoch

@@ -102,6 +102,16 @@ def test_a_position_is_the_end_and_the_epoch_of_the_record_before_it() -> None:
     assert (position.fetch_offset, position.last_fetched_epoch, position.leader_epoch) == (5, 4, 5)
 
 
+def test_progress_is_told_again_when_the_leader_accepts_the_position() -> None:
+    """A leader whose epoch had not begun when both came has dropped the first; an idle follower would say no more."""
+    bench = Bench()
+    told = bench.progress
+    bench.follower.receive(bench.run(batches=b"", high_watermark=4), 0.0)
+    assert bench.progress == told + 1
+    bench.follower.receive(bench.run(batches=b"", high_watermark=5), 0.0)
+    assert bench.progress == told + 1
+
+
 def test_an_empty_log_names_no_epoch() -> None:
     position = Bench(entries=()).follower.position()
     assert position is not None
