@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from minilog.record_batch.header import decode_header, iterate_headers
+from minilog.v1 import common_pb2
 from minilog_broker.replication.effects import AnswerProduce
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import NO_LEADER
@@ -75,29 +76,41 @@ class Producer:
 
 @dataclass
 class Reader:
-    """A consumer that goes to whoever believes to lead, and reads on where it stood."""
+    """A consumer that goes to whoever believes to lead, or `anywhere`, and reads on where it stood."""
 
+    anywhere: bool = False
     read: list[Entry] = field(default_factory=list)
     session: tuple[int, int, int] | None = None  # broker, its life, session id
     number: int = 0
     seen: int = 0
 
     def act(self, world: World, rng: random.Random) -> None:
-        if self.session is None or world[self.session[0]].lives != self.session[1] or rng.random() < 0.03:
-            believers = [broker for broker in world.live() if broker.leader() is not None]
-            if not believers:
+        hop = 0.2 if self.anywhere else 0.03
+        if self.session is None or world[self.session[0]].lives != self.session[1] or rng.random() < hop:
+            found = [broker for broker in world.live() if self.anywhere or broker.leader() is not None]
+            if not found:
                 return
-            broker = rng.choice(believers)
+            broker = rng.choice(found)
             position = self.read[-1].next_offset if self.read else 0
             self.number += 1
-            session_id = world.consume(broker.broker_id, position, position_number=self.number)
+            known: dict[str, int] = {}
+            if self.anywhere and rng.random() < 0.7:
+                known["leader_epoch"] = world.controller.partitions[KEY].leader_epoch
+            if self.anywhere and self.read and rng.random() < 0.7:
+                known["last_fetched_epoch"] = self.read[-1].epoch
+            session_id = world.consume(broker.broker_id, position, position_number=self.number, **known)
             self.session, self.seen = (broker.broker_id, broker.lives, session_id), 0
             return
         broker_id, _, session_id = self.session
+        while self.anywhere and session_id in world[broker_id].consumers_ready:
+            world.pull_consumer(world[broker_id], session_id)
         runs = world.runs(broker_id, session_id)
         for run in runs[self.seen :]:
             self._take(run.batches, run.high_watermark)
-            if run.error.code:
+            assert not run.HasField("diverging_epoch"), "V14: what was read is said not to be in the log"
+            code = run.error.code
+            assert code != common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE, "V14: the log is said to end below what was read"
+            if code:
                 self.session = None
         self.seen = len(runs)
 
@@ -115,12 +128,13 @@ class History:
 
     seed: int
     steps: int = 400
+    reads_anywhere: bool = False
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.world = World(settings=SETTINGS)
         self.checker = Checker(self.world)
-        self.producer, self.reader = Producer(), Reader()
+        self.producer, self.reader = Producer(), Reader(self.reads_anywhere)
         self.world.on_answer = self._answered
         self.crash_rate = self.rng.choice((0.0, 0.01, 0.04))
         self.fault_rate = self.rng.choice((0.02, 0.08, 0.2))
@@ -156,7 +170,7 @@ class History:
             self.producer.act(world)
         elif rng.random() < 0.05:
             self._produce_carelessly()
-        elif rng.random() < 0.1:
+        elif rng.random() < (0.3 if self.reads_anywhere else 0.1):
             self.reader.act(world, rng)
         elif steps := world.steps():
             rng.choice(steps)()
@@ -206,14 +220,43 @@ class History:
                 broker.restart()
             self._unfence(broker.broker_id)
         world.settle()
-        for _ in range(40):
+        for _ in range(40 if not self.reads_anywhere else 20):
             self.producer.act(world)
             world.settle()
             world.advance(50.0)
             self.checker.check()
+            if self.reads_anywhere:
+                self._read_meanwhile()
+        if self.reads_anywhere:
+            self._come_to_rest()
         state = world.controller.partitions[KEY]
         ends = {broker.ends() for broker in world.brokers.values()}
         assert sorted(state.in_sync_replicas) == [1, 2, 3], f"V19: the ISR is {state.in_sync_replicas}"
         assert len(ends) == 1, f"V19: the replicas end at {ends}"
         assert len(set(next(iter(ends)))) == 1, f"V19: HW, durable end and end are {ends}"
         assert not self.producer.unanswered, f"V19: unanswered {self.producer.unanswered}"
+        if self.reads_anywhere:
+            self._read_to_the_end()
+
+    def _come_to_rest(self) -> None:
+        for _ in range(4):
+            self.world.settle()
+            self.world.advance(50.0)
+
+    def _read_meanwhile(self) -> None:
+        """News reach some replicas sooner than others, and the reader hops between them."""
+        self.producer.act(self.world)
+        for _ in range(30):
+            if steps := self.world.steps():
+                self.rng.choice(steps)()
+            if self.rng.random() < 0.5:
+                self.reader.act(self.world, self.rng)
+        self.checker.check()
+
+    def _read_to_the_end(self) -> None:
+        for _ in range(20):
+            self.reader.act(self.world, self.rng)
+            self.world.settle()
+            self.world.advance(50.0)
+        unread = self.checker.committed_end - (self.reader.read[-1].next_offset if self.reader.read else 0)
+        assert self.reader.read == self.checker.committed, f"V14: {unread} records are never shown"

@@ -11,17 +11,19 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from minilog.errors import OffsetOutOfRange
 from minilog_broker.replication import in_sync, leader_in_sync
 from minilog_broker.replication.accepting import Accepting
 from minilog_broker.replication.effects import TruncateLog
 from minilog_broker.replication.follower import FollowerPartition
+from minilog_broker.replication.follower_reads import FollowerReads
 from minilog_broker.replication.high_watermark import next_high_watermark
 from minilog_broker.replication.hosted import HostedReplica
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.parked import ParkedProduce
 from minilog_broker.replication.replica_log import ReplicaLog
-from minilog_broker.replication.session import Send, Session
+from minilog_broker.replication.session import Ends, Judgement, Refuse, Send, Session, Wait
 from minilog_broker.storage.producer_state import ProducerState
 
 Patches = list[tuple[Any, str, Any]]
@@ -136,6 +138,35 @@ def _forgotten_proposal() -> Patches:
     return [(LeaderInSync, "lost", lambda self, now_ms: setattr(self, "proposal", None))]
 
 
+def _out_of_range_above_the_high_watermark() -> Patches:
+    judge = FollowerReads._judge_log
+
+    def mutant(self: FollowerReads, position: Any) -> Judgement:
+        if position.fetch_offset > self._log.high_watermark:
+            return Refuse(OffsetOutOfRange("above the high watermark of this replica"))
+        return judge(self, position)
+
+    return [(FollowerReads, "_judge_log", mutant)]
+
+
+def _shown_up_to_the_end() -> Patches:
+    return [
+        (FollowerReads, "readable_end", lambda self, audience: self._log.appended_end),
+        (FollowerReads, "ends", lambda self: Ends(*[self._log.appended_end] * 2, 0, self._log.appended_end)),
+    ]
+
+
+def _silent_for_good() -> Patches:
+    return [(FollowerReads, "judge", lambda self, position, session, now_ms: Wait())]
+
+
+READ_MUTANTS: dict[str, Callable[[], Patches]] = {
+    "11 a read ahead of a follower's HW answered as out of range": _out_of_range_above_the_high_watermark,
+    "a follower shows what is not committed": _shown_up_to_the_end,
+    "a follower never answers": _silent_for_good,
+}
+"""Found by a reader that goes anywhere."""
+
 MUTANTS: dict[str, Callable[[], Patches]] = {
     "1 truncate to the high watermark": _truncate_to_high_watermark,
     "3 progress counted from another epoch or a diverging position": _progress_without_position,
@@ -157,7 +188,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
     """The wrong rule, for the length of the block."""
-    patches = [patch.object(target, attribute, value) for target, attribute, value in MUTANTS[name]()]
+    patches = [patch.object(target, attribute, value) for target, attribute, value in (MUTANTS | READ_MUTANTS)[name]()]
     for each in patches:
         each.start()
     try:

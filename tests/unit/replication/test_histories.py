@@ -9,10 +9,11 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.replication.histories import History
-from tests.unit.replication.mutants import MUTANTS, mutated
+from tests.unit.replication.mutants import MUTANTS, READ_MUTANTS, mutated
 
 SEEDS = 120
 SEEDS_PER_TEST = 20
+READING_SEEDS = 8
 SEEDS_TO_KILL_A_MUTANT = 60
 LATE = {"4 ISR grows against a lagging high watermark": 240}  # rare: the search begins where it is known to be found
 
@@ -34,5 +35,24 @@ def test_a_wrong_rule_is_found(name: str) -> None:
             try:
                 History(seed).run()
             except (AssertionError, ValueError):
+                return
+    pytest.fail(f"{name}: {SEEDS_TO_KILL_A_MUTANT} histories did not find it")
+
+
+def test_who_reads_anywhere_sees_all_that_is_committed_once_and_nothing_else() -> None:
+    for seed in range(READING_SEEDS):
+        try:
+            History(seed, reads_anywhere=True).run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, reading anywhere: {error}") from error
+
+
+@pytest.mark.parametrize("name", READ_MUTANTS)
+def test_a_wrong_rule_for_reading_from_followers_is_found(name: str) -> None:
+    with mutated(name):
+        for seed in range(SEEDS_TO_KILL_A_MUTANT):
+            try:
+                History(seed, reads_anywhere=True).run()
+            except AssertionError:
                 return
     pytest.fail(f"{name}: {SEEDS_TO_KILL_A_MUTANT} histories did not find it")
