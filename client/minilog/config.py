@@ -1,5 +1,8 @@
 """Client configuration: a dictionary with the field's dotted names in, a frozen ClientConfig out.
 
+Defaults < environment (`MINILOG_` + upper case, dots as underscores) < the dictionary. So what differs from host to
+host, such as client.rack, is said once on each host. Variables that name no client setting are a broker's.
+
 One table for all three clients, so that a program may hand the same dictionary to each. An unknown name is refused
 with the nearest one; a bad value is refused with the key, the value and what would be right (InvalidConfig). Values
 may be text, as they come from command lines and Spark options.
@@ -10,6 +13,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib.metadata
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
@@ -21,6 +25,7 @@ Address: TypeAlias = tuple[str, int]
 _Parser: TypeAlias = Callable[[str, object], Any]
 
 ACKS_ALL = -1
+ENVIRONMENT_PREFIX = "MINILOG_"
 _DISTRIBUTION = "pyspark-minilog"
 _LARGEST = 2**31 - 1  # a count of milliseconds or bytes above this is a slip
 
@@ -167,19 +172,37 @@ def config_names() -> list[str]:
     return sorted(_TABLE)
 
 
-def parse_config(settings: Mapping[str, object]) -> ClientConfig:
-    """`settings` checked and completed with the defaults. Raises InvalidConfig, naming key, value and remedy."""
+def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] | None = None) -> ClientConfig:
+    """`settings` checked, and completed with `environment` (None: the process's) and the defaults.
+
+    Raises InvalidConfig, naming key, value and remedy.
+    """
     for name in settings:
         if name not in _TABLE:
             near = difflib.get_close_matches(str(name), _TABLE, n=1, cutoff=0)
             raise InvalidConfig(f"there is no setting {name!r}; the nearest is {near[0]!r}")
-    if settings.get("bootstrap.servers") is None:
+    given = _from_environment(os.environ if environment is None else environment) | dict(settings)
+    if given.get("bootstrap.servers") is None:
         raise InvalidConfig("bootstrap.servers is missing: give it as HOST:PORT[,HOST:PORT...]")
-    values = {_FIELD[name]: parse(name, settings.get(name, default)) for name, (parse, default) in _TABLE.items()}
+    values = {_FIELD[name]: parse(name, given.get(name, default)) for name, (parse, default) in _TABLE.items()}
     if values["acks"] != ACKS_ALL:
-        if "enable.idempotence" in settings and values["enable_idempotence"]:
-            raise _refuse("acks", settings["acks"], "all while enable.idempotence is true")
+        if "enable.idempotence" in given and values["enable_idempotence"]:
+            raise _refuse("acks", given["acks"], "all while enable.idempotence is true")
         values["enable_idempotence"] = False
     if values["delivery_timeout_ms"] < values["linger_ms"]:
         raise _refuse("delivery.timeout.ms", values["delivery_timeout_ms"], "at least linger.ms")
     return ClientConfig(**values)
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
+    """The client settings among the variables. Raises InvalidConfig that names the variable."""
+    found: dict[str, object] = {}
+    for name, (parse, _) in _TABLE.items():
+        variable = ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
+        if variable in environment:
+            try:
+                parse(name, environment[variable])
+            except InvalidConfig as error:
+                raise InvalidConfig(f"environment variable {variable}: {error}") from None
+            found[name] = environment[variable]
+    return found

@@ -63,7 +63,7 @@ def _look(client: Mapping[str, str], subscription: Subscription, *, must_exist: 
     selected = subscription.select(_facts(each) for each in described.values())
     if must_exist:
         subscription.check_complete(selected)
-    committed_only = client.get("isolation.level", "read_committed").lower() == "read_committed"
+    committed_only = client["isolation.level"] == "read_committed"
     earliest: Positions = {}
     latest: Positions = {}
     for partition in subscription.partitions(selected):

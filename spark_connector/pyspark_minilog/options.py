@@ -181,11 +181,14 @@ def _client_settings(named: Mapping[str, str]) -> dict[str, str]:
     }
     settings["bootstrap.servers"] = next(iter(servers.values()))
     try:
-        parse_config(settings)
+        config = parse_config(settings)
     except InvalidConfig as error:
+        if str(error).startswith("environment"):
+            raise InvalidOption(f"on the driver: {error}") from None
         prefix = "" if str(error).startswith("bootstrap.servers") else CLIENT_PREFIX
         raise InvalidOption(f"option {prefix}{error}") from None
-    return settings
+    # Each host's environment may say client.rack and the like for its own tasks; what may be read is one for all.
+    return settings | {"isolation.level": config.isolation_level}
 
 
 def _offsets(named: Mapping[str, str], option: str, default: int) -> OffsetSpec:

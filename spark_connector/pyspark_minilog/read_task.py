@@ -109,11 +109,12 @@ def _polled(wanted: Range, options: SourceOptions, losses: LossReport) -> Iterat
 def _drain(consumer: Consumer, wanted: Range, start: int, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """All batches of [start, end), bounded in the time without any progress."""
     from minilog import TopicPartition
+    from minilog.config import parse_config
 
     topic, partition = wanted.partition
     assigned = TopicPartition(topic, partition, start, end_offset=wanted.end)
     consumer.assign([assigned])
-    patience_s = int(options.client.get("request.timeout.ms", "30000")) / 1000
+    patience_s = parse_config(options.client).request_timeout_ms / 1000
     position: int | None = start
     deadline_s = time.monotonic() + patience_s
     while not consumer.finished():

@@ -60,3 +60,23 @@ def test_what_is_wrong_is_named_with_what_is_right(settings: dict[str, object], 
 
 def test_acks_1_without_a_word_about_idempotence_turns_it_off() -> None:
     assert not parse_config(SERVERS | {"acks": "1"}).enable_idempotence
+
+
+def test_the_environment_is_between_the_defaults_and_what_is_given() -> None:
+    environment = {"MINILOG_LINGER_MS": "7", "MINILOG_CLIENT_RACK": "a", "MINILOG_BOOTSTRAP_SERVERS": "b:1"}
+    config = parse_config({"client.rack": "here"}, environment)
+    assert (config.linger_ms, config.client_rack, config.bootstrap_servers) == (7, "here", (("b", 1),))
+
+
+def test_a_bad_value_in_the_environment_names_the_variable() -> None:
+    with pytest.raises(InvalidConfig, match=r"environment variable MINILOG_LINGER_MS: linger.ms='soon'"):
+        parse_config(SERVERS, {"MINILOG_LINGER_MS": "soon"})
+
+
+def test_acks_and_idempotence_are_judged_together_wherever_they_come_from() -> None:
+    with pytest.raises(InvalidConfig, match=r"acks='1' .* all while enable.idempotence is true"):
+        parse_config(SERVERS | {"enable.idempotence": True}, {"MINILOG_ACKS": "1"})
+
+
+def test_variables_of_a_broker_are_none_of_a_clients_business() -> None:
+    parse_config(SERVERS, {"MINILOG_NUM_PARTITIONS": "x", "MINILOG_NONSENSE": "1"})

@@ -43,7 +43,7 @@ def test_what_spark_adds_itself_is_ignored() -> None:
 
 @pytest.mark.parametrize("name", ["bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers"])
 def test_servers_have_three_names(name: str) -> None:
-    assert parse_source_options({name: "h:1", "subscribe": "t"}).client == {"bootstrap.servers": "h:1"}
+    assert parse_source_options({name: "h:1", "subscribe": "t"}).client["bootstrap.servers"] == "h:1"
 
 
 def test_client_settings_reach_the_client() -> None:
@@ -174,10 +174,26 @@ def test_a_cap_per_trigger_in_a_batch_is_ignored_with_a_warning(caplog: pytest.L
     assert "'maxOffsetsPerTrigger' has no meaning in a batch" in caplog.text
 
 
+def test_each_host_may_say_its_rack_and_what_may_be_read_is_one_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILOG_CLIENT_RACK", "of the driver")
+    monkeypatch.setenv("MINILOG_ISOLATION_LEVEL", "read_uncommitted")
+    client = parse_source_options(BASE).client
+    assert "client.rack" not in client
+    assert client["isolation.level"] == "read_uncommitted"
+    assert parse_source_options({**BASE, "minilog.client.rack": "a"}).client["client.rack"] == "a"
+
+
+def test_a_bad_value_in_the_drivers_environment_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINILOG_FETCH_MAX_BYTES", "much")
+    with pytest.raises(InvalidOption, match="on the driver: environment variable MINILOG_FETCH_MAX_BYTES"):
+        parse_source_options(BASE)
+
+
 def test_sink_options() -> None:
     options = parse_sink_options({"kafka.bootstrap.servers": "h:1", "topic": " t ", "minilog.compression.type": "lz4"})
     assert options.topic == "t"
-    assert options.client == {"bootstrap.servers": "h:1", "compression.type": "lz4"}
+    assert options.client["compression.type"] == "lz4"
+    assert options.client["bootstrap.servers"] == "h:1"
     assert parse_sink_options({"bootstrap.servers": "h:1", "includeHeaders": "true"}).topic is None
 
 
