@@ -15,6 +15,7 @@ from tests.spark.kit import Kit
 
 # os: these tests are about the connector; durability is tested with the brokers, and costs a second per hundred writes.
 BROKER_SETTINGS = {"flush.policy": "os"}
+RACKS = {broker_id: ("--rack", f"r{broker_id}") for broker_id in (1, 2, 3)}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,7 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("brokers"), brokers=3, settings=BROKER_SETTINGS) as running:
+    directory = tmp_path_factory.mktemp("brokers")
+    with running_cluster(directory, brokers=3, settings=BROKER_SETTINGS, arguments=RACKS) as running:
         yield running
 
 
