@@ -13,6 +13,7 @@ from typing import TypeAlias
 from minilog_broker.replication.effects import Effect
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import BrokerLife, PartitionKey
+from minilog_broker.replication.throttle import Throttle
 
 
 class TimerKind(enum.IntEnum):
@@ -24,6 +25,7 @@ class TimerKind(enum.IntEnum):
     LAG = 4  # a led partition: who is late
     PRODUCE = 5  # a led partition: a parked produce times out
     PROPOSAL = 6  # a led partition: the same proposal again
+    THROTTLE = 7  # a follower that is held back: its turn
 
 
 Timer: TypeAlias = tuple[TimerKind, int | PartitionKey]
@@ -73,6 +75,11 @@ class Host:
     lives: dict[int, BrokerLife] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     effects: list[Effect] = field(default_factory=list)
+    throttles: dict[int, Throttle] = field(default_factory=dict)  # by rate
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
+
+    def throttle(self, rate_bytes_per_second: int) -> Throttle:
+        """What all of this rate share."""
+        return self.throttles.setdefault(rate_bytes_per_second, Throttle(rate_bytes_per_second))

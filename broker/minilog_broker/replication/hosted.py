@@ -93,6 +93,7 @@ class HostedReplica:
         elif self.leader is not None:
             self.leader.commit(state, now_ms)
         elif self.reads is not None:
+            self._limit(self._sessions.to(state.leader_id), now_ms)
             self.reads.in_sync = self._is_in_sync()
             self.reads.look(now_ms)
 
@@ -112,7 +113,9 @@ class HostedReplica:
         """The topic is gone, or this broker is no replica of it any more."""
         self.state = None
         self.drop_role(now_ms, why="the replica was removed")
-        if self.log is not None or self._opening:
+        if self.log is not None:
+            self._sessions.give_back(self.log.append_failed())  # nobody is told any more when they are written
+        if self.log is not None or self._opening or self.offline is not None:
             self._host.emit(DeleteLog(self.key))
         self.log, self._opening = None, False
 
@@ -142,7 +145,17 @@ class HostedReplica:
             follower, self.subscribers, lambda error: self.go_offline(error, now_ms), in_sync=self._is_in_sync()
         )
         follower.on_change = self.reads.look
+        self._limit(session, now_ms)
         session.follow(follower, now_ms)
+
+    def _limit(self, session: LeaderSession, now_ms: float) -> None:
+        """A replica that is being added, and not in the ISR yet, may be throttled."""
+        state, host = self.state, self._host
+        rates: list[int] = []
+        if state is not None and host.broker_id in state.adding_replicas and not self._is_in_sync():
+            limits = (state.throttle_bytes_per_second, host.settings.follower_replication_throttled_rate_bytes)
+            rates = [rate for rate in limits if rate]
+        session.limit(self.key, host.throttle(min(rates)) if rates else None, now_ms)
 
     def _is_in_sync(self) -> bool:
         return self.state is not None and self._host.broker_id in self.state.in_sync_replicas

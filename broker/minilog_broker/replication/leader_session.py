@@ -6,6 +6,9 @@
     OPEN     the stream is open                              closed, silence of five keep-alives -> BROKEN
     BROKEN   it broke; a pause with back-off and jitter      the pause is over -> OPENING
 
+A replica that is being added may be throttled: when it had its share, the leader is asked to send no more of it, until
+its turn comes and it asks again. The others of the session are not held up by it.
+
 Credit is given back for every byte received, appended or dropped: an appended one when it is written, so that what
 waits for the disk is bounded by the session's credit.
 """
@@ -21,6 +24,7 @@ from minilog_broker.replication.effects import CloseLeaderSession, LeaderSession
 from minilog_broker.replication.follower import FollowerPartition
 from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.throttle import Throttle
 
 _GRANT_SHARE = 4  # credit is told alone when a quarter of it came back; it rides along with anything else
 
@@ -61,6 +65,8 @@ class LeaderSession:
         self._positions: dict[PartitionKey, None] = {}
         self._progress: dict[PartitionKey, None] = {}
         self._forgotten: dict[PartitionKey, None] = {}
+        self._throttles: dict[PartitionKey, Throttle] = {}
+        self._held_back: set[PartitionKey] = set()
         self._first = True
         self._awake = False
         self._last_sent_ms = 0.0
@@ -88,6 +94,8 @@ class LeaderSession:
         follower.disconnect()
         self._positions.pop(key, None)
         self._progress.pop(key, None)
+        self._throttles.pop(key, None)
+        self._held_back.discard(key)
         if self.state is LinkState.OPEN:
             self._forgotten[key] = None
             self._wake()
@@ -97,6 +105,36 @@ class LeaderSession:
         if not self.followers and self.state is not LinkState.CLOSED:
             self.state = LinkState.CLOSED
             self._host.emit(CloseLeaderSession(self.leader_id))
+
+    # -- who is throttled
+
+    def limit(self, key: PartitionKey, throttle: Throttle | None, now_ms: float) -> None:
+        """What a follower may fetch from now on; None: all there is."""
+        if throttle is not None:
+            self._throttles[key] = throttle
+        elif self._throttles.pop(key, None) is not None:
+            self.take_turn(key, now_ms)
+
+    def _spend(self, key: PartitionKey, size_bytes: int, now_ms: float) -> None:
+        throttle = self._throttles[key]
+        throttle.take(size_bytes, now_ms)
+        if key not in self._held_back and (wait_ms := throttle.wait_ms(now_ms)):
+            self._held_back.add(key)
+            self._forgotten[key] = None
+            self._host.timers.arm(TimerKind.THROTTLE, key, now_ms + wait_ms)
+            self._wake()
+
+    def take_turn(self, key: PartitionKey, now_ms: float) -> None:
+        """Timer: let one that was held back ask again, if it is time."""
+        if key not in self._held_back:
+            return
+        throttle = self._throttles.get(key)
+        if throttle is not None and (wait_ms := throttle.wait_ms(now_ms)):
+            self._host.timers.arm(TimerKind.THROTTLE, key, now_ms + wait_ms)
+            return
+        self._held_back.discard(key)
+        self.position_due(key)
+        self.progress_due(key)
 
     # -- its life
 
@@ -228,6 +266,8 @@ class LeaderSession:
             dropped_bytes = len(run.batches) if follower is None else follower.receive(run, now_ms)
             if dropped_bytes:
                 self.give_back(self._number, dropped_bytes)
+            if key in self._throttles and run.batches:
+                self._spend(key, len(run.batches), now_ms)
 
     def next_request(self, now_ms: float) -> peer_pb2.ReplicateRequest | None:
         """All there is to tell; an empty request as a sign of life; else None, and the next thing wakes again."""
@@ -254,7 +294,8 @@ class LeaderSession:
         self,
     ) -> tuple[list[data_pb2.FetchPosition], list[peer_pb2.ReplicaProgress], list[common_pb2.PartitionId]]:
         followers = self.followers
-        positions = [p for key in self._positions if (p := followers[key].position()) is not None]
+        asking = [key for key in self._positions if key not in self._held_back]
+        positions = [p for key in asking if (p := followers[key].position()) is not None]
         progress = [told for key in self._progress if (told := followers[key].progress()) is not None]
         forgotten = [common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in self._forgotten]
         self._positions.clear()

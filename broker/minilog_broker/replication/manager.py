@@ -329,6 +329,8 @@ class ReplicaManager:
             return
         if kind is TimerKind.FOLLOWER_RESUME and replica.follower is not None:
             replica.follower.resume()
+        if kind is TimerKind.THROTTLE and replica.follower is not None:
+            self._leaders.to(replica.follower.leader_id).take_turn(key, now_ms)
         leader = replica.leader
         if leader is None:
             return

@@ -13,6 +13,7 @@ class ReplicationSettings:
     replica_lag_max_records: int | None = None
     replica_fetch_max_bytes: int = 16 << 20  # a session's credit
     session_keepalive_ms: float = 100.0
+    follower_replication_throttled_rate_bytes: int | None = None  # per second, of replicas being added; None: no limit
 
     message_bytes: int = 1 << 20  # larger ones gain nothing on a stream (PERFORMANCE.md), smaller ones cost per message
     news_interval_ms: float = 5.0  # a parked session is woken for news without records at most this often

@@ -6,7 +6,9 @@ the data disk thread; sessions are woken by their asyncio events; the rest goes 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 
@@ -47,6 +49,8 @@ class Replicas:
         self._directory = directory
         self.timer = CoreTimer(manager.next_tick_ms, self._tick)
         self._running = False
+        # How often each log was let go. A replica may come back: what the disk answers for its former log is not its.
+        self._let_go: Counter[PartitionKey] = Counter()
 
     @property
     def backlog_bytes(self) -> int:
@@ -121,12 +125,12 @@ class Replicas:
         self._disk.submit(
             DiskCommand(
                 work=lambda: log.append(batches),
-                on_done=lambda _: self._event(lambda: self.manager.log_appended(key, batches.end_offset, now_ms())),
-                on_failed=lambda error: self._failed(key, error),
+                on_done=self._of(key, lambda _: self.manager.log_appended(key, batches.end_offset, now_ms())),
+                on_failed=self._of(key, lambda error: self._failed(key, error)),
                 log=log,
                 flush=log,
                 size_bytes=sum(header.length for header in batches.headers),
-                on_flushed=lambda end: self._event(lambda: self.manager.log_flushed(key, end, now_ms())),
+                on_flushed=self._of(key, lambda end: self.manager.log_flushed(key, end, now_ms())),
             )
         )
 
@@ -137,28 +141,39 @@ class Replicas:
             # The topic may have been altered since: its policy of flushing above all counts from the first append on.
             if (config := self.manager.topic_config(key.topic_id)) is not None:
                 log.settings = log_settings(config)
-            self._event(lambda: self.manager.log_opened(key, log, now_ms()))
+            self.manager.log_opened(key, log, now_ms())
 
         self._disk.submit(
             DiskCommand(
                 work=lambda: self._directory.create(effect),
-                on_done=opened,
-                on_failed=lambda error: self._failed(key, error),
+                on_done=self._of(key, opened),
+                on_failed=self._of(key, lambda error: self._failed(key, error)),
             )
         )
 
     def _submit(self, key: PartitionKey, work: Callable[[Log], object], done: Callable[..., None]) -> None:
         log = self._directory.logs[key]
-        self._disk.submit(DiskCommand(lambda: work(log), done, lambda error: self._failed(key, error), log))
+        failed = self._of(key, lambda error: self._failed(key, error))
+        self._disk.submit(DiskCommand(lambda: work(log), self._of(key, done), failed, log))
 
     def _truncated(self, key: PartitionKey, state: ProducerState) -> None:
-        self._event(lambda: self.manager.log_truncated(key, state, now_ms()))
+        self.manager.log_truncated(key, state, now_ms())
+
+    def _of(self, key: PartitionKey, tell: Callable[[Any], None]) -> Callable[[Any], None]:
+        """`tell`, and then run; nothing where the log was let go meanwhile."""
+        let_go = self._let_go[key]
+
+        def told(result: Any) -> None:
+            if self._let_go[key] == let_go:
+                self._event(lambda: tell(result))
+
+        return told
 
     def _failed(self, key: PartitionKey, error: OSError) -> None:
         logger.error(
             "the disk failed under a replica", partition=str(key.partition), topic=key.topic_id.hex(), error=str(error)
         )
-        self._event(lambda: self.manager.log_failed(key, error, now_ms()))
+        self.manager.log_failed(key, error, now_ms())
 
     def _mark_failed(self, error: OSError) -> None:
         logger.error("damage could not be recorded: do not restart this broker on this disk", error=str(error))
@@ -187,7 +202,8 @@ class Replicas:
         self.run()
 
     def set_aside(self, key: PartitionKey) -> None:
-        """A log that no image knows: rename it aside; it is removed when delete.delay.ms is over."""
+        """A log of no replica: rename it aside; it is removed when delete.delay.ms is over."""
+        self._let_go[key] += 1
         self._disk.submit(DiskCommand(lambda: self._directory.delete(key), lambda _: None, self._delete_failed))
 
     # -- reads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -73,6 +73,7 @@ class Broker:
         self.kept: dict[PartitionKey, list[BatchHeader]] = {}  # what the disk kept at the last crash
         self.answers: dict[object, AnswerProduce] = {}
         self.links: dict[int, Link] = {}  # by leader
+        self.let_go: Counter[PartitionKey] = Counter()  # logs that are deleted
         self._begin()
 
     def _begin(self) -> None:
@@ -124,7 +125,7 @@ class Broker:
 
     def _open(self, key: PartitionKey, *, unclean: bool = False) -> Log:
         settings = LogSettings(flush_on_append=self.world.config.flush_on_append)
-        path = f"/topic-{key.partition}"
+        path = f"/topic-{key.partition}-{self.let_go[key]}"
         return Log.open(self.files, path, key, "topic", settings, unclean=unclean, create=True)
 
     # -- effects
@@ -181,6 +182,7 @@ class Broker:
                 manager.log_opened(key, self.logs[key], now_ms)
             case effects.DeleteLog(key=key):
                 self.logs.pop(key, None)
+                self.let_go[key] += 1
             case effects.AppendToLog(key=key, batches=batches):
                 self._append(key, batches)
             case effects.RecordEpochStart(key=key, leader_epoch=epoch, start_offset=start):
