@@ -140,6 +140,12 @@ class MetadataCache:
         every = range(topic.partition_count)
         return [p for p in every if self.leader(PartitionKey(topic.topic_id, p)) is not None] or list(every)
 
+    def is_gone(self, key: PartitionKey) -> bool:
+        """Is the topic that this was a partition of known to be deleted, or another one by now?"""
+        name = self._names.get(key.topic_id)
+        topic = None if name is None else self.topics.get(name)
+        return name is not None and (topic is None or topic.topic_id != key.topic_id)
+
     def check_same_topic(self, name: str, topic_id: bytes) -> None:
         """Raises UnknownTopicId where `name` is known to be gone or another topic by now."""
         topic = self.topics.get(name)

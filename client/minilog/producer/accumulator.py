@@ -247,6 +247,17 @@ class Accumulator:
             self._closed = True
             self.changed.notify_all()
 
-    def take_all(self) -> list[Batch]:
-        """Everything that has not left, for reporting at the end."""
-        return self.take_older_than(float("inf"))
+    def keys(self) -> list[PartitionKey]:
+        """The partitions that have anything here."""
+        with self.changed:
+            return list(self._queues)
+
+    def take_all(self, key: PartitionKey | None = None) -> list[Batch]:
+        """Everything that has not left, or what is for one partition: to be reported, not sent."""
+        with self.changed:
+            chosen = [each for each in self._queues if key in (None, each)]
+            return [batch for each in chosen for batch in self._pop_all(each)]
+
+    def _pop_all(self, key: PartitionKey) -> list[Batch]:
+        queue = self._queues[key]
+        return [self._pop(key, queue) for _ in range(len(queue))]

@@ -6,17 +6,18 @@ The rules (REPLICATION.md, Producing; V14, V16):
   UnknownOutcome if any attempt may have been written;
 - an unknown outcome makes the later batches of its partition that may have been written unknown as well, and a new
   producer id is asked for once nothing is out anywhere. Batches never sent go on under the new id; a batch whose fate
-  is unknown is never sent under another id.
+  is unknown is never sent under another id;
+- a topic that is deleted, or created again, ends its batches at once: another topic id is not the same topic.
 """
 
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 from minilog.config import ClientConfig
 from minilog.errors import (
-    Closed,
     DuplicateSequenceNumber,
     FencedLeaderEpoch,
     InvalidProducerEpoch,
@@ -36,6 +37,7 @@ from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch
 from minilog.producer.effects import Connect, Delivered, Effect, Failed, NeedProducerId, RefreshMetadata, Send
 from minilog.producer.lane import Lane, sequence_after
+from minilog.producer.outcomes import at_close, topic_gone, unknown
 from minilog.v1 import common_pb2, data_pb2
 
 _MESSAGE_BYTES = 1024 * 1024  # what one stream message carries, about
@@ -168,7 +170,7 @@ class Sender:
     def _fail_for_good(self, lane: Lane, batch: Batch, error: MinilogError) -> None:
         lane.batches.remove(batch)
         if batch.maybe_written:
-            self._effects.append(Failed(batch, _unknown(batch, error)))
+            self._effects.append(Failed(batch, unknown(batch, error)))
             self._give_up_lane(lane, error)
             return
         self._effects.append(Failed(batch, error))
@@ -182,7 +184,7 @@ class Sender:
             if batch.correlation_id is not None:
                 self._out.pop(batch.correlation_id, None)
                 batch.correlation_id = None
-            self._effects.append(Failed(batch, _unknown(batch, error)))
+            self._effects.append(Failed(batch, unknown(batch, error)))
         self._wants_new_id = self._config.enable_idempotence
 
     # -- what to do now
@@ -190,6 +192,7 @@ class Sender:
     def poll(self, now_ms: float, timestamp_us: int) -> list[Effect]:
         """Everything to be done now. `timestamp_us` is the wall clock, for rows that were sent without a timestamp."""
         self._expire(now_ms)
+        self._end_gone()
         self._ask_for_id(now_ms)
         for lane in self._lanes.values():
             if lane.may_resend(now_ms):
@@ -336,7 +339,20 @@ class Sender:
         else:
             lane.batches.popleft()
             self._out.pop(batch.correlation_id or 0, None)
-            self._effects.append(Failed(batch, _unknown(batch, self._timed_out(batch))))
+            self._effects.append(Failed(batch, unknown(batch, self._timed_out(batch))))
+
+    def _end_gone(self) -> None:
+        for key in dict.fromkeys([*self._accumulator.keys(), *self._lanes]):
+            if not self._cache.is_gone(key):
+                continue
+            lane = self._lane(key)
+            for batch in [*lane.batches, *lane.waiting, *self._accumulator.take_all(key)]:
+                if batch.correlation_id is None:
+                    self._effects.append(Failed(batch, topic_gone(batch)))
+            lane.waiting.clear()
+            lane.batches = deque(batch for batch in lane.batches if batch.correlation_id is not None)
+            if not lane.batches:
+                del self._lanes[key]
 
     def _timed_out(self, batch: Batch) -> TimedOut:
         last = f"; the last refusal was {batch.error.code}: {batch.error}" if batch.error is not None else ""
@@ -353,27 +369,9 @@ class Sender:
             lane.batches.clear()
             lane.waiting.clear()
         self._out.clear()
-        self._effects += [Failed(batch, _at_close(batch)) for batch in left]
+        self._effects += [Failed(batch, at_close(batch)) for batch in left]
         effects, self._effects = self._effects, []
         return [effect for effect in effects if isinstance(effect, Delivered | Failed)]
-
-
-def _at_close(batch: Batch) -> MinilogError:
-    closed = Closed(f"{batch} were not written: the producer was closed before they could be sent")
-    maybe = batch.maybe_written or batch.correlation_id is not None
-    return _unknown(batch, closed) if maybe else closed
-
-
-def _unknown(batch: Batch, error: MinilogError) -> UnknownOutcome:
-    if isinstance(error, TimedOut):
-        reason = "no final answer came within delivery.timeout.ms"
-    elif isinstance(error, Closed):
-        reason = "the producer was closed before an answer came"
-    else:
-        reason = f"{error.code}: {error}"
-    return UnknownOutcome(
-        f"{batch} may or may not have been written: {reason}. Read the topic before writing them again"
-    )
 
 
 def _messages(entries: Iterable[data_pb2.ProduceEntry]) -> Iterator[list[data_pb2.ProduceEntry]]:

@@ -48,6 +48,7 @@ class Brokers:
         self.metadata_offset = 1
         self.script: deque[int | None] = deque()
         self.next_producer_id = 100
+        self.told_topic_id = TOPIC_ID  # another one: the topic was created again
         self.racks: dict[int, str] = {}
         self.states = dict.fromkeys(brokers, metadata_pb2.BROKER_STATE_RUNNING)
         self.in_sync = brokers
@@ -63,7 +64,7 @@ class Brokers:
         self.metadata_offset += 1
 
     def metadata(self) -> metadata_pb2.GetMetadataResponse:
-        topic = metadata_pb2.TopicMetadata(name=TOPIC, topic_id=TOPIC_ID)
+        topic = metadata_pb2.TopicMetadata(name=TOPIC, topic_id=self.told_topic_id)
         for (_, number), log in sorted(self.logs.items()):
             topic.partitions.append(
                 metadata_pb2.PartitionMetadata(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from minilog.errors import Closed, InvalidRecord, MessageTooLarge, TimedOut, UnknownOutcome
+from minilog.errors import Closed, InvalidRecord, MessageTooLarge, TimedOut, UnknownOutcome, UnknownTopicId
 from minilog.metadata_cache import PartitionKey
 from minilog.record_batch.header import decode_header
 from minilog.record_batch.reader import read_records
@@ -316,3 +316,54 @@ def test_nothing_is_sent_again_while_others_of_the_partition_are_out() -> None:
     world.release()
     world.run(500)
     assert values(world.brokers) == [b"first", b"0", b"1", b"2"]
+
+
+# -- topics that go
+
+
+def create_again(world: Producing) -> None:
+    """The topic is deleted and created again; the cache hears of it."""
+    world.brokers.metadata_offset += 1
+    world.brokers.told_topic_id = bytes(16)
+    world.cache.apply(world.brokers.metadata())
+    world.sender.metadata_changed(world.now)
+
+
+def test_what_waits_for_a_topic_created_again_is_refused_at_once() -> None:
+    world = Producing(Brokers())
+    world.brokers.script.extend([common_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID] * 50)
+    sent, lingering = world.send(b"a"), world.append(b"b")
+    world.step()
+    create_again(world)
+    world.step()
+    for future in (sent, lingering):
+        with pytest.raises(UnknownTopicId, match="was deleted or created again"):
+            future.result(timeout=0)
+    assert world.accumulator.used_bytes() == 0
+
+
+def test_what_may_have_been_written_before_a_topic_went_is_unknown() -> None:
+    world = Producing(Brokers())
+    world.run()
+    world.mute = True
+    future = world.send(b"a")
+    world.run(20)
+    world.lose_connection(1)
+    create_again(world)
+    world.step()
+    with pytest.raises(UnknownOutcome):
+        future.result(timeout=0)
+
+
+def test_what_is_out_when_a_topic_goes_is_told_as_it_is_answered() -> None:
+    world = Producing(Brokers())
+    world.run()
+    world.hold = True
+    future = world.send(b"a")
+    world.run(20)
+    create_again(world)
+    world.step()
+    assert not future.done()
+    world.release()
+    world.step()
+    assert future.result(timeout=0) is not None

@@ -1,0 +1,32 @@
+"""What is said of a batch that ends without an answer. Rule V16: what may have been written is unknown, not failed."""
+
+from __future__ import annotations
+
+from minilog.errors import Closed, MinilogError, TimedOut, UnknownOutcome, UnknownTopicId
+from minilog.producer.batch import Batch
+
+
+def at_close(batch: Batch) -> MinilogError:
+    """The producer was closed before it could be sent, or before it was answered."""
+    closed = Closed(f"{batch} were not written: the producer was closed before they could be sent")
+    maybe = batch.maybe_written or batch.correlation_id is not None
+    return unknown(batch, closed) if maybe else closed
+
+
+def unknown(batch: Batch, error: MinilogError) -> UnknownOutcome:
+    """It may or may not have been written, and why."""
+    if isinstance(error, TimedOut):
+        reason = "no final answer came within delivery.timeout.ms"
+    elif isinstance(error, Closed):
+        reason = "the producer was closed before an answer came"
+    else:
+        reason = f"{error.code}: {error}"
+    return UnknownOutcome(
+        f"{batch} may or may not have been written: {reason}. Read the topic before writing them again"
+    )
+
+
+def topic_gone(batch: Batch) -> MinilogError:
+    """For a batch that is not out, of a topic that was deleted, or created again: another id is not the same topic."""
+    gone = UnknownTopicId(f"{batch} were not written: the topic was deleted or created again; send them anew")
+    return unknown(batch, gone) if batch.maybe_written else gone
