@@ -6,9 +6,11 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
+import pyarrow as pa
+
+from minilog.aio.consumer import decode_all
 from minilog.config import ClientConfig
 from minilog.consumer.core import ConsumerCore
-from minilog.consumer.decode import decode
 from minilog.consumer.effects import CloseSession, Effect, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
 from minilog.consumer.partition import Run
 from minilog.errors import CorruptMessage, MinilogError, OffsetNotAvailable, OffsetOutOfRange
@@ -93,22 +95,20 @@ class SimulatedConsumer:
                 continue
             if not runs:
                 return
-            for run in runs:
-                self._take(run)
+            good, corrupt = decode_all(runs)
+            for run, batches in good:
+                self._hand_out(run, batches)
+                self.core.run_is_good(run)
+            for run, error in corrupt:
+                self.corrupt_runs += 1
+                self.core.run_is_corrupt(run, error, self._client.now_ms)
 
-    def _take(self, run: Run) -> None:
+    def _hand_out(self, run: Run, batches: list[pa.RecordBatch]) -> None:
         key = PartitionKey(*run.key)
-        try:
-            for rows in decode(run):
-                values = rows.column("value").to_pylist()
-                for offset, value in zip(rows.column("offset").to_pylist(), values, strict=True):
-                    self._history.read(self.name, key, offset, value)
-        except CorruptMessage as error:
-            self.corrupt_runs += 1
-            self._history.placed(self.name, key, run.start_offset)
-            self.core.run_is_corrupt(run, error, self._client.now_ms)
-        else:
-            self.core.run_is_good(run)
+        for rows in batches:
+            values = rows.column("value").to_pylist()
+            for offset, value in zip(rows.column("offset").to_pylist(), values, strict=True):
+                self._history.read(self.name, key, offset, value)
 
     def _went_wrong(self, error: MinilogError) -> bool:
         """An error of a partition; whether to take on at once."""

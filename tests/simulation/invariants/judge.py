@@ -48,6 +48,7 @@ class Judge:
         self.quorum = QuorumTruth(cluster.plan.fetch_timeout_ms)
         self.fencing = Fencing(cluster.plan.broker_session_timeout_ms)
         self._lives: dict[int, int] = {}  # node: the number of the life that was seen begin
+        self._boots: dict[int, int] = {}  # node: the boot of its kernel in that life
 
     def __call__(self, touched: Touched) -> None:
         """After one event."""
@@ -65,6 +66,8 @@ class Judge:
         for node_id in touched.images:
             if (life := nodes[node_id].life) is not None:
                 self.metadata.check_image(node_id, life.image)
+                for key in life.logs:  # a life that ended moves the high watermark of partitions that did not change
+                    self._look_at_replica(node_id, life, key)
         for node_id, key in touched.replicas:
             if (life := nodes[node_id].life) is not None:
                 self._look_at_replica(node_id, life, key)
@@ -105,22 +108,15 @@ class Judge:
             if (mirror := truth.mirrors.get(node.node_id)) is not None and mirror.kept_end is None:
                 if power and not mirror.synced:
                     self._exempt(truth, "power lost under flush.policy=os")
-                self._kept(mirror, power, truth.is_counted(node.node_id))
+                mirror.died(power=power)
         mirror = self.metadata.mirrors.get(node.node_id)
         if mirror is not None and mirror.kept_end is None:
-            self._kept(mirror, power, counted=True)
-
-    @staticmethod
-    def _kept(mirror: Mirror, power: bool, counted: bool) -> None:
-        """What its disk keeps for certain. Power may go in the middle of a cut: then only what is committed is sure."""
-        if not power:
-            mirror.died(mirror.end)
-            return
-        agreed_end = mirror.agree()
-        mirror.died(min(mirror.durable_end, max(agreed_end, mirror.start)) if counted else mirror.start)
+            mirror.died(power=power)
 
     def _reborn(self, node: Node, life: Life) -> None:
         node_id, harmed = node.node_id, node.harmed
+        same_boot = self._boots.get(node_id) == node.boot
+        self._boots[node_id] = node.boot
         for key, log in life.logs.items():
             truth = self.partitions.get(key)
             if truth is None:
@@ -129,14 +125,16 @@ class Judge:
             damaged = key in harmed
             if damaged:
                 truth.excused.add(node_id)
-            mirror.reborn(log, life.number, damaged=damaged)
+            counted = truth.is_counted(node_id)
+            mirror.reborn(log, life.number, damaged=damaged, counted=counted, same_boot=same_boot)
             if log.recovery.damaged:
                 self.states["damaged logs found"] += 1
         for key, truth in self.partitions.items():
             if node_id in truth.mirrors and key not in life.logs:
                 self._lost(truth, node_id, damaged=key in harmed)
         mirror = self._mirror(self.metadata.mirrors, self.metadata, node_id, METADATA_KEY)
-        mirror.reborn(life.metadata_log, life.number, damaged=METADATA_KEY in harmed)
+        damaged = METADATA_KEY in harmed
+        mirror.reborn(life.metadata_log, life.number, damaged=damaged, counted=True, same_boot=same_boot)
         if METADATA_KEY in harmed:
             self.quorum.wiped(node_id)
 
@@ -182,6 +180,7 @@ class Judge:
             truth.mirrors.pop(node_id, None)
             return
         mirror = self._mirror(truth.mirrors, truth, node_id, key)
+        mirror.life, mirror.failed = life.number, log.failed is not None
         changed = mirror.look(log)
         replica = life.manager._replicas.get(key)
         leader = replica.leader if replica is not None else None
@@ -190,6 +189,7 @@ class Judge:
                 truth.check_members()
                 return
         elif changed and truth.exempt is None:
+            truth.commit_of_former_leader(mirror)
             mirror.check_high_watermark()
         if changed:
             truth.check_member(node_id)

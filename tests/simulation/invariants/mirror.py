@@ -84,10 +84,14 @@ class Mirror:
     high_watermark: int = 0
     durable_end: int = 0
     end: int = 0
-    kept_end: int | None = None
+    kept_end: int | None = None  # None: it lives
     life: int = 0
     synced: bool = True  # flush.policy=fsync: what is durable survives a loss of power
     _epochs: object = None
+    failed: bool = False  # the log had an I/O error: what was written and not synced is as after a loss of power
+    unreadable: bool = False  # by damage of which nobody knows what stood there
+    _lost_power: bool = False
+    _former: list[Entry] = field(default_factory=list)  # of a life before, where a fault has damaged the log
 
     def _fail(self, rule: str, message: str) -> Violation:
         text = f"node {self.node_id} partition {self.key.partition}: {message}"
@@ -148,9 +152,19 @@ class Mirror:
                 entries.append(found)
                 expected, epoch = found.next_offset, found.epoch
         except (CorruptMessage, OSError):
-            return  # damaged below: what cannot be read does not agree
+            expected = self._take_former(expected, end)
+            self.unreadable = expected != end
+            return
         if expected != end:
             raise self._fail("V2", f"the last batch ends at {expected}, the log at {end}")
+
+    def _take_former(self, expected: int, end: int) -> int:
+        """A fault damaged a header below: what was there is known from before. Up to where the entries are whole."""
+        for entry in self._former:
+            if entry.base_offset == expected and entry.next_offset <= end:
+                self.entries.append(entry)
+                expected = entry.next_offset
+        return expected
 
     def _base(self, start: int) -> int:
         """Where the first entry of an empty mirror stands; retention cuts between batches only."""
@@ -177,6 +191,8 @@ class Mirror:
     def check_high_watermark(self) -> None:
         """V2, V9: all below the high watermark is what is committed."""
         agreed_end = self.agree()
+        if self.unreadable:
+            return
         if self.high_watermark > max(agreed_end, self.start):
             where = self.agreed - self.first
             own = self.entries[where] if 0 <= where < len(self.entries) else None
@@ -186,20 +202,27 @@ class Mirror:
     def lacks_durably(self) -> int | None:
         """The first offset of what is committed that this replica's disk does not have; None where it has all."""
         agreed_end = self.agree()
-        durable_end = self.durable_end if self.kept_end is None else self.kept_end
-        have = min(agreed_end, max(durable_end, self.start))
-        return have if have < self.committed.end_offset else None
+        have = min(agreed_end, max(self.durable_end, self.start))
+        return have if have < self.committed.end_offset and not self.unreadable else None
 
     # -- lives
 
-    def died(self, kept_end: int) -> None:
-        """The process is gone; of the log, `kept_end` is what the disk kept for certain."""
-        self.kept_end = max(self.start, min(kept_end, self.end))
+    def died(self, *, power: bool) -> None:
+        """The process is gone. Its disk has what it wrote; where power was lost too, what was durable."""
+        self.kept_end = self.durable_end if power or self.failed else self.end
+        self._lost_power = power or self.failed
 
-    def reborn(self, log: Log, life: int, *, damaged: bool) -> None:
-        """Another life has opened the log: V7, what the disk kept is there."""
+    def reborn(self, log: Log, life: int, *, damaged: bool, counted: bool, same_boot: bool) -> None:
+        """Another life has opened the log: V7, what the disk kept is there.
+
+        Power may have gone in the middle of a cut: then what is not committed may be gone, and of a replica that is
+        not `counted` on, all of it."""
         former, kept_end = self.entries, self.kept_end
+        if kept_end is not None and (self._lost_power or not same_boot):
+            kept_end = min(self.durable_end, self.agree()) if counted else None
         self.entries, self.kept_end, self.life = [], None, life
+        self._former = former if damaged else []
+        self.unreadable = False
         self.first = self.agreed = self.start = self.end = self.high_watermark = self.durable_end = 0
         self._epochs = None
         self.start = log.log_start_offset

@@ -104,6 +104,13 @@ class PartitionTruth:
             mirror.agreed += 1
         mirror.check_high_watermark()
 
+    def commit_of_former_leader(self, mirror: Mirror) -> None:
+        """A replica that led in this life, and stopped in the same event in which its high watermark moved."""
+        if mirror.high_watermark > self.committed.end_offset and any(
+            (tenure.node_id, tenure.life) == (mirror.node_id, mirror.life) for tenure in self.tenures.values()
+        ):
+            self._commit(mirror)
+
     def _check_sequence(self, entry: Entry) -> None:
         if entry.producer_id == NO_PRODUCER_ID:
             return
