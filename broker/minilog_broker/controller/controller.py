@@ -10,7 +10,7 @@
     broker_refused_connection(id, epoch, now_ms)       fenced at once, unless it was heard since the probe
     propose_isr(ticket, ProposeInSyncReplicasRequest)  ProposeInSyncReplicasResponse
     create_topics, delete_topics, alter_topics         their responses
-    elect_leaders, alter_reassignments                 their responses
+    elect_leaders, alter_reassignments, replace_voter  their responses
     allocate_producer_ids(ticket, request)             AllocateProducerIdsResponse
     tick(now_ms), next_tick_ms                         silence fences; preferred leaders lead again
     committed(offset)                                  the answers that waited for this committed end
@@ -39,6 +39,7 @@ from minilog_broker.controller.liveness import Liveness
 from minilog_broker.controller.preferred import PreferredLeaders
 from minilog_broker.controller.reassignment import alter_reassignments
 from minilog_broker.controller.topics import Topics
+from minilog_broker.controller.voters import VoterReplacements
 from minilog_broker.replication.state import TopicConfig
 
 PRODUCER_ID_BLOCK = 1000  # Kafka's: a broker asks once in so many producers
@@ -73,6 +74,7 @@ class _Term:
     lives: BrokerLives
     topics: Topics
     preferred: PreferredLeaders
+    voters: VoterReplacements
 
 
 class Controller:
@@ -125,7 +127,8 @@ class Controller:
         )
         self._committed = end_offset
         preferred = PreferredLeaders(ledger, settings.leader_imbalance_check_interval_ms, now_ms)
-        self._term = _Term(epoch, ledger, liveness, BrokerLives(ledger, liveness), topics, preferred)
+        lives, voters = BrokerLives(ledger, liveness), VoterReplacements(ledger)
+        self._term = _Term(epoch, ledger, liveness, lives, topics, preferred, voters)
         for broker in unfenced:
             if broker.broker_id != settings.broker_id:
                 self._probe(broker, now_ms)
@@ -252,6 +255,11 @@ class Controller:
             ticket,
             lambda term: alter_reassignments(term.ledger, request),
             admin_pb2.AlterPartitionReassignmentsResponse(),
+        )
+
+    def replace_voter(self, ticket: object, request: admin_pb2.ReplaceVoterRequest) -> None:
+        self._decide(
+            ticket, lambda term: term.voters.replace(request, self._committed), admin_pb2.ReplaceVoterResponse()
         )
 
     # -- topics

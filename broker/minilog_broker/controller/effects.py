@@ -25,6 +25,7 @@ Response: TypeAlias = (
     | admin_pb2.AlterTopicsResponse
     | admin_pb2.ElectLeadersResponse
     | admin_pb2.AlterPartitionReassignmentsResponse
+    | admin_pb2.ReplaceVoterResponse
 )
 
 

@@ -36,3 +36,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.AlterPartitionReassignmentsRequest, context: object
     ) -> admin_pb2.AlterPartitionReassignmentsResponse:
         return await self._controller.alter_reassignments(request)
+
+    async def ReplaceVoter(  # noqa: N802
+        self, request: admin_pb2.ReplaceVoterRequest, context: object
+    ) -> admin_pb2.ReplaceVoterResponse:
+        return await self._controller.replace_voter(request)

@@ -142,6 +142,7 @@ class Broker:
             replica_lag_max_records=config.replica_lag_max_records,
             replica_fetch_max_bytes=config.replica_fetch_max_bytes,
             session_keepalive_ms=config.session_keepalive_ms,
+            follower_replication_throttled_rate_bytes=config.follower_replication_throttled_rate_bytes,
         )
 
     def _build(self, settings: ReplicationSettings) -> None:

@@ -124,6 +124,11 @@ class ControllerShell:
             lambda ticket: self._controller.alter_reassignments(ticket, request),
         )
 
+    async def replace_voter(self, request: admin_pb2.ReplaceVoterRequest) -> admin_pb2.ReplaceVoterResponse:
+        return await self._ask(
+            admin_pb2.ReplaceVoterResponse, lambda ticket: self._controller.replace_voter(ticket, request)
+        )
+
     async def _ask(self, answer_type: type[_Response], ask: Callable[[object], None]) -> _Response:
         """Tell the core, and wait until what it answers is committed."""
         ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

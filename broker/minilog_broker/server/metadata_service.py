@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from minilog.errors import BrokerNotAvailable, MinilogError, UnknownTopicId, UnknownTopicOrPartition, wire_error
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 from minilog_broker.controller.image import Broker, Topic
+from minilog_broker.quorum.voters import Voter
 from minilog_broker.replication.state import PartitionState
 from minilog_broker.server.quorum_shell import QuorumShell
 from minilog_broker.server.replicas import Replicas
@@ -56,6 +57,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             metadata_offset=self._image.end_offset,
             brokers=[_broker(each) for each in self._image.brokers.values()],
             topics=list(self._topics(request)),
+            voters=[_voter(each, self._image.brokers.get(each.broker_id)) for each in self._image.voters],
         )
 
     def _topics(self, request: metadata_pb2.GetMetadataRequest) -> Iterable[metadata_pb2.TopicMetadata]:
@@ -120,6 +122,11 @@ def _broker(broker: Broker) -> metadata_pb2.BrokerMetadata:
     )
 
 
+def _voter(voter: Voter, broker: Broker | None) -> metadata_pb2.VoterMetadata:
+    lost = broker is not None and broker.directory_id != voter.directory_id
+    return metadata_pb2.VoterMetadata(broker_id=voter.broker_id, directory_id=voter.directory_id, lost=lost)
+
+
 def _partition(state: PartitionState) -> metadata_pb2.PartitionMetadata:
     return metadata_pb2.PartitionMetadata(
         partition=state.key.partition,
@@ -129,4 +136,7 @@ def _partition(state: PartitionState) -> metadata_pb2.PartitionMetadata:
         replicas=state.replicas,
         in_sync_replicas=state.in_sync_replicas,
         eligible_leaders=state.eligible_leaders,
+        adding_replicas=state.adding_replicas,
+        removing_replicas=state.removing_replicas,
+        throttle_bytes_per_second=state.throttle_bytes_per_second,
     )

@@ -45,7 +45,12 @@ class World:
     """See the module's text."""
 
     def __init__(
-        self, seed: int = 0, *, defaults: TopicConfig = DEFAULTS, replication_factor: int | None = None
+        self,
+        seed: int = 0,
+        *,
+        defaults: TopicConfig = DEFAULTS,
+        replication_factor: int | None = None,
+        voters: tuple[int, ...] = (1,),
     ) -> None:
         self.now_ms = 0.0
         self.records: list[records_pb2.MetadataRecord] = []
@@ -66,8 +71,9 @@ class World:
             leader_imbalance_check_interval_ms=IMBALANCE_CHECK_MS,
         )
         self.controller = Controller(settings, self._append, random.Random(seed))
-        voter = records_pb2.Voter(broker_id=1, directory_id=directory_id(1))
-        cluster = records_pb2.ClusterRecord(cluster_id=CLUSTER_ID, voters=[voter])
+        self.voters = voters
+        recorded = [records_pb2.Voter(broker_id=each, directory_id=directory_id(each)) for each in voters]
+        cluster = records_pb2.ClusterRecord(cluster_id=CLUSTER_ID, voters=recorded)
         self._append([records_pb2.MetadataRecord(cluster=cluster)])
         self._replay()
         self.term = 1
@@ -141,7 +147,7 @@ class World:
             kernel_boot_id=boot,
             host_label=host or f"host{broker_id}",
             damaged_replicas=[common_pb2.PartitionId(topic_id=k.topic_id, partition=k.partition) for k in damaged],
-            voters=[peer_pb2.VoterAddress(broker_id=each) for each in fields.get("voters", (1,))],  # type: ignore[attr-defined]
+            voters=[peer_pb2.VoterAddress(broker_id=each) for each in fields.get("voters", self.voters)],  # type: ignore[attr-defined]
         )
         ticket = self.ticket()
         self.controller.register(ticket, request, self.now_ms)
