@@ -53,6 +53,7 @@ class ClientConfig:
     group_id: str
     auto_offset_reset: str
     isolation_level: str
+    fetch_min_bytes: int
     fetch_max_wait_ms: int
     fetch_max_bytes: int
     client_rack: str
@@ -159,7 +160,8 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
         _choice(read_committed="read_committed", read_uncommitted="read_uncommitted"),
         "read_committed",
     ),
-    "fetch.max.wait.ms": (_integer(0), 500),  # accepted; a session pushes at once, there is nothing to wait for
+    "fetch.min.bytes": (_integer(1, 2**40), 1),
+    "fetch.max.wait.ms": (_integer(0), 500),  # how long a poll gathers at most for fetch.min.bytes; brokers never wait
     "fetch.max.bytes": (_integer(1, 2**40), 16 * _MIB),
     "client.rack": (_text, ""),
 }

@@ -66,20 +66,34 @@ class ConsumerDriver:
         self._wake.set()
 
     async def take(self, timeout_s: float, max_bytes: int) -> list[Run]:
-        """Runs as they come, none after `timeout_s`. Raises the error of a partition that cannot go on."""
+        """Runs as they come, none after `timeout_s`; fewer than fetch.min.bytes only after fetch.max.wait.ms.
+
+        Raises the error of a partition that cannot go on.
+        """
         self.start()
         deadline_s = time.monotonic() + timeout_s
+        gathering_s = min(deadline_s, time.monotonic() + self.config.fetch_max_wait_ms / 1000.0)
         while True:
             self._arrived.clear()
+            if self._is_too_little() and time.monotonic() < gathering_s:
+                await self._something_arrived(gathering_s - time.monotonic())
+                continue
             taken = self.core.take(max_bytes)
             remaining_s = deadline_s - time.monotonic()
             if taken:
                 self._wake.set()  # credit has come back
             if taken or remaining_s <= 0 or (self.core.finished() and self.core.assignment()):
                 return taken
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(remaining_s, _LONGEST_WAIT_S)):
-                    await self._arrived.wait()
+            await self._something_arrived(remaining_s)
+
+    def _is_too_little(self) -> bool:
+        least = self.config.fetch_min_bytes
+        return least > 1 and 0 < self.core.waiting_bytes() < least and not self.core.is_complete()
+
+    async def _something_arrived(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(timeout_s, _LONGEST_WAIT_S)):
+                await self._arrived.wait()
 
     async def report(self, good: list[Run], corrupt: list[tuple[Run, CorruptMessage]]) -> None:
         """What decoding found."""

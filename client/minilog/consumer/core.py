@@ -115,9 +115,17 @@ class ConsumerCore:
         bounded = [assigned for assigned in self._assigned.values() if assigned.end_offset is not None]
         return all(assigned.is_finished() for assigned in bounded) and (bool(bounded) or not self._assigned)
 
+    def is_complete(self) -> bool:
+        """Is everything here that is ever to come, as far as partitions with an end say?"""
+        return all(assigned.is_all_fetched() for assigned in self._assigned.values())
+
     def topics(self) -> list[str]:
         """Those whose metadata is wanted."""
         return list(dict.fromkeys([*self._subscribed, *(p.topic for p in self._assigned)]))
+
+    def waiting_bytes(self) -> int:
+        """Of batches that can be handed out."""
+        return sum(len(run.batches) for assigned in self._assigned.values() for run in assigned.runs)
 
     def take(self, max_bytes: int) -> list[Run]:
         """Runs for the user, partitions in turn, at least one if there is any; the position moves behind them.

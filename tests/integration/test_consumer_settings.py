@@ -1,0 +1,49 @@
+"""What a consumer's settings do, against a real broker."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from tests.cluster import running_cluster
+
+P0 = TopicPartition("settings", 0)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory: pathlib.Path = tmp_path_factory.mktemp("settings")
+    with running_cluster(directory, brokers=1) as cluster:
+        with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+            admin.create_topics([NewTopic(P0.topic, num_partitions=1, replication_factor=1)])
+        with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+            for number in range(3):
+                producer.send(P0.topic, b"%d" % number).result(timeout=10.0)
+        yield cluster.bootstrap_servers
+
+
+def first_poll(servers: str, end_offset: int | None = None, **settings: object) -> tuple[int, float]:
+    """How many records the first poll brings, and after how many seconds; what is there has arrived before it."""
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    with Consumer({"bootstrap.servers": servers, **named}) as consumer:
+        consumer.assign([TopicPartition(P0.topic, 0, 0, end_offset)])
+        time.sleep(0.5)
+        began_s = time.monotonic()
+        return len(consumer.poll(timeout=5.0)), time.monotonic() - began_s
+
+
+def test_a_poll_gathers_fetch_min_bytes_for_fetch_max_wait_ms(servers: str) -> None:
+    assert first_poll(servers)[1] < 0.3
+    count, seconds = first_poll(servers, fetch_min_bytes=1_000_000, fetch_max_wait_ms=700)
+    assert count == 3
+    assert 0.7 <= seconds < 2.0
+
+
+def test_it_waits_for_nothing_that_cannot_come(servers: str) -> None:
+    count, seconds = first_poll(servers, end_offset=3, fetch_min_bytes=1_000_000, fetch_max_wait_ms=3_000)
+    assert count == 3
+    assert seconds < 1.0
