@@ -15,6 +15,7 @@ from tests.simulation.faults import Faults, newest_image
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
+SUPERVISE_MS = 500.0
 OUTSIDE_CHANCE = 0.3  # of leaving a node outside of the core, where that may be
 
 
@@ -61,8 +62,16 @@ class Chaos:
                 if node.life.offline:  # an operator replaces the disk's cable, and starts it again
                     node.kill()
             node.wants_life = True
+        self._supervise()
+
+    def _supervise(self, _: object = None) -> None:
+        """Whatever process of the core is not there is started, now and later."""
+        cluster = self._cluster
+        for node_id in cluster.core:
+            node = cluster.nodes[node_id]
             if node.life is None:
-                cluster.scheduler.after(self._random.uniform(10.0, 500.0), node.start)
+                cluster.scheduler.after(self._random.uniform(10.0, 300.0), node.start)
+        cluster.scheduler.after(SUPERVISE_MS, self._supervise)
 
     def _leave_outside(self, node_id: int) -> None:
         cluster = self._cluster

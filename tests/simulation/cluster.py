@@ -12,9 +12,12 @@ for each partition, an electable replica and min members; `cluster.core` names i
 from __future__ import annotations
 
 import enum
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable
+
+import structlog
 
 from tests.simulation.chaos import Chaos
 from tests.simulation.clients import FIRST_CLIENT_ID, ClientProcess
@@ -38,6 +41,8 @@ class Cluster:
     """See the module's text."""
 
     def __init__(self, seed: int, plan: Plan | None = None) -> None:
+        if not structlog.is_configured():  # what brokers log is not what a run reports
+            structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         self.seed = seed
         self.plan = Plan.draw(seed) if plan is None else plan
         self.random = random.Random(f"cluster {seed}")
@@ -69,6 +74,10 @@ class Cluster:
     def events(self) -> int:
         """How many events have run."""
         return self.scheduler.run
+
+    @property
+    def is_safety_phase(self) -> bool:
+        return self.phase is Phase.SAFETY
 
     @property
     def finished(self) -> bool:

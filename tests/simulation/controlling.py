@@ -29,6 +29,9 @@ CALLS: dict[str, tuple[str, bool]] = {
     "CreateTopics": ("create_topics", False),
     "DeleteTopics": ("delete_topics", False),
     "AlterTopics": ("alter_topics", False),
+    "ElectLeaders": ("elect_leaders", False),
+    "AlterPartitionReassignments": ("alter_reassignments", False),
+    "ReplaceVoter": ("replace_voter", False),
 }
 
 

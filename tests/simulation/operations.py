@@ -1,11 +1,22 @@
-"""What an operator does meanwhile: creates, deletes and grows topics named `other-<n>`. Being written."""
+"""What an operator does in the safety phase: topics `x<n>` come and go, topics grow, leaders go home, replicas move.
+
+Like any client he reaches brokers over the network only, and does not wait for answers: what he asks may be lost.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
+from typing import TYPE_CHECKING, Any
+
+from minilog.v1 import admin_pb2
+from minilog_broker.controller.image import MetadataImage, Topic
+from tests.simulation.faults import newest_image
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
+
+MOST_TOPICS = 4
+MOST_PARTITIONS = 5
 
 
 class Operator:
@@ -13,3 +24,93 @@ class Operator:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._random = random.Random(f"operator {cluster.seed}")
+        self._client = cluster.add_client()
+        self._created = 0
+        for name, rate in cluster.plan.operations.active():
+            self._next(name, rate)
+
+    def _next(self, name: str, rate: float) -> None:
+        delay_ms = self._random.expovariate(rate) * 1_000.0
+        self._cluster.scheduler.after(delay_ms, self._act, (name, rate))
+
+    def _act(self, argument: tuple[str, float]) -> None:
+        name, rate = argument
+        if not self._cluster.is_safety_phase:
+            return
+        image = newest_image(self._cluster)
+        if image is not None and getattr(self, name)(image):
+            self._cluster.count(f"operator: {name}")
+        self._next(name, rate)
+
+    def _ask(self, method: str, request: Any) -> None:
+        """Of the controller, mostly; of anybody, sometimes."""
+        nodes = self._cluster.nodes
+        active = [node_id for node_id, node in nodes.items() if node.life and node.life.controller.is_active]
+        target_id = self._random.choice(active if active and self._random.random() < 0.9 else list(nodes))
+        self._cluster.note(f"operator asks node {target_id} to {method} {str(request).replace(chr(10), ' ')[:120]}")
+        self._client.call(target_id, method, request, _unheard)
+
+    def _topic(self, image: MetadataImage) -> Topic | None:
+        topics = [image.topics[topic_id] for _, topic_id in sorted(image.topic_ids.items())]
+        return self._random.choice(topics) if topics else None
+
+    # -- operations, by the names they have in plan.OperationRates
+
+    def create_topic(self, image: MetadataImage) -> bool:
+        if len(image.topics) >= MOST_TOPICS:
+            return False
+        self._created += 1
+        name = f"x{self._random.randint(1, 3)}"  # names come again: another topic under a former one's name
+        topic = admin_pb2.NewTopic(
+            name=name,
+            num_partitions=self._random.randint(1, 2),
+            replication_factor=self._random.randint(1, min(3, self._cluster.plan.nodes)),
+        )
+        self._ask("CreateTopics", admin_pb2.CreateTopicsRequest(topics=[topic]))
+        return True
+
+    def delete_topic(self, image: MetadataImage) -> bool:
+        topic = self._topic(image)
+        if topic is None or not topic.name.startswith("x"):
+            return False
+        deletion = admin_pb2.TopicDeletion(name=topic.name)
+        self._ask("DeleteTopics", admin_pb2.DeleteTopicsRequest(topics=[deletion]))
+        return True
+
+    def grow_topic(self, image: MetadataImage) -> bool:
+        topic = self._topic(image)
+        if topic is None or topic.partition_count >= MOST_PARTITIONS:
+            return False
+        grown = admin_pb2.TopicAlteration(name=topic.name, num_partitions=topic.partition_count + 1)
+        self._ask("AlterTopics", admin_pb2.AlterTopicsRequest(topics=[grown]))
+        return True
+
+    def move_leader(self, image: MetadataImage) -> bool:
+        """The preferred replica leads again; where it does, the preference is changed by a reassignment."""
+        topic = self._topic(image)
+        if topic is None:
+            return False
+        self._ask("ElectLeaders", admin_pb2.ElectLeadersRequest(topics=[admin_pb2.TopicPartitions(name=topic.name)]))
+        return True
+
+    def reassign(self, image: MetadataImage) -> bool:
+        topic = self._topic(image)
+        if topic is None or not topic.partition_count:
+            return False
+        nodes = list(self._cluster.nodes)
+        replicas = self._random.sample(nodes, self._random.randint(1, min(3, len(nodes))))
+        if self._random.random() < 0.2:
+            replicas = []  # cancels
+        wanted = admin_pb2.PartitionReassignment(
+            name=topic.name,
+            partition=self._random.randrange(topic.partition_count),
+            replicas=replicas,
+            throttle_bytes_per_second=self._random.choice((0, 0, 2_000)),
+        )
+        self._ask("AlterPartitionReassignments", admin_pb2.AlterPartitionReassignmentsRequest(reassignments=[wanted]))
+        return True
+
+
+def _unheard(_: Any) -> None:
+    """Whatever the answer is: metadata tells."""

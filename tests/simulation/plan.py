@@ -41,13 +41,17 @@ class FaultRates:
 
 @dataclass(frozen=True, slots=True)
 class OperationRates:
-    """How often an operator acts, per second of virtual time, in both phases."""
+    """How often an operator acts, per second of virtual time, in the safety phase."""
 
     create_topic: float = 0.0
     delete_topic: float = 0.0
     grow_topic: float = 0.0
     move_leader: float = 0.0
     reassign: float = 0.0
+
+    def active(self) -> list[tuple[str, float]]:
+        """Names and rates of those that come, in a fixed order."""
+        return [(name, getattr(self, name)) for name in self.__slots__ if getattr(self, name) > 0.0]
 
 
 @dataclass(frozen=True, slots=True)
