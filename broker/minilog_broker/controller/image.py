@@ -9,8 +9,10 @@
     TopicConfigRecord         one key of a topic, set or unset
     TopicDeletionRecord       a topic, its partitions and its configuration are gone
     ProducerIdBlockRecord     the first producer id that nobody was given
+    VoterReplacedRecord       a voter goes on with another directory
 
 `apply` notes what changed; `take_changes` hands that over, so that nobody walks the whole image for one record.
+`become` takes over the content of a snapshot (controller.snapshot), and notes whatever may be another than before.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from minilog.v1 import records_pb2
-from minilog_broker.quorum.voters import Voter
+from minilog_broker.quorum.voters import Voter, replaced, voters_of
 from minilog_broker.replication.state import BrokerLife, PartitionKey, PartitionState
 
 
@@ -106,6 +108,20 @@ class MetadataImage:
         twin.next_producer_id, twin.end_offset = self.next_producer_id, self.end_offset
         return twin
 
+    def become(self, other: MetadataImage) -> None:
+        """Take over the content of `other`, which nobody uses any more; all that either has counts as changed."""
+        changes = self._changes
+        changes.brokers |= self.brokers.keys() | other.brokers.keys()
+        changes.topics |= self.topics.keys() | other.topics.keys()
+        changes.configs |= (self.configs.keys() | other.configs.keys()) & other.topics.keys()
+        changes.removed |= self.partitions.keys() - other.partitions.keys()
+        changes.partitions = set(other.partitions)
+        self.cluster_id, self.voters = other.cluster_id, other.voters
+        self.brokers, self.topics, self.topic_ids = other.brokers, other.topics, other.topic_ids
+        self.partitions, self.configs = other.partitions, other.configs
+        self.partitions_of_broker = other.partitions_of_broker
+        self.next_producer_id, self.end_offset = other.next_producer_id, other.end_offset
+
     # -- questions
 
     def topic(self, name: str) -> Topic | None:
@@ -157,16 +173,18 @@ class MetadataImage:
                 self._apply_deletion(record.topic_deletion.topic_id)
             case "producer_id_block":
                 self.next_producer_id = record.producer_id_block.next_producer_id
+            case "voter_replaced":
+                self.voters = replaced(self.voters, record.voter_replaced)
         self.end_offset = offset + 1
 
     def _apply_cluster(self, record: records_pb2.ClusterRecord) -> None:
         self.cluster_id = record.cluster_id
-        self.voters = tuple(Voter(v.broker_id, v.directory_id, v.host, v.port) for v in record.voters)
+        self.voters = voters_of(record)
 
     def _apply_registration(self, offset: int, record: records_pb2.BrokerRegistrationRecord) -> None:
         self.brokers[record.broker_id] = Broker(
             broker_id=record.broker_id,
-            broker_epoch=offset,
+            broker_epoch=record.broker_epoch if record.HasField("broker_epoch") else offset,
             directory_id=record.directory_id,
             host=record.host,
             port=record.port,

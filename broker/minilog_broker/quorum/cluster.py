@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from minilog.errors import InconsistentClusterId, InconsistentVoters
 from minilog.v1 import peer_pb2, records_pb2
-from minilog_broker.quorum.records import CommittedBatch
+from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.voters import Voter
 
 
 def new_cluster_id(rng: random.Random) -> str:
@@ -16,7 +17,7 @@ def new_cluster_id(rng: random.Random) -> str:
 
 
 def cluster_record(
-    cluster_id: str, voters: Sequence[peer_pb2.VoterAddress], directory_ids: dict[int, bytes]
+    cluster_id: str, voters: Sequence[peer_pb2.VoterAddress], directory_ids: Mapping[int, bytes]
 ) -> records_pb2.MetadataRecord:
     """The first entry of a new cluster's log."""
     recorded = [
@@ -28,41 +29,37 @@ def cluster_record(
     return records_pb2.MetadataRecord(cluster=records_pb2.ClusterRecord(cluster_id=cluster_id, voters=recorded))
 
 
-def find_cluster_record(decisions: Iterable[CommittedBatch]) -> records_pb2.ClusterRecord | None:
-    """It is the first MetadataRecord there is: nothing behind it is read."""
-    for decision in decisions:
-        for record in decision.records:
-            return record.cluster if record.HasField("cluster") else None
-    return None
-
-
-def check_cluster(
-    record: records_pb2.ClusterRecord,
-    *,
-    cluster_id: str | None,
-    voters: Sequence[peer_pb2.VoterAddress],
-    node_id: int,
-    directory_id: bytes,
-) -> None:
+def check_cluster(member: Member, cluster_id: str, voters: Iterable[Voter]) -> None:
     """Raises InconsistentClusterId or InconsistentVoters unless this node belongs to the cluster so recorded.
 
-    Voters are known by their ids and directory ids; their addresses may change.
+    Voters are known by their ids and directory ids; their addresses may change. A voter's broker with another directory
+    is an observer until it is replaced by command; where it is the only voter there is nobody to command it.
     """
-    if cluster_id is not None and cluster_id != record.cluster_id:
+    known, node_id = member.known_cluster_id, member.node_id
+    if known and known != cluster_id:
         raise InconsistentClusterId(
-            f"the data directory of broker {node_id} belongs to cluster {cluster_id}, the metadata log is that of "
-            f"cluster {record.cluster_id}: start it with the voters of its own cluster, or with an empty data directory"
+            f"the data directory of broker {node_id} belongs to cluster {known}, the metadata log is that of cluster "
+            f"{cluster_id}: start it with the voters of its own cluster, or with an empty data directory"
         )
-    recorded = sorted(voter.broker_id for voter in record.voters)
-    given = sorted(voter.broker_id for voter in voters)
-    if given != recorded:
+    recorded = {voter.broker_id: voter for voter in voters}
+    if member.voter_ids != sorted(recorded):
         raise InconsistentVoters(
-            f"broker {node_id} was started with voters {given}, cluster {record.cluster_id} was made with {recorded}: "
-            f"give those"
+            f"broker {node_id} was started with voters {member.voter_ids}, cluster {cluster_id} was made with "
+            f"{sorted(recorded)}: give those"
         )
-    for voter in record.voters:
-        if voter.broker_id == node_id and voter.directory_id != directory_id:
-            raise InconsistentVoters(
-                f"broker {node_id} is a voter of cluster {record.cluster_id} with directory id "
-                f"{voter.directory_id.hex()}, its data directory has {directory_id.hex()}: give it back the one it had"
-            )
+    own = recorded.get(node_id)
+    if own is not None and len(recorded) == 1 and own.directory_id != member.directory_id:
+        raise InconsistentVoters(
+            f"broker {node_id} is the voter of cluster {cluster_id} with directory id {own.directory_id.hex()}, its "
+            f"data directory has {member.directory_id.hex()}: give it back the one it had"
+        )
+
+
+def check_new(member: Member) -> None:
+    """A voter without any metadata must be new. Raises InconsistentClusterId where its directory knows a cluster."""
+    if member.is_voter and member.known_cluster_id:
+        raise InconsistentClusterId(
+            f"the data directory of broker {member.node_id} belongs to cluster {member.known_cluster_id}, but its "
+            f"metadata log is empty: restore __cluster_metadata-0, or start a new cluster in an empty directory; where "
+            f"other voters have the log, empty the whole directory and replace the voter by command"
+        )

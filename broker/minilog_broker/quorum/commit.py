@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 
 def majority_commit(ends: Collection[int]) -> int:
@@ -12,10 +12,11 @@ def majority_commit(ends: Collection[int]) -> int:
     return sorted(ends, reverse=True)[len(ends) // 2]
 
 
-def committed_end(ends: Collection[int], epoch_start_offset: int, committed: int) -> int:
+def committed_end(sets_of_ends: Sequence[Collection[int]], epoch_start_offset: int, committed: int) -> int:
     """The new committed end of a leader whose epoch began at `epoch_start_offset` and that had committed `committed`.
 
-    Raft 5.4.2: only an entry of the leader's own epoch is committed by counting; those before it are with it.
+    Every set of voters needs its majority (quorum.voters). Raft 5.4.2: only an entry of the leader's own epoch is
+    committed by counting; those before it are with it.
     """
-    reached = majority_commit(ends)
+    reached = min(majority_commit(ends) for ends in sets_of_ends)
     return max(committed, reached) if reached > epoch_start_offset else committed

@@ -1,23 +1,41 @@
-"""The leader of the metadata quorum, in one epoch: places entries, serves the log, commits by majority.
+"""Leader: writes the metadata log in one epoch, serves it, commits by majority, and resigns when it hears none.
 
 Its first entry is a leader change; in a new log the cluster record follows. An entry is committed when a majority of
-voters have it on disk and one of this epoch is among them (V12). Observers do not count. Sessions, positions and
-divergence are those of data (replication.session, replication.divergence).
+voters have it on disk and one of this epoch is among them (V12). A voter counts from its recorded directory only;
+observers do not count. Sessions, positions and divergence are those of data (replication.session,
+replication.divergence), but for a position below the log start, which is answered by the id of a snapshot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from minilog.errors import FencedLeaderEpoch, TimedOut, UnknownLeaderEpoch
+from minilog.errors import (
+    FencedLeaderEpoch,
+    InconsistentClusterId,
+    InconsistentVoters,
+    MinilogError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    TimedOut,
+    UnknownLeaderEpoch,
+)
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.quorum.commit import committed_end
-from minilog_broker.quorum.effects import SessionRefused
+from minilog_broker.quorum.effects import (
+    AppendToLog,
+    RecordEpochStart,
+    SendBeginQuorumEpoch,
+    SessionReady,
+    SessionRefused,
+)
+from minilog_broker.quorum.member import Member, Role
 from minilog_broker.quorum.records import METADATA_KEY, place
-from minilog_broker.replication.divergence import BelowLogStart, Diverged, LeaderEpochs, check_position
-from minilog_broker.replication.effects import AppendToLog, RecordEpochStart, SessionReady
-from minilog_broker.replication.host import Host, TimerKind
-from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
+from minilog_broker.quorum.voters import VoterKey
+from minilog_broker.quorum.voters_heard import VotersHeard
+from minilog_broker.replication.divergence import NO_COMMON_EPOCH, BelowLogStart, Diverged, LeaderEpochs, check_position
+from minilog_broker.replication.host import TimerKind
+from minilog_broker.replication.replica_log import QueuedAppend
 from minilog_broker.replication.session import (
     Audience,
     Ends,
@@ -33,26 +51,29 @@ from minilog_broker.replication.state import PartitionKey
 
 
 class Leader:
-    """See the module's text. The Source of its sessions."""
+    """See the module's text. The Source of its sessions. It looks at its quorum, and at whom to tell, at `due_ms`."""
 
-    def __init__(self, host: Host, log: ReplicaLog, epoch: int, voter_ids: Iterable[int]) -> None:
+    role = Role.LEADER
+
+    def __init__(self, member: Member, epoch: int, now_ms: float) -> None:
+        log = member.log
+        self.leader_id = member.node_id
         self.leader_epoch = epoch
         self.epoch_start_offset = log.end
         self.opening_end_offset = log.end  # behind the entries that open the epoch
-        self._host = host
+        self.voters = VotersHeard(member, now_ms)
+        self._member = member
         self._log = log
-        self._epochs = LeaderEpochs(log.log.epochs, epoch, log.end)
-        # A voter's end counts once it was told in this epoch, from an accepted position.
-        self._voter_ends = dict.fromkeys(voter_ids, 0)
-        self.refused: list[SessionRefused] = []
+        self._epochs = LeaderEpochs(log, epoch, log.end)
         self._sessions: dict[int, Session] = {}
+        self._keys: dict[int, VoterKey] = {}  # whose session it is
         self._subscriptions: dict[int, Subscription] = {}
 
     # -- the log
 
     def open_epoch(self, batches: Iterable[bytes]) -> None:
         """The first entries, the leader change before all others. The vote is durable."""
-        self._host.emit(RecordEpochStart(METADATA_KEY, self.leader_epoch, self.epoch_start_offset))
+        self._member.emit(RecordEpochStart(METADATA_KEY, self.leader_epoch, self.epoch_start_offset))
         for batch in batches:
             self.append(batch)
         self.opening_end_offset = self._log.end
@@ -61,19 +82,19 @@ class Leader:
         """Give `batch` the next place; the end offset behind it."""
         placed = place(batch, self._log.end, self.leader_epoch)
         self._log.queue_append(QueuedAppend(placed.headers, len(batch), credit=None))
-        self._host.emit(AppendToLog(METADATA_KEY, placed))
+        self._member.emit_log(AppendToLog(METADATA_KEY, placed))
         return self._log.end
 
     def appended(self, now_ms: float) -> None:
         self._tell_sessions(now_ms, news=False)
 
     def flushed(self, now_ms: float) -> None:
-        self._voter_ends[self._host.broker_id] = self._log.durable_end
+        self.voters.set_end(self._member.own_key, self._log.durable_end)
         self._commit(now_ms)
 
     def _commit(self, now_ms: float) -> None:
         before = self._log.high_watermark
-        end = committed_end(self._voter_ends.values(), self.epoch_start_offset, before)
+        end = committed_end(self.voters.ends(), self.epoch_start_offset, before)
         if end > before and self._log.raise_high_watermark(end):
             self._tell_sessions(now_ms, news=True)
 
@@ -81,62 +102,120 @@ class Leader:
         for session_id, subscription in self._subscriptions.items():
             self._sessions[session_id].available(subscription, now_ms, news=news)
 
+    # -- the quorum
+
+    @property
+    def due_ms(self) -> float:
+        return min(self.voters.quorum_until_ms(), self.voters.telling_due_ms())
+
+    def tell(self, now_ms: float) -> None:
+        """Tell the voters that do not fetch who leads."""
+        for voter_id in self.voters.take_to_tell(now_ms):
+            request = peer_pb2.BeginQuorumEpochRequest(
+                cluster_id=self._member.cluster_id,
+                leader_id=self._member.node_id,
+                epoch=self.leader_epoch,
+                voter_id=voter_id,
+            )
+            self._member.emit(SendBeginQuorumEpoch(voter_id, request))
+
+    def excuse(self, now_ms: float) -> None:
+        """This process stood still: the others are not to blame."""
+        self.voters.excuse(now_ms)
+        for session in self._sessions.values():
+            session.last_heard_ms = now_ms
+
+    def resign(self, epoch: int, leader_id: int) -> None:
+        """Lead no more: every session is told the epoch known now, and who leads it."""
+        text = f"broker {self._member.node_id} does not lead the metadata quorum any more"
+        for session_id in list(self._sessions):
+            self._member.emit(SessionRefused(session_id, NotLeaderOrFollower(text), epoch, leader_id))
+        self._sessions.clear()
+        self._subscriptions.clear()
+
     # -- sessions
 
-    def open_session(self, session_id: int, broker_id: int, broker_epoch: int, now_ms: float) -> None:
+    def open_session(self, session_id: int, first: peer_pb2.ReplicateRequest, now_ms: float) -> None:
+        """Takes it, or refuses it as a whole where the other side is of another cluster, or says it is this broker."""
+        member = self._member
+        if first.cluster_id and first.cluster_id != member.cluster_id:
+            text = (
+                f"broker {first.broker_id} belongs to cluster {first.cluster_id}, broker {member.node_id} leads "
+                f"cluster {member.cluster_id}: start it with the voters of its own cluster, or with an empty directory"
+            )
+            self._refuse(session_id, InconsistentClusterId(text))
+            return
+        if first.broker_id == member.node_id:
+            text = f"broker id {first.broker_id} is that of the quorum's leader: give every broker an id of its own"
+            self._refuse(session_id, InconsistentVoters(text))
+            return
         self._sessions[session_id] = Session(
             session_id=session_id,
             audience=Audience.FOLLOWER,
-            settings=self._host.settings,
-            wake=lambda woken: self._host.emit(SessionReady(woken)),
-            hold=lambda held, due_ms: self._host.timers.arm(TimerKind.SESSION, held, due_ms),
+            settings=member.settings,
+            wake=lambda woken: member.emit(SessionReady(woken)),
+            hold=lambda held, due_ms: member.host.timers.arm(TimerKind.SESSION, held, due_ms),
             opened_ms=now_ms,
-            broker_id=broker_id,
-            broker_epoch=broker_epoch,
+            broker_id=first.broker_id,
+            broker_epoch=first.broker_epoch,
         )
+        self._keys[session_id] = VoterKey(first.broker_id, first.directory_id)
+        self.voters.session_opened(first.broker_id)
 
-    def close_session(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+    def _refuse(self, session_id: int, error: MinilogError) -> None:
+        self._member.emit(SessionRefused(session_id, error, self.leader_epoch, self._member.node_id))
+
+    def close_session(self, session_id: int, now_ms: float) -> None:
+        session = self._sessions.pop(session_id, None)
         self._subscriptions.pop(session_id, None)
+        self._keys.pop(session_id, None)
+        if session is not None and all(each.broker_id != session.broker_id for each in self._sessions.values()):
+            self.voters.session_closed(session.broker_id, now_ms)
 
     def replicate_request(self, session_id: int, request: peer_pb2.ReplicateRequest, now_ms: float) -> None:
         session = self._sessions.get(session_id)
         if session is None:
             return
         session.grant(request.credit_bytes, now_ms)
+        key = self._keys[session_id]
+        self.voters.hear(key, now_ms)
         for position in request.positions:
             if _key(position.partition_id) == METADATA_KEY:
                 self._subscriptions[session_id] = session.take_position(METADATA_KEY, self, position, now_ms)
         for progress in request.progress:
             if session.is_at(_key(progress.partition_id), progress.leader_epoch, progress.position_number):
-                self._progress(session.broker_id, progress.durable_end_offset, now_ms)
-
-    def _progress(self, broker_id: int, durable_end_offset: int, now_ms: float) -> None:
-        if broker_id in self._voter_ends:
-            self._voter_ends[broker_id] = min(durable_end_offset, self._log.end)
-            self._commit(now_ms)
+                self.voters.set_end(key, min(progress.durable_end_offset, self._log.end))
+                self._commit(now_ms)
 
     def next_message(self, session_id: int, now_ms: float) -> peer_pb2.ReplicateResponse | None:
         session = self._sessions.get(session_id)
         runs = session.next_runs(now_ms) if session is not None else None
-        return None if runs is None else peer_pb2.ReplicateResponse(runs=runs)
+        if runs is None:
+            return None
+        response = peer_pb2.ReplicateResponse(runs=runs)
+        subscription, snapshot = self._subscriptions.get(session_id), self._log.snapshot
+        if snapshot is not None and subscription is not None and self._needs_snapshot(subscription):
+            response.snapshot_id.end_offset, response.snapshot_id.epoch = snapshot
+        return response
+
+    def _needs_snapshot(self, subscription: Subscription) -> bool:
+        """Its position cannot be reached by the log."""
+        if isinstance(subscription.error, OffsetOutOfRange):
+            return True
+        diverged = subscription.diverged
+        return diverged is not None and diverged.epoch == NO_COMMON_EPOCH and self._log.log_start > 0
 
     def look_at_session(self, session_id: int, now_ms: float) -> None:
         """Timer: a sign of life is due, or the other side gave none."""
         session = self._sessions.get(session_id)
         if session is None:
             return
-        if now_ms - session.last_heard_ms >= self._host.settings.silence_ms:
-            self.close_session(session_id)
-            silent = TimedOut(f"broker {session.broker_id} was silent on its metadata session: open it anew")
-            self.refused.append(SessionRefused(session_id, silent, self.leader_epoch, self._host.broker_id))
+        if now_ms - session.last_heard_ms >= self._member.settings.silence_ms:
+            self.close_session(session_id, now_ms)
+            text = f"broker {session.broker_id} was silent on its metadata session: open it anew"
+            self._refuse(session_id, TimedOut(text))
             return
         session.look(now_ms)
-
-    def excuse(self, now_ms: float) -> None:
-        """This process stood still: the others are not to blame."""
-        for session in self._sessions.values():
-            session.last_heard_ms = now_ms
 
     # -- what its sessions send from
 
@@ -170,7 +249,10 @@ class Leader:
         return Ends(committed, committed, self._log.log_start, self._log.appended_end)
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        return self._log.log.read(offset, max_bytes, end_offset)
+        try:
+            return self._log.log.read(offset, max_bytes, end_offset)
+        except OffsetOutOfRange:  # the log start has moved up: the session says so, and we name a snapshot
+            return b""
 
     def epoch_before(self, offset: int) -> int | None:
         return self._log.log.epoch_before(offset)

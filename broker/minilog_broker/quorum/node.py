@@ -1,64 +1,60 @@
-"""One broker's part in the metadata quorum: the owner of all transitions between roles. V11, V12, V13.
-
-    from       event                                         to         what is done
-    (start)    start, this node is the voter                 CANDIDATE   epoch raised; PersistVote(epoch, itself)
-    CANDIDATE   vote_persisted                                LEADER     RecordEpochStart, leader change, cluster record
-    LEADER     what opened the epoch is committed, replayed  (active)   the controller may decide and answer
-    (start)    start, another node is the voter              OBSERVER  a session to the voter
-    OBSERVER  an answer of a higher epoch                   OBSERVER  that epoch is adopted, positions start anew
-
-For now there is one voter: its own vote is a majority, and nobody else can lead. With more voters, CANDIDATE waits for
-the votes of others, and LEADER may end; the commit rule and the sessions are written for both.
+"""One broker's part in the metadata quorum: events in, effects out. V11, V12, V13, V20, V21.
 
     in                                                    out
-    start, vote_persisted, tick                           take_effects() -> list[QuorumEffect], in order
-    log_appended, log_flushed, log_truncated              take_committed() -> list[CommittedBatch] to replay, in order
-    open_session, replicate_request, close_session        next_message(session_id)
-    leader_session_opened, _closed, leader_message        next_request()
+    start, tick, vote_persisted                           take_effects() -> list[QuorumEffect], in order
+    vote_request, vote_answered, vote_unanswered          take_committed() -> list[CommittedBatch] to replay, in order
+    begin_quorum_epoch, begin_epoch_answered              next_message(session_id)
+    log_appended, log_flushed, log_truncated              next_request()
+    open_session, replicate_request, close_session        next_tick_ms()
+    leader_session_opened, _closed, leader_message
+    snapshot_request, _taken, _fetched, _unfetched, _loaded
     append_records (while active) -> end offset
 
-Times are monotonic milliseconds; `timestamp_us` is the wall clock's, for the record batches only.
+Roles are files of their own, and `transitions` owns the way from one to the other: its text has the table. Effects and
+what answers each: quorum.effects. Times are monotonic milliseconds; `timestamp_us` is the wall clock's, for the record
+batches only. An event raises InconsistentVoters or InconsistentClusterId where this node does not belong: the process
+ends with that sentence.
 """
 
 from __future__ import annotations
 
-import enum
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from minilog.errors import InconsistentClusterId, InvalidConfig, NotController, NotLeaderOrFollower
+from minilog.errors import (
+    InconsistentClusterId,
+    InconsistentVoters,
+    MinilogError,
+    NotController,
+    NotLeaderOrFollower,
+    error_from_wire,
+)
 from minilog.v1 import peer_pb2, records_pb2
-from minilog_broker.quorum.cluster import check_cluster, cluster_record, find_cluster_record, new_cluster_id
-from minilog_broker.quorum.effects import AnswerVote, PersistVote, QuorumEffect, SessionRefused, SnapshotId, VoteState
+from minilog_broker.quorum.cluster import check_cluster, check_new
+from minilog_broker.quorum.effects import QuorumEffect, SessionRefused, SnapshotId, VoteState
+from minilog_broker.quorum.elections import Elections
+from minilog_broker.quorum.fetcher import metadata_epochs
+from minilog_broker.quorum.follower import Follower
 from minilog_broker.quorum.leader import Leader
+from minilog_broker.quorum.member import NO_LEADER, Member, Role
+from minilog_broker.quorum.metadata_log import MetadataLog
 from minilog_broker.quorum.observer import Observer
-from minilog_broker.quorum.records import CommittedBatch, decode_run, encode_leader_change, encode_records
+from minilog_broker.quorum.records import CommittedBatch, encode_records
 from minilog_broker.quorum.settings import QuorumSettings
+from minilog_broker.quorum.snapshots import Snapshots
+from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.voters import Voter
-from minilog_broker.replication.host import Host, TimerKind
-from minilog_broker.replication.replica_log import ReplicaLog
+from minilog_broker.replication.host import TimerKind
 from minilog_broker.replication.settings import ReplicationSettings
 
 if TYPE_CHECKING:
     from minilog_broker.storage.log import Log
 
-REPLAY_BYTES = 1 << 20  # one step of a replay: the event loop has its turn between two
-
-
-class Role(enum.Enum):
-    """See the module's table."""
-
-    UNATTACHED = enum.auto()
-    PROSPECTIVE = enum.auto()
-    CANDIDATE = enum.auto()
-    LEADER = enum.auto()
-    FOLLOWER = enum.auto()
-    OBSERVER = enum.auto()
-
 
 class QuorumNode:
-    """See the module's text. `cluster_id`: what the data directory knows; None where it is new."""
+    """See the module's text. `cluster_id`: what the data directory knows; None where it is new. `voters`: the addresses
+    this broker was started with. `snapshot`: the newest whole one on disk."""
 
     def __init__(
         self,
@@ -73,44 +69,41 @@ class QuorumNode:
         snapshot: SnapshotId | None,
         rng: random.Random,
     ) -> None:
-        if len(voters) != 1:
-            raise InvalidConfig(
-                f"{len(voters)} voters were given: this version has a metadata quorum of one, give one voter"
-            )
-        self.role = Role.UNATTACHED
         self.node_id = node_id
-        self._directory_id = directory_id
-        self._cluster_id = cluster_id
-        self._voters = tuple(voters)
-        self._log = ReplicaLog(log)
-        self._epoch = max(vote.epoch, self._log.last_epoch or 0, log.epochs.latest_epoch or 0)
-        self._rng = rng
-        self.may_vote = True
-        self._host = Host(node_id, settings)
-        self._votes: list[QuorumEffect] = []
-        self._leader: Leader | None = None
-        self._observer: Observer | None = None
-        self._replayed_end_offset = self._log.log_start
+        self._log = MetadataLog(log, snapshot)
+        self._member = Member(node_id, directory_id, cluster_id, voters, self._log, settings, quorum_settings, rng)
+        self._snapshots = Snapshots(self._member)
+        known = (vote.epoch, self._log.last_epoch, log.epochs.latest_epoch, snapshot and snapshot.epoch)
+        epoch = max(each or 0 for each in known)
+        self._transitions = Transitions(self._member, self._snapshots, vote, epoch)
+        self._elections = Elections(self._member, self._transitions)
+        self._ever_heard = False  # a leader, in this life: from then on we belong
+        self._refused_by: set[int] = set()  # voters that say we do not
 
     # -- what it knows
 
     @property
+    def role(self) -> Role:
+        return self._transitions.state.role
+
+    @property
     def epoch(self) -> int:
-        return self._observer.leader_epoch if self._observer else self._epoch
+        return self._transitions.epoch
 
     @property
     def leader_id(self) -> int:
-        """Who leads the quorum, and so is the controller: with one voter, that one."""
-        return self._voters[0].broker_id
+        """Who leads the quorum, and so is the controller; -1 where that is not known."""
+        return self._transitions.leader_id
 
     @property
     def is_leader(self) -> bool:
-        return self.role is Role.LEADER
+        return self._transitions.leader is not None
 
     @property
     def is_active(self) -> bool:
         """Leading, and what opened the epoch is committed and replayed: the controller may decide (REPLICATION.md)."""
-        return self._leader is not None and self._replayed_end_offset >= self._leader.opening_end_offset
+        leader = self._transitions.leader
+        return leader is not None and self.replayed_end_offset >= leader.opening_end_offset
 
     @property
     def committed_end_offset(self) -> int:
@@ -118,130 +111,86 @@ class QuorumNode:
 
     @property
     def replayed_end_offset(self) -> int:
-        return self._replayed_end_offset
+        return self._snapshots.replayed_end_offset
 
     @property
     def log_end_offset(self) -> int:
         """The end of what was given a place, written or not."""
         return self._log.end
 
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        """Recorded ones, with directory ids, as of the newest voter entry of the log; empty where there is none."""
+        return self._member.voters.current
+
+    @property
+    def may_vote(self) -> bool:
+        """False: this is a voter's broker, and its directory is not the recorded one: it has lost its disk."""
+        return self._member.may_vote
+
     def take_effects(self) -> list[QuorumEffect]:
-        effects = [*self._votes, *self._host.effects]
-        self._votes.clear()
-        self._host.effects.clear()
-        if self._leader is not None:
-            effects += self._leader.refused
-            self._leader.refused.clear()
+        effects = list(self._member.effects)
+        self._member.effects.clear()
         return effects
 
-    # -- transitions
+    # -- a start, and time
 
     def start(self, now_ms: float) -> None:
-        """Take a role. Raises InconsistentVoters or InconsistentClusterId where the log says that it cannot be."""
-        recorded = find_cluster_record(self._decisions(self._log.log_start, self._log.end))
-        if recorded is not None:
-            self._check(recorded)
-        if self.leader_id == self.node_id:
-            self._stand_for_election(known_cluster=recorded is not None)
-        else:
-            self._observe(now_ms)
+        """Take a role; with a snapshot, when it is loaded. Raises also StorageError where metadata is missing."""
+        self._member.now_ms = now_ms
+        if not self._snapshots.start():
+            self._settle_in(now_ms)
 
-    def _stand_for_election(self, *, known_cluster: bool) -> None:
-        if self._cluster_id is not None and not known_cluster:
-            raise InconsistentClusterId(
-                f"the data directory of broker {self.node_id} belongs to cluster {self._cluster_id}, but its metadata "
-                f"log is empty: restore __cluster_metadata-0, or start a new cluster in an empty directory"
-            )
-        self._epoch += 1
-        self.role = Role.CANDIDATE
-        self._votes.append(PersistVote(self._epoch, self.node_id))
+    def _settle_in(self, now_ms: float) -> None:
+        """All that the disk has is known."""
+        member = self._member
+        start = max(self._log.log_start, member.voters.newest_end_offset)
+        member.voters.scan(self._log.log, start, self._log.log.log_end_offset)
+        if member.voters.cluster_id is not None:
+            check_cluster(member, member.voters.cluster_id, member.voters.current)
+        else:
+            check_new(member)
+        self._transitions.take_part(now_ms)
+
+    def next_tick_ms(self) -> float:
+        return min(self._member.host.timers.next_ms(), self._transitions.state.due_ms)
+
+    def tick(self, now_ms: float) -> None:
+        """Call when `next_tick_ms` is reached. After a late tick of its own nobody else is late."""
+        self._at(now_ms)
+        for kind, reference in self._member.host.timers.due(now_ms):
+            leader, fetcher = self._transitions.leader, self._transitions.fetcher
+            match kind:
+                case TimerKind.SESSION if leader is not None and isinstance(reference, int):
+                    leader.look_at_session(reference, now_ms)
+                case TimerKind.LEADER_SESSION if fetcher is not None and reference == fetcher.leader_id:
+                    fetcher.session.look(now_ms)
+                case TimerKind.FOLLOWER_RESUME if fetcher is not None:
+                    fetcher.resume()
+                case _:
+                    continue
+        if self._transitions.state.due_ms <= now_ms:
+            self._transitions.due(now_ms)
+
+    def _at(self, now_ms: float) -> None:
+        """An event: did this process stand still before it?"""
+        self._member.now_ms = now_ms
+        if now_ms - self.next_tick_ms() > self._member.settings.late_tick_ms:
+            state = self._transitions.state
+            if isinstance(state, Leader | Follower | Observer):
+                state.excuse(now_ms)
+
+    # -- votes, and who leads (quorum.elections)
 
     def vote_persisted(self, now_ms: float, timestamp_us: int) -> None:
-        """Epoch and vote are on disk: a majority of one."""
-        if self.role is not Role.CANDIDATE:
-            return
-        recorded = find_cluster_record(self._decisions(self._log.log_start, self._log.end))
-        opening = [encode_leader_change(self.node_id, self._epoch, self._voters, timestamp_us)]
-        if recorded is None:
-            first = cluster_record(new_cluster_id(self._rng), self._voters, {self.node_id: self._directory_id})
-            opening.append(encode_records([first], timestamp_us))
-        self.role = Role.LEADER
-        self._leader = Leader(self._host, self._log, self._epoch, [voter.broker_id for voter in self._voters])
-        self._leader.open_epoch(opening)
-
-    def _observe(self, now_ms: float) -> None:
-        self.role = Role.OBSERVER
-        self._observer = Observer(self._host, self._log, self._epoch, self._voters[0], self._rng)
-        self._observer.start(now_ms)
-
-    def _check(self, record: records_pb2.ClusterRecord) -> None:
-        check_cluster(
-            record,
-            cluster_id=self._cluster_id,
-            voters=self._voters,
-            node_id=self.node_id,
-            directory_id=self._directory_id,
-        )
-
-    # -- the log
-
-    def append_records(self, records: Sequence[records_pb2.MetadataRecord], timestamp_us: int) -> int:
-        """One decision as one batch; the log's end offset behind it. Raises NotController unless active."""
-        if self._leader is None or not self.is_active:
-            raise NotController(f"broker {self.node_id} is not the active controller, broker {self.leader_id} is")
-        return self._leader.append(encode_records(records, timestamp_us))
-
-    def take_committed(self) -> list[CommittedBatch]:
-        """The next committed decisions to replay, about a mebibyte of them; none when all are replayed (V13).
-
-        The caller replays them before its next call. Raises as `start` where a first entry says that we do not belong.
-        """
-        if self._replayed_end_offset >= self._log.high_watermark:
-            return []
-        run = self._log.log.read(self._replayed_end_offset, REPLAY_BYTES, self._log.high_watermark)
-        decisions = list(decode_run(run))
-        recorded = find_cluster_record(decisions)
-        if recorded is not None:
-            self._check(recorded)
-        self._replayed_end_offset = decisions[-1].end_offset
-        if self._observer is not None:
-            self._observer.replayed_end_offset = self._replayed_end_offset
-        return decisions
-
-    def _decisions(self, offset: int, end_offset: int) -> Sequence[CommittedBatch]:
-        """The decisions from `offset` up to the first that has records: where the cluster record is, if anywhere."""
-        found: list[CommittedBatch] = []
-        while offset < end_offset and not any(decision.records for decision in found):
-            found = list(decode_run(self._log.log.read(offset, REPLAY_BYTES, end_offset)))
-            offset = found[-1].end_offset
-        return found
-
-    def log_appended(self, end_offset: int, now_ms: float) -> None:
-        done = self._log.appended(end_offset)
-        if self._leader is not None:
-            self._leader.appended(now_ms)
-        if self._observer is not None:
-            self._observer.appended(done, now_ms)
-
-    def log_flushed(self, durable_end_offset: int, now_ms: float) -> None:
-        if not self._log.flushed(durable_end_offset):
-            return
-        if self._leader is not None:
-            self._leader.flushed(now_ms)
-        if self._observer is not None:
-            self._observer.flushed()
-
-    def log_truncated(self, now_ms: float) -> None:
-        self._log.truncated()
-        if self._observer is not None:
-            self._observer.truncated()
-
-    # -- votes and snapshots (not yet: one voter needs none)
+        """The oldest PersistVote is durable."""
+        self._at(now_ms)
+        self._elections.vote_persisted(now_ms, timestamp_us)
 
     def vote_request(self, ticket: object, request: peer_pb2.VoteRequest, now_ms: float) -> None:
-        """A candidate asks: answered by AnswerVote."""
-        response = peer_pb2.VoteResponse(epoch=self.epoch, leader_id=self.leader_id, directory_id=self._directory_id)
-        self._votes.append(AnswerVote(ticket, response))
+        """A candidate asks: answered by AnswerVote, when what the answer promises is durable."""
+        self._at(now_ms)
+        self._elections.vote_request(ticket, request, now_ms)
 
     def vote_answered(
         self,
@@ -252,102 +201,192 @@ class QuorumNode:
         timestamp_us: int,
     ) -> None:
         """A voter answered our SendVote."""
+        self._at(now_ms)
+        if response.error.code:
+            self._vote_refused(voter_id, error_from_wire(response.error))
+        self._elections.vote_answered(voter_id, request, response, now_ms, timestamp_us)
 
     def vote_unanswered(self, voter_id: int, request: peer_pb2.VoteRequest, now_ms: float) -> None:
         """It did not."""
+        self._at(now_ms)
+        self._elections.vote_unanswered(voter_id, request, now_ms)
 
     def begin_quorum_epoch(
         self, request: peer_pb2.BeginQuorumEpochRequest, now_ms: float
     ) -> peer_pb2.BeginQuorumEpochResponse:
         """A leader says that it leads."""
-        return peer_pb2.BeginQuorumEpochResponse(epoch=self.epoch, leader_id=self.leader_id)
+        self._at(now_ms)
+        return self._elections.begin_quorum_epoch(request, now_ms)
 
     def begin_epoch_answered(
         self, voter_id: int, response: peer_pb2.BeginQuorumEpochResponse | None, now_ms: float
     ) -> None:
-        """A voter answered our SendBeginQuorumEpoch; None: it did not."""
+        """A voter answered our SendBeginQuorumEpoch; None: it did not, and is told again."""
+        self._at(now_ms)
+        if response is not None:
+            self._elections.begin_epoch_answered(response, now_ms)
+
+    def _vote_refused(self, voter_id: int, refusal: MinilogError | None) -> None:
+        """A voter says that we do not belong. Who hears that from a majority of them ends with that sentence."""
+        if isinstance(refusal, InconsistentClusterId | InconsistentVoters) and not self._ever_heard:
+            self._refused_by.add(voter_id)
+            if 2 * len(self._refused_by) > len(self._member.voter_ids):
+                raise refusal
+
+    # -- the log
+
+    def append_records(self, records: Sequence[records_pb2.MetadataRecord], timestamp_us: int) -> int:
+        """One decision as one batch; the log's end offset behind it. Raises NotController unless active."""
+        leader = self._transitions.leader
+        if leader is None or not self.is_active:
+            raise NotController(f"broker {self.node_id} is not the active controller, broker {self.leader_id} is")
+        return leader.append(encode_records(records, timestamp_us))
+
+    def take_committed(self) -> list[CommittedBatch]:
+        """The next committed decisions to replay, about a mebibyte of them; none when all are replayed (V13).
+
+        The caller replays them before its next call. Raises as `start` where a first entry says that we do not belong.
+        """
+        return self._snapshots.take_committed()
+
+    def log_appended(self, end_offset: int, now_ms: float) -> None:
+        self._at(now_ms)
+        done = self._log.appended(end_offset)
+        if (leader := self._transitions.leader) is not None:
+            leader.appended(now_ms)
+        if (fetcher := self._transitions.fetcher) is not None:
+            fetcher.appended(done, now_ms)
+
+    def log_flushed(self, durable_end_offset: int, now_ms: float) -> None:
+        self._at(now_ms)
+        if not self._log.flushed(durable_end_offset):
+            return
+        if (leader := self._transitions.leader) is not None:
+            leader.flushed(now_ms)
+        if (fetcher := self._transitions.fetcher) is not None:
+            fetcher.flushed()
+        self._transitions.look_at_voters(now_ms)
+
+    def log_truncated(self, now_ms: float) -> None:
+        """TruncateLog or StartLogAt is done."""
+        self._at(now_ms)
+        self._log.truncated()
+        if (fetcher := self._transitions.fetcher) is not None:
+            fetcher.truncated()
+        self._transitions.look_at_voters(now_ms)
+
+    # -- snapshots
 
     def snapshot_request(self, request: peer_pb2.FetchSnapshotRequest) -> SnapshotId:
         """Which snapshot to send. Raises what is wrong with the request."""
-        raise NotLeaderOrFollower(f"broker {self.node_id} has no snapshot")
-
-    def snapshot_fetched(self, snapshot_id: SnapshotId, now_ms: float) -> None:
-        """The snapshot of a FetchSnapshot is whole and durable here."""
-
-    def snapshot_unfetched(self, now_ms: float) -> None:
-        """It could not be fetched."""
+        if self._transitions.leader is None:
+            raise NotLeaderOrFollower(f"broker {self.node_id} does not lead the metadata quorum")
+        return self._snapshots.requested(request, self.epoch)
 
     def snapshot_taken(self, snapshot_id: SnapshotId, now_ms: float) -> None:
         """A snapshot of our own image is durable: the log start may move up to it."""
+        self._at(now_ms)
+        self._snapshots.taken(snapshot_id)
 
-    @property
-    def voters(self) -> tuple[Voter, ...]:
-        """Recorded ones, with directory ids, as of the newest voter entry of the log."""
-        return ()
+    def snapshot_fetched(self, snapshot_id: SnapshotId, now_ms: float) -> None:
+        """The snapshot of a FetchSnapshot is whole and durable here."""
+        self._at(now_ms)
+        self._member.fetching_snapshot = False
+        if not self.is_leader and self._snapshots.fetched(snapshot_id):
+            self._transitions.log_begins_anew(now_ms)
+
+    def snapshot_unfetched(self, now_ms: float) -> None:
+        """It could not be fetched: our position is told again after a pause, and the leader answers as it is then."""
+        self._at(now_ms)
+        self._member.fetching_snapshot = False
+
+    def snapshot_loaded(self, snapshot_id: SnapshotId, cluster_id: str | None, voters: Sequence[Voter]) -> None:
+        """LoadSnapshot is carried out (MetadataReplay.load): what the image says of the cluster. Raises as `start`."""
+        member, now_ms = self._member, self._member.now_ms
+        if self._snapshots.loading != snapshot_id:
+            return
+        self._snapshots.loading = None
+        if cluster_id is not None:
+            member.voters.start_at(snapshot_id.end_offset, cluster_id, voters)
+            check_cluster(member, cluster_id, voters)
+        if self._transitions.started:
+            self._transitions.look_at_voters(now_ms)
+        else:
+            self._settle_in(now_ms)
 
     # -- sessions of others here
 
     def open_session(self, session_id: int, first: peer_pb2.ReplicateRequest, now_ms: float) -> None:
         """A Replicate stream of the metadata log, by its first message, which goes to replicate_request too.
 
-        Where we do not lead it is refused: SessionRefused.
+        Where we do not lead, or it does not belong here, it is refused: SessionRefused.
         """
-        if self._leader is None:
-            text = f"broker {self.node_id} does not lead the metadata quorum, broker {self.leader_id} does or will"
-            self._votes.append(SessionRefused(session_id, NotLeaderOrFollower(text), self.epoch, self.leader_id))
+        self._at(now_ms)
+        leader = self._transitions.leader
+        if leader is not None:
+            leader.open_session(session_id, first, now_ms)
             return
-        self._leader.open_session(session_id, first.broker_id, first.broker_epoch, now_ms)
+        error = NotLeaderOrFollower(f"broker {self.node_id} does not lead the metadata quorum")
+        epoch = self._transitions.told_epoch()
+        leader_id = self.leader_id if epoch == self.epoch else NO_LEADER
+        self._member.emit(SessionRefused(session_id, error, epoch, leader_id))
 
     def close_session(self, session_id: int) -> None:
-        if self._leader is not None:
-            self._leader.close_session(session_id)
+        if (leader := self._transitions.leader) is not None:
+            leader.close_session(session_id, self._member.now_ms)
 
     def replicate_request(self, session_id: int, request: peer_pb2.ReplicateRequest, now_ms: float) -> None:
-        if self._leader is not None:
-            self._leader.replicate_request(session_id, request, now_ms)
+        self._at(now_ms)
+        if (leader := self._transitions.leader) is not None:
+            leader.replicate_request(session_id, request, now_ms)
+            self._transitions.look_at_voters(now_ms)
 
     def next_message(self, session_id: int, now_ms: float) -> peer_pb2.ReplicateResponse | None:
-        return self._leader.next_message(session_id, now_ms) if self._leader is not None else None
+        leader = self._transitions.leader
+        return leader.next_message(session_id, now_ms) if leader is not None else None
 
     # -- our session to the leader
 
     def leader_session_opened(self, now_ms: float) -> None:
-        if self._observer is not None:
-            self._observer.session.opened(now_ms)
+        self._at(now_ms)
+        if (fetcher := self._transitions.fetcher) is not None:
+            fetcher.opened(now_ms)
 
     def leader_session_closed(self, now_ms: float) -> None:
-        if self._observer is not None:
-            self._observer.session.closed(now_ms)
+        """The stream broke or could not be opened."""
+        self._at(now_ms)
+        self._transitions.broke(now_ms)
 
     def leader_message(self, response: peer_pb2.ReplicateResponse, now_ms: float) -> None:
-        if self._observer is not None:
-            self._observer.leader_message(response, now_ms)
+        self._at(now_ms)
+        fetcher = self._transitions.fetcher
+        if fetcher is None:
+            return
+        if response.error.code:
+            self._session_refused(response, now_ms)
+            return
+        epoch = max(metadata_epochs(response), default=-1)
+        if epoch > self.epoch and self._member.plausible(epoch, self.epoch):
+            self._transitions.enter_epoch(epoch, now_ms)
+        fetcher.receive(response, now_ms)
+        if fetcher.confirmed:
+            self._ever_heard = True
+            self._transitions.heard(now_ms)
+        self._transitions.look_at_voters(now_ms)
+
+    def _session_refused(self, response: peer_pb2.ReplicateResponse, now_ms: float) -> None:
+        """Whom we asked does not lead, or will not have us."""
+        refusal = error_from_wire(response.error)
+        if isinstance(refusal, InconsistentClusterId | InconsistentVoters) and not self._ever_heard:
+            raise refusal
+        leader_id = response.quorum_leader_id if response.HasField("quorum_leader_id") else NO_LEADER
+        if self._elections.learn(response.quorum_epoch, leader_id, now_ms):
+            return
+        fetcher = self._transitions.fetcher
+        if fetcher is not None:
+            fetcher.session.receive(response, now_ms)  # drops it
+        self._transitions.broke(now_ms)
 
     def next_request(self, now_ms: float) -> peer_pb2.ReplicateRequest | None:
-        return self._observer.next_request(now_ms) if self._observer is not None else None
-
-    # -- time
-
-    def next_tick_ms(self) -> float:
-        return self._host.timers.next_ms()
-
-    def tick(self, now_ms: float) -> None:
-        """Call when `next_tick_ms` is reached. After a late tick of its own nobody else is late."""
-        if now_ms - self.next_tick_ms() > self._host.settings.late_tick_ms:
-            self._excuse(now_ms)
-        for kind, reference in self._host.timers.due(now_ms):
-            match kind:
-                case TimerKind.SESSION if self._leader is not None and isinstance(reference, int):
-                    self._leader.look_at_session(reference, now_ms)
-                case TimerKind.LEADER_SESSION if self._observer is not None:
-                    self._observer.session.look(now_ms)
-                case TimerKind.FOLLOWER_RESUME if self._observer is not None:
-                    self._observer.resume()
-                case _:
-                    continue
-
-    def _excuse(self, now_ms: float) -> None:
-        if self._leader is not None:
-            self._leader.excuse(now_ms)
-        if self._observer is not None:
-            self._observer.session.excuse(now_ms)
+        fetcher = self._transitions.fetcher
+        return fetcher.next_request(now_ms) if fetcher is not None else None

@@ -1,104 +1,94 @@
-"""An observer of the metadata quorum: fetches the log from the leader, adopts its epoch, learns what is committed.
+"""Observer: fetches the log and votes for nobody. It finds the leader by asking the voters in turn.
 
-It follows as a replica of data follows its leader (replication.follower, replication.leader_session), with two
-differences. Nothing tells it the epoch beforehand: it asks in the one it knows and adopts a higher one from the
-answer. And what it has replayed is never cut: a leader whose log leaves ours below that is of another cluster.
+Whoever does not lead refuses the session and says who does, as far as it knows; that one is asked next. A broker that
+is no voter is an observer, and a voter's that has another directory than the recorded one.
 """
 
 from __future__ import annotations
 
-import random
+import math
 
-from minilog.errors import InconsistentClusterId
-from minilog.v1 import peer_pb2
-from minilog_broker.quorum.records import METADATA_KEY
-from minilog_broker.replication.effects import Effect, StartLogAt, TruncateLog
-from minilog_broker.replication.follower import FollowerPartition
-from minilog_broker.replication.host import Host
-from minilog_broker.replication.leader_session import LeaderSession
-from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
-from minilog_broker.replication.state import BrokerLife, PartitionKey
+from minilog_broker.quorum.fetcher import Fetcher
+from minilog_broker.quorum.member import NO_LEADER, Member, Role
 
 
 class Observer:
-    """See the module's text."""
+    """See the module's text. At `due_ms` it opens a session, or gives up one that is silent."""
 
-    def __init__(
-        self, host: Host, log: ReplicaLog, epoch: int, leader: peer_pb2.VoterAddress, rng: random.Random
-    ) -> None:
-        self.leader_id = leader.broker_id
-        self.leader_epoch = epoch
-        self.replayed_end_offset = 0
-        self._host = host
-        self._log = log
-        # The metadata session is before and beside all lives: no broker epoch is asked for, or told.
-        host.broker_epoch = -1
-        host.lives[self.leader_id] = BrokerLife(self.leader_id, -1, leader.host, leader.port, False, False)
-        self.session = LeaderSession(self.leader_id, host, rng)
-        self._follower = self._follow()
+    role = Role.OBSERVER
 
-    def _follow(self) -> FollowerPartition:
-        return FollowerPartition(
-            METADATA_KEY,
-            self.leader_id,
-            self.leader_epoch,
-            self._log,
-            self.session,
-            self._emit,
-            self._host.settings,
-        )
+    def __init__(self, member: Member, epoch: int, now_ms: float, leader_id: int = NO_LEADER) -> None:
+        self.leader_id = leader_id
+        self.fetcher: Fetcher | None = None
+        self.due_ms = now_ms
+        self._member = member
+        self._epoch = epoch
+        self._pause_ms = member.settings.reopen_min_ms
+        self._others = [voter_id for voter_id in member.voter_ids if voter_id != member.node_id]
+        self._turn = member.rng.randrange(len(self._others)) if self._others else 0
+        self._heard_ms = -math.inf
 
-    def start(self, now_ms: float) -> None:
-        self.session.follow(self._follower, now_ms)
+    def look(self, now_ms: float) -> None:
+        """Timer."""
+        if self.fetcher is not None:
+            self.elsewhere(now_ms)
+        elif self._others:
+            target = self.leader_id
+            if target == NO_LEADER:
+                target = self._others[self._turn % len(self._others)]
+                self._turn += 1
+            self.fetcher = Fetcher(self._member, target, self._epoch)
+            self.fetcher.start(now_ms)
+            self.due_ms = now_ms + self._member.timing.fetch_timeout_ms
+        else:
+            self.due_ms = math.inf
 
-    def _emit(self, effect: Effect) -> None:
-        cut = effect.end_offset if isinstance(effect, TruncateLog) else None
-        if isinstance(effect, StartLogAt):
-            cut = 0
-        if cut is not None and cut < self.replayed_end_offset:
-            raise InconsistentClusterId(
-                f"the metadata log of broker {self.leader_id} leaves ours at offset {cut}, of which "
-                f"{self.replayed_end_offset} are committed and replayed: it is another cluster's, or has lost its disk"
-            )
-        self._host.emit(effect)
+    def heard(self, now_ms: float) -> None:
+        """The leader has spoken as the leader of our epoch."""
+        assert self.fetcher is not None
+        self.leader_id = self.fetcher.leader_id
+        self._heard_ms = now_ms
+        self._pause_ms = self._member.settings.reopen_min_ms
+        self.due_ms = now_ms + self._member.timing.fetch_timeout_ms
 
-    # -- what the leader says
+    def hears_leader(self, now_ms: float) -> bool:
+        return self.fetcher is not None and now_ms - self._heard_ms < self._member.timing.fetch_timeout_ms
 
-    def leader_message(self, response: peer_pb2.ReplicateResponse, now_ms: float) -> None:
-        epochs = [run.leader_epoch for run in response.runs if _is_metadata(run.partition_id)]
-        if epochs and max(epochs) > self.leader_epoch:
-            self._adopt_epoch(max(epochs), now_ms)
-        self.session.receive(response, now_ms)
+    def adopt(self, epoch: int, leader_id: int, now_ms: float) -> None:
+        """Another epoch, or a leader where none was known: turn there, at once where we know whom to ask."""
+        if leader_id == self._member.node_id:
+            leader_id = NO_LEADER
+        self._leave()
+        news = epoch > self._epoch and leader_id != NO_LEADER
+        self._epoch, self.leader_id = epoch, leader_id
+        self.due_ms = now_ms if news else self._paused(now_ms)
 
-    def _adopt_epoch(self, epoch: int, now_ms: float) -> None:
-        self.session.unfollow(METADATA_KEY)
-        self.leader_epoch = epoch
-        self._follower = self._follow()
-        self.session.follow(self._follower, now_ms)
+    def enter(self, epoch: int, now_ms: float) -> None:
+        """The one we ask leads in a later epoch than ours: go on in the session."""
+        assert self.fetcher is not None
+        self.fetcher.halt()
+        self._epoch = self.fetcher.epoch = epoch
+        self.fetcher.start(now_ms)
 
-    def next_request(self, now_ms: float) -> peer_pb2.ReplicateRequest | None:
-        request = self.session.next_request(now_ms)
-        if request is not None and request.broker_epoch == self._host.broker_epoch:  # the first of a stream
-            request.cluster_metadata = True
-        return request
+    def elsewhere(self, now_ms: float) -> None:
+        """The stream broke, was refused or is silent: ask another one, after a pause."""
+        self._leave()
+        self.leader_id = NO_LEADER
+        self.due_ms = self._paused(now_ms)
 
-    def resume(self) -> None:
-        self._follower.resume()
+    def _leave(self) -> None:
+        self._heard_ms = -math.inf
+        if self.fetcher is not None:
+            self.fetcher.stop()
+            self.fetcher = None
 
-    # -- what the disk says
+    def _paused(self, now_ms: float) -> float:
+        due_ms = now_ms + self._pause_ms * self._member.rng.uniform(0.5, 1.0)
+        self._pause_ms = min(2 * self._pause_ms, self._member.settings.reopen_max_ms)
+        return due_ms
 
-    def appended(self, done: list[QueuedAppend], now_ms: float) -> None:
-        for append in done:
-            if append.credit is not None:
-                self.session.give_back(append.credit[1], append.size_bytes)
-        self._follower.settled(now_ms)
-
-    def flushed(self) -> None:
-        self._follower.flushed()
-
-    def truncated(self) -> None:
-        self._follower.truncated()
-
-
-def _is_metadata(partition_id: object) -> bool:
-    return PartitionKey(partition_id.topic_id, partition_id.partition) == METADATA_KEY  # type: ignore[attr-defined]
+    def excuse(self, now_ms: float) -> None:
+        if self.fetcher is not None:
+            self.fetcher.session.excuse(now_ms)
+            self.due_ms = now_ms + self._member.timing.fetch_timeout_ms
+            self._heard_ms = now_ms if self.fetcher.confirmed else self._heard_ms

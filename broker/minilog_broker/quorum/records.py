@@ -23,12 +23,14 @@ METADATA_KEY = PartitionKey(CLUSTER_METADATA_TOPIC_ID, 0)
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """One decision, committed: `records` stand at `base_offset` and on; a leader change has none."""
+    """One decision, committed, of `size_bytes` in the log: `records` stand at `base_offset` and on; a leader change has
+    none."""
 
     base_offset: int
     end_offset: int
     epoch: int
     records: tuple[records_pb2.MetadataRecord, ...]
+    size_bytes: int = 0
 
 
 def encode_records(records: Sequence[records_pb2.MetadataRecord], timestamp_us: int) -> bytes:
@@ -62,7 +64,9 @@ def decode_run(run: Buffer) -> Iterator[CommittedBatch]:
         if not header.is_control:
             values = read_payload(batch, header).column("value").to_pylist()
             records = tuple(records_pb2.MetadataRecord.FromString(value) for value in values)
-        yield CommittedBatch(header.base_offset, header.next_offset, header.partition_leader_epoch, records)
+        yield CommittedBatch(
+            header.base_offset, header.next_offset, header.partition_leader_epoch, records, header.length
+        )
 
 
 def decode_leader_change(batch: Buffer) -> records_pb2.LeaderChangeRecord:

@@ -13,6 +13,5 @@ class QuorumSettings:
     fetch_timeout_ms: float = 1_000.0
 
     jitter_ms: float = 50.0  # voters that lose the same leader at once stand one after another, a few round trips apart
-    vote_retry_ms: float = 50.0  # a voter that did not answer is asked again in the same round: it may be starting
     begin_epoch_retry_ms: float = 100.0  # a voter that does not fetch yet is told again who leads
     snapshot_pause_ms: float = 200.0  # a snapshot that could not be fetched is not asked for again in a spin

@@ -27,9 +27,14 @@ def test_no_voter_is_no_quorum() -> None:
 
 
 def test_nothing_is_committed_by_counting_before_an_entry_of_the_own_epoch_is() -> None:
-    assert committed_end([10, 10, 4], epoch_start_offset=10, committed=3) == 3
-    assert committed_end([11, 11, 4], epoch_start_offset=10, committed=3) == 11
+    assert committed_end([[10, 10, 4]], epoch_start_offset=10, committed=3) == 3
+    assert committed_end([[11, 11, 4]], epoch_start_offset=10, committed=3) == 11
 
 
 def test_the_commit_end_never_goes_back() -> None:
-    assert committed_end([12, 0, 0], epoch_start_offset=10, committed=11) == 11
+    assert committed_end([[12, 0, 0]], epoch_start_offset=10, committed=11) == 11
+
+
+def test_while_a_voter_is_replaced_both_sets_need_their_majority() -> None:
+    assert committed_end([[12, 12, 0], [11, 12, 0]], epoch_start_offset=10, committed=3) == 11
+    assert committed_end([[12, 12, 0], [12, 0, 0]], epoch_start_offset=10, committed=3) == 3

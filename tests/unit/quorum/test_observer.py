@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from minilog.errors import InconsistentClusterId, InconsistentVoters, NotController, NotLeaderOrFollower
+from minilog.errors import InconsistentClusterId, NotController, NotLeaderOrFollower
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum.effects import SessionRefused
 from minilog_broker.quorum.records import encode_records, place
-from tests.unit.quorum.world import TIMESTAMP_US, World, directory_id, topic_record
+from tests.unit.quorum.world import TIMESTAMP_US, World, topic_record
 
 
 def pair() -> World:
     world = World()
-    world.start(1)
-    world.start(2)
-    world.settle()
+    world.start(1, 2)
+    world.run(700)
     return world
+
+
+def contents(world: World) -> list[bytes]:
+    return [machine.log.read(machine.log.log_start_offset, 1 << 20) for machine in world.running()]
 
 
 def test_an_observer_adopts_the_epoch_and_replays_what_is_committed() -> None:
     world = pair()
-    world.node(1).append_records([topic_record("a")], TIMESTAMP_US)
-    world.settle()
+    world.machine(1).append(topic_record("a"))
+    world.run(50)
     assert world.node(2).epoch == 1
     assert world.machine(2).image == world.machine(1).image
     assert world.machine(2).image.end_offset == 3
@@ -30,92 +33,71 @@ def test_an_observer_adopts_the_epoch_and_replays_what_is_committed() -> None:
 
 def test_an_observer_has_what_is_not_committed_and_does_not_replay_it() -> None:
     world = pair()
-    world.node(1).append_records([topic_record("a")], TIMESTAMP_US)
-    world.write(1)  # not synced
-    for _ in range(5):
-        world.now_ms += 6.0
-        while world.exchange(2):
-            world.write(2)
-            world.flush(2)
+    leader = world.machine(1)
+    leader.log.flush = lambda: None  # type: ignore[method-assign]  # its disk is written, and never synced
+    leader.append(topic_record("a"))
+    world.run(200)
     assert world.node(2).log_end_offset == 3
-    assert "a" not in world.machine(2).image.topic_ids
-    world.settle()
-    assert "a" in world.machine(2).image.topic_ids
-
-
-def test_an_observer_does_not_count_for_the_commit() -> None:
-    world = pair()
-    world.node(1).append_records([topic_record("a")], TIMESTAMP_US)
-    world.write(1)
-    while world.exchange(2):
-        world.write(2)
-        world.flush(2)
     assert world.node(1).committed_end_offset == 2
+    assert "a" not in world.machine(2).image.topic_ids
 
 
 def test_an_observer_that_has_what_the_leader_lost_truncates_it() -> None:
     world = pair()
-    world.node(1).append_records([topic_record("lost")], TIMESTAMP_US)
-    world.write(1)
-    while world.exchange(2):
-        world.write(2)
-        world.flush(2)
+    leader = world.machine(1)
+    leader.log.flush = lambda: None  # type: ignore[method-assign]
+    leader.append(topic_record("lost"))
+    world.run(50)
     assert world.node(2).log_end_offset == 3
+    leader.log.close(clean=False)
+    leader.files.random.choice = lambda choices: choices[0]  # type: ignore[method-assign, assignment]
+    leader.files.random.randint = lambda low, high: low  # type: ignore[method-assign, assignment]
     world.stop(1, power_loss=True)
     world.start(1)
-    world.settle()
-    if "lost" not in world.machine(1).image.topic_ids:
-        assert "lost" not in world.machine(2).image.topic_ids
-    world.node(1).append_records([topic_record("kept")], TIMESTAMP_US)
-    world.settle()
+    world.run(700)
+    world.machine(1).append(topic_record("kept"))
+    world.run(50)
+    assert "lost" not in world.machine(2).image.topic_ids
     assert world.machine(2).image == world.machine(1).image
     assert world.node(2).epoch == 2
-    first, second = world.machine(1).log, world.machine(2).log
-    assert first is not None
-    assert second is not None
-    assert first.read(0, 1 << 20) == second.read(0, 1 << 20)
+    assert len(set(contents(world))) == 1
 
 
 @pytest.mark.parametrize("seed", range(15))
 def test_after_any_history_of_crashes_all_have_the_same_log(seed: int) -> None:
     world = World(seed)
-    for node_id in (1, 2, 3):
-        world.start(node_id)
-    world.settle()
+    world.start(1, 2, 3)
+    world.run(700)
     for step in range(12):
         victim = world.random.choice((1, 2, 3))
         if world.node(1).is_active:
-            world.node(1).append_records([topic_record(f"t{step}")], TIMESTAMP_US)
-        world.write(1)
-        world.exchange(world.random.choice((2, 3)))
+            world.machine(1).append(topic_record(f"t{step}"))
+        world.run(world.random.uniform(0.0, 4.0))
         if world.random.random() < 0.5:
             world.stop(victim, power_loss=world.random.random() < 0.5)
             world.start(victim)
-        else:
-            world.break_stream(victim)
-        world.settle(for_ms=world.random.choice((10.0, 50.0, 700.0)))
-    world.settle(for_ms=2_000)
-    logs = [world.machine(node_id).log for node_id in (1, 2, 3)]
-    contents = [log.read(0, 1 << 20) for log in logs if log is not None]
-    assert contents[0] == contents[1] == contents[2]
+        elif victim in world.streams:
+            world.break_stream(world.streams[victim])
+        world.run(world.random.choice((10.0, 50.0, 700.0)))
+    world.run(2_000)
+    assert len(set(contents(world))) == 1
     assert world.machine(1).image == world.machine(2).image == world.machine(3).image
 
 
 def test_what_was_replayed_is_never_truncated() -> None:
     world = pair()
-    world.node(1).append_records([topic_record("a")], TIMESTAMP_US)
-    world.settle()
-    # Another cluster answers at the leader's address, in a higher epoch.
+    world.machine(1).append(topic_record("a"))
+    world.run(50)
     world.stop(1)
-    other = World(seed=5)
+    world.machine(1).new_disk()  # all that was committed is gone, and another cluster begins at the same address
     for _ in range(3):
-        other.start(1)
-        other.settle()
-        other.stop(1)
-    world.machines[1] = other.machines[1]
+        world.start(1)
+        world.run(50)
+        world.stop(1)
     world.start(1)
-    with pytest.raises((InconsistentClusterId, InconsistentVoters)):
-        world.settle(for_ms=2_000)
+    world.run(2_000)
+    assert world.machine(2).node is None or world.machine(2).image.end_offset == 3
+    assert "a" in world.machine(2).image.topic_ids
 
 
 def test_an_observer_of_another_cluster_is_told_so() -> None:
@@ -123,8 +105,9 @@ def test_an_observer_of_another_cluster_is_told_so() -> None:
     world.start(1)
     world.machine(2).cluster_id = "another"
     world.start(2)
-    with pytest.raises(InconsistentClusterId, match="belongs to cluster another"):
-        world.settle()
+    world.run(700)
+    assert isinstance(world.machine(2).failure, InconsistentClusterId)
+    assert "belongs to cluster another" in str(world.machine(2).failure)
 
 
 def test_an_observer_decides_nothing_and_serves_nobody() -> None:
@@ -137,72 +120,69 @@ def test_an_observer_decides_nothing_and_serves_nobody() -> None:
     node.open_session(7, peer_pb2.ReplicateRequest(broker_id=3, broker_epoch=-1), world.now_ms)
     (refusal,) = [effect for effect in node.take_effects() if isinstance(effect, SessionRefused)]
     assert isinstance(refusal.error, NotLeaderOrFollower)
+    assert (refusal.quorum_epoch, refusal.quorum_leader_id) == (1, 1)
+    assert refusal.response.HasField("quorum_leader_id")
 
 
-def test_a_session_is_opened_before_registration_and_says_that_it_is_the_metadata_logs() -> None:
+def test_a_session_says_at_first_that_it_is_the_metadata_logs_and_whose() -> None:
     world = World()
     world.start(1)
-    world.settle()
+    world.run(50)
     world.start(2)
-    world.collect(2)
-    request = world.node(2).next_request(world.now_ms)
+    node = world.node(2)
+    node.tick(world.now_ms)
+    node.leader_session_opened(world.now_ms)
+    request = node.next_request(world.now_ms)
     assert request is not None
     assert (request.cluster_metadata, request.broker_id, request.broker_epoch) == (True, 2, -1)
+    assert request.directory_id == world.machine(2).directory_id
 
 
 def test_a_silent_stream_is_dropped_on_both_sides_and_opened_anew() -> None:
     world = pair()
     before = world.streams[2]
-    for _ in range(70):  # nothing is carried between the two for 700 ms
-        world.now_ms += 10.0
-        world.node(1).tick(world.now_ms)
-        world.node(2).tick(world.now_ms)
-        world.collect(1)
-        world.collect(2)
-    assert world.refused
-    world.settle(for_ms=1_000)
-    assert world.streams[2] != before
-    world.node(1).append_records([topic_record("a")], TIMESTAMP_US)
-    world.settle()
+    world.cut_off(2)
+    world.run(700)
+    assert world.streams.get(2) is not before
+    world.cut.clear()
+    world.run(2_000)
+    world.machine(1).append(topic_record("a"))
+    world.run(50)
     assert "a" in world.machine(2).image.topic_ids
 
 
 def test_a_node_that_stood_still_blames_nobody() -> None:
     world = pair()
     before = world.streams[2]
-    world.now_ms += 60_000.0
-    world.node(1).tick(world.now_ms)
-    world.node(2).tick(world.now_ms)
-    world.collect(1)
-    world.collect(2)
-    assert world.refused == []
-    assert world.streams[2] == before
+    for machine in world.running():
+        machine.paused_until_ms = world.now_ms + 60_000.0
+    world.run(60_200)
+    assert world.streams[2] is before
 
 
 def test_a_replica_that_lost_its_directory_starts_anew_from_the_beginning() -> None:
     world = pair()
-    world.node(1).append_records([topic_record("a")], TIMESTAMP_US)
-    world.settle()
+    world.machine(1).append(topic_record("a"))
+    world.run(50)
     world.stop(2)
-    del world.machines[2]
-    world.start(2, directory=directory_id(9))
-    world.settle()
+    world.machine(2).new_disk()
+    world.start(2)
+    world.run(700)
     assert world.machine(2).image == world.machine(1).image
 
 
-def test_a_batch_meant_for_another_log_is_not_appended() -> None:
+def test_a_damaged_batch_is_not_appended() -> None:
     world = pair()
-    batch = bytearray(bytes(place(encode_records([topic_record("a")], TIMESTAMP_US), 2, 1).buffers[0]))
+    batch = bytearray(place(encode_records([topic_record("a")], TIMESTAMP_US), 2, 1).buffers[0])
     batch[-12] ^= 1
-    leader = world.node(1)
-    assert leader._leader is not None
-    end = world.node(2).log_end_offset
-    message = leader.next_message(world.streams[2], world.now_ms + 200)
-    assert message is not None
+    node, fetcher = world.node(2), world.node(2)._transitions.fetcher
+    assert fetcher is not None
+    assert fetcher._follower is not None
+    end = node.log_end_offset
+    message = peer_pb2.ReplicateResponse()
     run = message.runs.add(leader_epoch=1, first_offset=2, previous_epoch=1, batches=bytes(batch), high_watermark=3)
     run.partition_id.topic_id = bytes(15) + b"\x01"
-    assert world.node(2)._observer is not None
-    run.position_number = world.node(2)._observer._follower.position_number
-    world.node(2).leader_message(message, world.now_ms + 200)
-    world.write(2)
-    assert world.node(2).log_end_offset == end
+    run.position_number = fetcher._follower.position_number
+    node.leader_message(message, world.now_ms)
+    world.run(5)
+    assert node.log_end_offset == end

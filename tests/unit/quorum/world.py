@@ -1,33 +1,23 @@
 """Quorum nodes over real logs on disks that can lose power, joined by a wire in memory, on virtual time.
 
-The disk works when `World.settle` runs, or when a test lets it: appends first, then their sync.
+Everything is an event in one heap: a disk's work, a message on its way, a timer. A stream delivers in order; a request
+may be lost or delivered twice. A machine can lose power, be stopped, paused, cut off, or lose its disk for good.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import random
-from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from minilog.v1 import peer_pb2, records_pb2
-from minilog_broker.controller.image import MetadataImage
-from minilog_broker.quorum.effects import PersistVote, QuorumEffect, SessionRefused, VoteState
 from minilog_broker.quorum.node import QuorumNode
-from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
-from minilog_broker.quorum.settings import QuorumSettings
-from minilog_broker.replication import effects
-from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.storage.log import Log
-from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles
+from tests.unit.quorum.machine import Machine
 
-DIRECTORY = "/data/__cluster_metadata-0"
 TIMESTAMP_US = 1_700_000_000_000_000
-VOTER = peer_pb2.VoterAddress(broker_id=1, host="one", port=9092)
-
-
-def directory_id(node_id: int) -> bytes:
-    return bytes([node_id]) * 16
+REQUEST_TIMEOUT_MS = 200.0
 
 
 def topic_record(name: str) -> records_pb2.MetadataRecord:
@@ -35,189 +25,229 @@ def topic_record(name: str) -> records_pb2.MetadataRecord:
 
 
 @dataclass
-class Machine:
-    """A disk and, while it runs, a node."""
+class Stream:
+    """A Replicate stream for the metadata log, from its opener to whom it believes to lead."""
 
-    node_id: int
-    files: CrashableFiles
-    vote: VoteState = field(default_factory=VoteState)
-    cluster_id: str | None = None
-    node: QuorumNode | None = None
-    log: Log | None = None
-    image: MetadataImage = field(default_factory=MetadataImage)
-    commands: deque[QuorumEffect] = field(default_factory=deque)
-    votes_written: list[VoteState] = field(default_factory=list)
+    session_id: int
+    opener: int
+    target: int
+    lives: tuple[int, int]
+    is_open: bool = False
+    first_sent: bool = False
+    arrives_ms: dict[int, float] = field(default_factory=dict)  # per sender: never before what was sent before
+
+
+@dataclass
+class Weather:
+    """How the wire and the disks behave."""
+
+    delay_ms: tuple[float, float] = (0.1, 1.0)
+    disk_ms: tuple[float, float] = (0.1, 2.0)
+    loss: float = 0.0
+    duplication: float = 0.0
 
 
 class World:
-    """See the module's text."""
+    """See the module's text. `watch` is called after every event with the machine that it touched."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, voters: Iterable[int] = (1,), *, snapshot_bytes: int = 1 << 30) -> None:
         self.random = random.Random(seed)
+        self.voters = tuple(voters)
+        self.snapshot_bytes = snapshot_bytes
         self.now_ms = 0.0
+        self.weather = Weather()
         self.machines: dict[int, Machine] = {}
-        self.streams: dict[int, int] = {}  # session id at the leader, by follower
-        self.refused: list[SessionRefused] = []
-        self._next_session = 0
+        self.streams: dict[int, Stream] = {}  # by opener
+        self.cut: set[tuple[int, int]] = set()  # (from, to): nothing gets through
+        self.watch: Callable[[Machine], None] = lambda machine: None
+        self.events = 0
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+        self._session_ids = itertools.count(1)
+
+    # -- machines
 
     def machine(self, node_id: int) -> Machine:
         if node_id not in self.machines:
-            self.machines[node_id] = Machine(node_id, CrashableFiles(random.Random(node_id)))
+            self.machines[node_id] = Machine(node_id, self)
         return self.machines[node_id]
-
-    def start(self, node_id: int, *, directory: bytes | None = None, voters: tuple[int, ...] = (1,)) -> QuorumNode:
-        machine = self.machine(node_id)
-        log = Log.open(
-            machine.files,
-            DIRECTORY,
-            METADATA_KEY,
-            CLUSTER_METADATA_TOPIC_NAME,
-            LogSettings(),
-            unclean=True,
-            create=True,
-        )
-        addresses = [peer_pb2.VoterAddress(broker_id=each, host=f"host{each}", port=9092) for each in voters]
-        node = QuorumNode(
-            node_id=node_id,
-            directory_id=directory_id(node_id) if directory is None else directory,
-            cluster_id=machine.cluster_id,
-            voters=addresses,
-            vote=machine.vote,
-            log=log,
-            settings=ReplicationSettings(),
-            quorum_settings=QuorumSettings(),
-            snapshot=None,
-            rng=self.random,
-        )
-        machine.log, machine.image = log, MetadataImage()
-        machine.commands.clear()
-        node.start(self.now_ms)
-        machine.node = node
-        return node
-
-    def stop(self, node_id: int, *, power_loss: bool = False) -> None:
-        machine = self.machine(node_id)
-        machine.node = None
-        machine.commands.clear()
-        for follower in [node_id, *self.streams] if node_id == VOTER.broker_id else [node_id]:
-            self.break_stream(follower)
-        machine.files.crash() if power_loss else machine.files.stop_process()
 
     def node(self, node_id: int) -> QuorumNode:
         node = self.machine(node_id).node
         assert node is not None
         return node
 
-    # -- the disk
+    def start(self, *node_ids: int) -> None:
+        for node_id in node_ids:
+            self.machine(node_id).start()
 
-    def write(self, node_id: int) -> None:
-        """Carry out what the disk was asked for; nothing is synced."""
-        machine, node = self.machine(node_id), self.node(node_id)
-        self.collect(node_id)
-        while machine.commands:
-            self._command(machine, node, machine.commands.popleft())
-            self.collect(node_id)
+    def stop(self, *node_ids: int, power_loss: bool = False) -> None:
+        """The process is gone. The others notice by their broken streams, where the link lets them."""
+        for node_id in node_ids:
+            machine = self.machine(node_id)
+            machine.stop(power_loss=power_loss)
+            for stream in list(self.streams.values()):
+                if node_id in (stream.opener, stream.target):
+                    self.break_stream(stream)
 
-    def _command(self, machine: Machine, node: QuorumNode, command: QuorumEffect) -> None:
-        assert machine.log is not None
-        match command:
-            case PersistVote(epoch=epoch, voted_for=voted_for):
-                machine.vote = VoteState(epoch, voted_for)
-                machine.votes_written.append(machine.vote)
-                node.vote_persisted(self.now_ms, TIMESTAMP_US)
-            case effects.RecordEpochStart(leader_epoch=epoch, start_offset=start):
-                machine.log.assign_epoch(epoch, start)
-            case effects.AppendToLog(batches=batches):
-                machine.log.append(batches)
-                node.log_appended(batches.end_offset, self.now_ms)
-            case effects.TruncateLog(end_offset=end_offset):
-                machine.log.truncate_to(end_offset)
-                node.log_truncated(self.now_ms)
-            case effects.StartLogAt(offset=offset):
-                machine.log.truncate_fully_and_start_at(offset)
-                node.log_truncated(self.now_ms)
+    def running(self) -> list[Machine]:
+        return [machine for machine in self.machines.values() if machine.node is not None]
 
-    def flush(self, node_id: int) -> None:
-        log = self.machine(node_id).log
-        assert log is not None
-        log.flush()
-        self.node(node_id).log_flushed(log.durable_end_offset, self.now_ms)
-        self.replay(node_id)
+    def leaders(self) -> list[Machine]:
+        return [machine for machine in self.running() if machine.node is not None and machine.node.is_leader]
 
-    def replay(self, node_id: int) -> None:
-        machine, node = self.machine(node_id), self.node(node_id)
-        while decisions := node.take_committed():
-            for decision in decisions:
-                machine.image.apply_batch(decision.base_offset, decision.end_offset, decision.records)
+    def leader(self) -> Machine:
+        """The one of the latest epoch."""
+        return max(self.leaders(), key=lambda machine: machine.node.epoch if machine.node else -1)
+
+    # -- time
+
+    def at(self, due_ms: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, (due_ms, next(self._count), what))
+
+    def run(self, for_ms: float) -> None:
+        """Let everybody work for a while of virtual time."""
+        until_ms = self.now_ms + for_ms
+        while self._heap and self._heap[0][0] <= until_ms:
+            due_ms, _, what = heapq.heappop(self._heap)
+            self.now_ms = max(self.now_ms, due_ms)
+            self.events += 1
+            what()
+        self.now_ms = until_ms
+
+    def run_until(self, condition: Callable[[], bool], *, within_ms: float = 5_000.0) -> float:
+        """Run until it holds; how long that took. Fails where it never does."""
+        start_ms = self.now_ms
+        while not condition():
+            assert self.now_ms - start_ms < within_ms, f"did not come true within {within_ms} ms"
+            self.run(1.0)
+        return self.now_ms - start_ms
 
     # -- the wire
 
-    def collect(self, node_id: int) -> None:
-        """Take the node's effects: the disk's are queued, the wire's carried out."""
-        machine, node = self.machine(node_id), self.node(node_id)
-        for effect in node.take_effects():
-            match effect:
-                case effects.OpenLeaderSession():
-                    self._open_stream(node_id)
-                case effects.CloseLeaderSession():
-                    self.break_stream(node_id)
-                case SessionRefused():
-                    self.refused.append(effect)
-                case effects.SessionReady() | effects.LeaderSessionReady():
-                    pass  # `exchange` asks all of them
-                case _:
-                    machine.commands.append(effect)
+    def delay(self) -> float:
+        return self.random.uniform(*self.weather.delay_ms)
 
-    def _open_stream(self, node_id: int) -> None:
-        leader = self.machine(VOTER.broker_id).node
-        if leader is None or not leader.is_leader:
-            self.node(node_id).leader_session_closed(self.now_ms)
+    def reaches(self, sender: int, receiver: int) -> bool:
+        return (sender, receiver) not in self.cut
+
+    def cut_off(self, node_id: int, others: Iterable[int] | None = None) -> None:
+        """Both ways; streams stay open and silent."""
+        for other in self.machines if others is None else others:
+            if other != node_id:
+                self.cut |= {(node_id, other), (other, node_id)}
+
+    def request(
+        self,
+        sender: Machine,
+        target_id: int,
+        ask: Callable[[Machine, Callable[[bytes], None]], None],
+        answered: Callable[[bytes | None], None],
+    ) -> None:
+        """One request: `ask` is called at the target with a way to answer; `answered` once, None for no answer."""
+        life, target = sender.life, self.machine(target_id)
+        done = False
+
+        def finish(answer: bytes | None) -> None:
+            nonlocal done
+            if not done and sender.life == life:
+                done = True
+                answered(answer)
+
+        def answer(content: bytes) -> None:
+            if self.reaches(target_id, sender.node_id) and self.random.random() >= self.weather.loss:
+                sender.later(self.delay(), lambda: finish(content), life)
+
+        def arrive() -> None:
+            if target.node is None:
+                if self.reaches(target_id, sender.node_id):
+                    sender.later(self.delay(), lambda: finish(None), life)
+                return
+            target.when_awake(lambda: ask(target, answer))
+
+        copies = 2 if self.random.random() < self.weather.duplication else 1
+        for _ in range(copies):
+            if self.reaches(sender.node_id, target_id) and self.random.random() >= self.weather.loss:
+                self.at(self.now_ms + self.delay(), arrive)
+        sender.later(REQUEST_TIMEOUT_MS, lambda: finish(None), life)
+
+    # -- streams
+
+    def open_stream(self, opener: Machine, target_id: int) -> None:
+        self.close_stream(opener)
+        target = self.machine(target_id)
+        stream = Stream(next(self._session_ids), opener.node_id, target_id, (opener.life, target.life))
+        self.streams[opener.node_id] = stream
+
+        def arrive() -> None:
+            if self.streams.get(opener.node_id) is not stream:
+                return
+            if not (self.reaches(opener.node_id, target_id) and self.reaches(target_id, opener.node_id)):
+                opener.later(REQUEST_TIMEOUT_MS, lambda: self.break_stream(stream), opener.life)
+            elif target.node is None:
+                self.break_stream(stream)
+            else:
+                stream.is_open = True
+                opener.event(lambda node: node.leader_session_opened(self.now_ms))
+
+        opener.later(self.delay(), arrive, opener.life)
+
+    def close_stream(self, opener: Machine) -> None:
+        """Its opener lets it go: the other side is told."""
+        stream = self.streams.pop(opener.node_id, None)
+        if stream is not None and stream.first_sent:
+            self._tell_target_closed(stream)
+
+    def break_stream(self, stream: Stream) -> None:
+        """Both sides notice, where the link lets them; a cut link tells nobody."""
+        if self.streams.get(stream.opener) is not stream:
             return
-        self._next_session += 1
-        self.streams[node_id] = self._next_session
-        leader.open_session(
-            self._next_session, peer_pb2.ReplicateRequest(broker_id=node_id, broker_epoch=-1), self.now_ms
-        )
-        self.node(node_id).leader_session_opened(self.now_ms)
+        opener = self.machine(stream.opener)
+        if opener.node is None:
+            del self.streams[stream.opener]
+            self._tell_target_closed(stream)
+        elif self.reaches(stream.target, stream.opener) or not stream.is_open:
+            if stream.first_sent:
+                self._tell_target_closed(stream)
 
-    def break_stream(self, node_id: int) -> None:
-        session_id = self.streams.pop(node_id, None)
-        leader, follower = self.machine(VOTER.broker_id).node, self.machine(node_id).node
-        if session_id is not None and leader is not None:
-            leader.close_session(session_id)
-        if session_id is not None and follower is not None:
-            follower.leader_session_closed(self.now_ms)
+            def closed() -> None:
+                if self.streams.get(stream.opener) is stream:
+                    del self.streams[stream.opener]
+                    opener.event(lambda node: node.leader_session_closed(self.now_ms))
 
-    def exchange(self, node_id: int) -> bool:
-        """Carry what is to be said on one stream, both ways; whether anything was."""
-        session_id = self.streams.get(node_id)
-        leader = self.machine(VOTER.broker_id).node
-        if session_id is None or leader is None:
-            return False
-        said = False
-        if (request := self.node(node_id).next_request(self.now_ms)) is not None:
-            leader.replicate_request(
-                session_id, peer_pb2.ReplicateRequest.FromString(request.SerializeToString()), self.now_ms
+            opener.later(self.delay(), closed, opener.life)
+
+    def _tell_target_closed(self, stream: Stream) -> None:
+        target = self.machine(stream.target)
+        if self.reaches(stream.opener, stream.target):
+            target.later(
+                self.delay(),
+                lambda: target.event(lambda node: node.close_session(stream.session_id)),
+                stream.lives[1],
             )
-            said = True
-        if (response := leader.next_message(session_id, self.now_ms)) is not None:
-            self.node(node_id).leader_message(
-                peer_pb2.ReplicateResponse.FromString(response.SerializeToString()), self.now_ms
-            )
-            said = True
-        return said
 
-    def settle(self, *, for_ms: float = 300.0) -> None:
-        """Let everybody work for a while of virtual time."""
-        until_ms = self.now_ms + for_ms
-        while self.now_ms < until_ms:
-            for node_id, machine in self.machines.items():
-                if machine.node is None:
-                    continue
-                machine.node.tick(self.now_ms)
-                self.write(node_id)
-                self.flush(node_id)
-                while self.exchange(node_id):
-                    self.write(node_id)
-                    self.flush(node_id)
-            self.now_ms += 10.0
+    def carry(self, stream: Stream, sender: Machine, receiver: Machine, content: bytes) -> None:
+        """One message of a stream: in order, or lost with all that follows while the link is cut."""
+        if not self.reaches(sender.node_id, receiver.node_id):
+            return
+        due_ms = max(self.now_ms + self.delay(), stream.arrives_ms.get(sender.node_id, 0.0))
+        stream.arrives_ms[sender.node_id] = due_ms
+
+        def arrive() -> None:
+            current = self.streams.get(stream.opener) is stream
+            if current and receiver.node is not None and self.reaches(sender.node_id, receiver.node_id):
+                receiver.when_awake(lambda: self._receive(stream, receiver, content))
+
+        self.at(due_ms, arrive)
+
+    def _receive(self, stream: Stream, receiver: Machine, content: bytes) -> None:
+        if self.streams.get(stream.opener) is not stream:
+            return
+        if receiver.node_id == stream.opener:
+            response = peer_pb2.ReplicateResponse.FromString(content)
+            receiver.event(lambda node: node.leader_message(response, self.now_ms))
+            return
+        request = peer_pb2.ReplicateRequest.FromString(content)
+        if request.cluster_metadata:  # the first of the stream
+            receiver.event(lambda node: node.open_session(stream.session_id, request, self.now_ms))
+        receiver.event(lambda node: node.replicate_request(stream.session_id, request, self.now_ms))

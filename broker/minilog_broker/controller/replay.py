@@ -1,0 +1,79 @@
+"""The replay of the committed metadata log into one broker's image (V13): decisions, and snapshots in their place.
+
+    the node says                     what is done
+    take_committed() has decisions    they are applied, in order
+    LoadSnapshot(id)                  the image becomes the snapshot's; the node is told the voters in it
+
+Every so many bytes of log a snapshot of the image is due: all that is committed below its end, which is where the log
+may start from then on. No I/O but reading snapshot files; used by the server's shell and the simulator alike.
+"""
+
+from __future__ import annotations
+
+from minilog.errors import CorruptMessage, StorageError
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.snapshot import check_snapshot, decode_snapshot, encode_snapshot
+from minilog_broker.quorum.node import QuorumNode
+from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
+
+SNAPSHOT_BYTES = 16 << 20  # a replay of so much takes a second or two; a cluster of 10,000 partitions is 1 MiB
+
+
+def newest_snapshot(snapshots: SnapshotFiles) -> SnapshotId | None:
+    """The newest whole one on disk: what a QuorumNode is started with. Damaged ones are passed over."""
+    for snapshot_id in snapshots.list():
+        try:
+            check_snapshot(snapshots.read(snapshot_id), snapshot_id)
+        except CorruptMessage:
+            continue
+        return snapshot_id
+    return None
+
+
+class MetadataReplay:
+    """See the module's text. `image` is changed here only; ask it for what changed after `replay` or `load`."""
+
+    def __init__(
+        self, node: QuorumNode, image: MetadataImage, snapshots: SnapshotFiles, *, snapshot_bytes: int = SNAPSHOT_BYTES
+    ) -> None:
+        self.image = image
+        self._node = node
+        self._snapshots = snapshots
+        self._snapshot_bytes = snapshot_bytes
+        self._bytes_behind = 0  # of log applied since the last snapshot, taken or loaded
+        self._epoch = 0  # of the last record applied
+
+    def replay(self) -> bool:
+        """Apply the next committed decisions, about a mebibyte of them; whether there were any.
+
+        Raises InconsistentClusterId or InconsistentVoters where they say that we do not belong here.
+        """
+        decisions = self._node.take_committed()
+        for decision in decisions:
+            self.image.apply_batch(decision.base_offset, decision.end_offset, decision.records)
+            self._bytes_behind += decision.size_bytes
+            self._epoch = decision.epoch
+        return bool(decisions)
+
+    def load(self, snapshot_id: SnapshotId) -> None:
+        """Carry out LoadSnapshot. Raises StorageError where the file, checked when it came, is damaged now; OSError."""
+        try:
+            loaded = decode_snapshot(self._snapshots.read(snapshot_id), snapshot_id)
+        except CorruptMessage as error:
+            raise StorageError(
+                f"{error}: set the data directory aside and start with an empty one; a voter is then to be replaced"
+            ) from error
+        self.image.become(loaded)
+        self._bytes_behind, self._epoch = 0, snapshot_id.epoch
+        self._node.snapshot_loaded(snapshot_id, loaded.cluster_id, loaded.voters)
+
+    def snapshot_due(self) -> tuple[SnapshotId, bytes] | None:
+        """When enough log is behind the last snapshot: the next one and its content, to be written now; else None."""
+        if self._bytes_behind < self._snapshot_bytes:
+            return None
+        self._bytes_behind = 0
+        return self.take_snapshot()
+
+    def take_snapshot(self) -> tuple[SnapshotId, bytes]:
+        """A snapshot of the image as it is now."""
+        return SnapshotId(self.image.end_offset, self._epoch), encode_snapshot(self.image, self._epoch)

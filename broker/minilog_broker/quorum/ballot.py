@@ -1,0 +1,42 @@
+"""Counting votes: who is asked, who granted, who has answered or cannot be reached. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from minilog_broker.quorum.voters import VoterKey, VoterSet
+
+
+class Ballot:
+    """One round of one election. Each of `sets` needs a majority; a founding one needs everybody."""
+
+    def __init__(self, sets: Collection[VoterSet], own: VoterKey, *, unanimous: bool = False) -> None:
+        self._sets = tuple(sets)
+        self._unanimous = unanimous
+        self.granted: set[VoterKey] = set()
+        self._heard: set[VoterKey] = set()
+        asked = {key for voters in self._sets for key in voters}
+        self.asked = sorted(key for key in asked if key.broker_id != own.broker_id)
+
+    def grant(self, key: VoterKey) -> None:
+        self.granted.add(key)
+        self._heard.add(key)
+
+    def deny(self, key: VoterKey) -> None:
+        """It said no, or did not answer."""
+        self._heard.add(key)
+
+    @property
+    def won(self) -> bool:
+        if self._unanimous and not all(voters <= self.granted for voters in self._sets):
+            return False
+        return bool(self._sets) and all(is_majority(voters & self.granted, voters) for voters in self._sets)
+
+    @property
+    def exhausted(self) -> bool:
+        """All were asked in vain."""
+        return not self.won and self._heard.issuperset(self.asked)
+
+
+def is_majority(some: Collection[VoterKey], voters: VoterSet) -> bool:
+    return 2 * len(some) > len(voters)

@@ -1,0 +1,143 @@
+"""How a follower and an observer of the quorum fetch the log from its leader: over one session, as data is fetched.
+
+It follows as a replica of data does (replication.follower, replication.leader_session), with these differences. Nothing
+needs to tell the epoch beforehand: asked in an older one, the leader names its own. What is committed is never cut. A
+position below the leader's log start, or a log that has nothing in common with the leader's, is answered by a snapshot.
+"""
+
+from __future__ import annotations
+
+from minilog.v1 import data_pb2, peer_pb2
+from minilog_broker.quorum.effects import FetchSnapshot, SnapshotId
+from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.records import METADATA_KEY
+from minilog_broker.replication.divergence import NO_COMMON_EPOCH
+from minilog_broker.replication.follower import FollowerPartition, FollowerState
+from minilog_broker.replication.leader_session import LeaderSession
+from minilog_broker.replication.replica_log import QueuedAppend
+from minilog_broker.replication.state import PartitionKey
+
+
+class Fetcher:
+    """See the module's text. `confirmed`: on this stream the leader has spoken as the leader of our epoch."""
+
+    def __init__(self, member: Member, leader_id: int, epoch: int) -> None:
+        self.leader_id = leader_id
+        self.epoch = epoch
+        self.confirmed = False
+        self.session = LeaderSession(leader_id, member.host, member.rng)
+        self._member = member
+        self._follower: FollowerPartition | None = None
+
+    # -- its life
+
+    def start(self, now_ms: float) -> None:
+        """What the epoch rests on is durable: open the session, or go on in it."""
+        number = self._follower.position_number if self._follower is not None else 0
+        self._follower = FollowerPartition(
+            METADATA_KEY,
+            self.leader_id,
+            self.epoch,
+            self._member.log,
+            self.session,
+            self._member.emit_log,
+            self._member.settings,
+        )
+        # Within one session and epoch a number is not used again: what was sent for an older position stays that.
+        self._follower.position_number = number
+        self.session.follow(self._follower, now_ms)
+
+    def halt(self) -> None:
+        """Take nothing more until `start`; the session stays."""
+        self.session.unfollow(METADATA_KEY)
+
+    def restart(self, now_ms: float) -> None:
+        """The log begins anew."""
+        if METADATA_KEY in self.session.followers:
+            self.halt()
+            self.start(now_ms)
+
+    def stop(self) -> None:
+        """Let the session go."""
+        self.session.unfollow(METADATA_KEY)
+        self.session.close_if_idle()
+
+    def opened(self, now_ms: float) -> None:
+        self.confirmed = False
+        self.session.opened(now_ms)
+
+    def closed(self, now_ms: float) -> None:
+        self.confirmed = False
+        self.session.closed(now_ms)
+
+    # -- messages
+
+    def receive(self, response: peer_pb2.ReplicateResponse, now_ms: float) -> None:
+        """A message of the leader, which is not a refusal of the session."""
+        for run in response.runs:
+            if _is_metadata(run.partition_id) and run.leader_epoch == self.epoch:
+                self.confirmed = True
+                if run.HasField("diverging_epoch"):
+                    self._cut_at_our_start(run.diverging_epoch)
+        if response.HasField("snapshot_id"):
+            self._needs_snapshot(SnapshotId(response.snapshot_id.end_offset, response.snapshot_id.epoch), now_ms)
+            response = peer_pb2.ReplicateResponse()
+        self.session.receive(response, now_ms)
+
+    def _cut_at_our_start(self, told: data_pb2.DivergingEpoch) -> None:
+        """The logs part right at our start: the epoch before it, which our snapshot ends with, is none of our log's.
+
+        It is told to the follower as an end of our own first epoch, which is how it knows to cut there.
+        """
+        epochs, log = self._member.log.log.epochs, self._member.log
+        found, end_offset = log.end_offset_for(told.epoch, log.end)
+        is_base = epochs.end_offset_for(told.epoch, log.end)[0] == NO_COMMON_EPOCH != found
+        if is_base and epochs.entries and told.end_offset >= end_offset:
+            told.epoch, told.end_offset = epochs.entries[0][0], end_offset
+
+    def _needs_snapshot(self, snapshot_id: SnapshotId, now_ms: float) -> None:
+        """Ask for it, unless one is on its way; and for our position's fate again in a while, whatever comes of it."""
+        log = self._member.log
+        if self._follower is not None and self._follower.state is FollowerState.FETCHING:
+            self._follower.pause(now_ms, self._member.timing.snapshot_pause_ms)
+        if snapshot_id.end_offset > log.high_watermark and not self._member.fetching_snapshot:
+            self._member.fetching_snapshot = True
+            self._member.emit(FetchSnapshot(self.leader_id, snapshot_id))
+
+    def next_request(self, now_ms: float) -> peer_pb2.ReplicateRequest | None:
+        request = self.session.next_request(now_ms)
+        if request is not None and request.broker_epoch == self._member.host.broker_epoch:  # the first of a stream
+            request.cluster_metadata = True
+            request.cluster_id = self._member.cluster_id
+            request.directory_id = self._member.directory_id
+        return request
+
+    # -- what the disk and the clock say
+
+    def resume(self) -> None:
+        if self._follower is not None:
+            self._follower.resume()
+
+    def appended(self, done: list[QueuedAppend], now_ms: float) -> None:
+        for append in done:
+            if append.credit is not None and append.credit[0] == self.leader_id:
+                self.session.give_back(append.credit[1], append.size_bytes)
+        if self._follower is not None:
+            self._follower.settled(now_ms)
+
+    def flushed(self) -> None:
+        if self._follower is not None:
+            self._follower.flushed()
+
+    def truncated(self) -> None:
+        if self._follower is not None:
+            self._follower.truncated()
+
+
+def metadata_epochs(response: peer_pb2.ReplicateResponse) -> list[int]:
+    """The quorum epochs in which the sender of a message speaks."""
+    return [run.leader_epoch for run in response.runs if _is_metadata(run.partition_id)]
+
+
+def _is_metadata(partition_id: object) -> bool:
+    return PartitionKey(partition_id.topic_id, partition_id.partition) == METADATA_KEY  # type: ignore[attr-defined]

@@ -1,0 +1,49 @@
+"""Follower: a voter that fetches the log from the leader of its epoch, and stands when it hears nothing of it.
+
+    what happens                                     when it stands
+    the stream breaks or is refused                  at once, with jitter
+    nothing is heard, though the stream is open      after quorum.fetch.timeout: the leader hangs, or the link is cut
+    our own clock stood still                        one full period later
+
+Standing begins with a pre-vote: where others hear the leader, nothing comes of it (V20).
+"""
+
+from __future__ import annotations
+
+import math
+
+from minilog_broker.quorum.fetcher import Fetcher
+from minilog_broker.quorum.member import Member, Role
+
+
+class Follower:
+    """See the module's text. It stands at `due_ms`."""
+
+    role = Role.FOLLOWER
+
+    def __init__(self, member: Member, leader_id: int, epoch: int, now_ms: float) -> None:
+        self.leader_id = leader_id
+        self.fetcher = Fetcher(member, leader_id, epoch)
+        self.due_ms = now_ms + member.timing.fetch_timeout_ms
+        self._member = member
+        self._heard_ms = -math.inf
+        self._broken = False
+
+    def heard(self, now_ms: float) -> None:
+        """The leader has spoken as the leader of our epoch."""
+        self._heard_ms, self._broken = now_ms, False
+        self.due_ms = now_ms + self._member.timing.fetch_timeout_ms
+
+    def hears_leader(self, now_ms: float) -> bool:
+        return not self._broken and now_ms - self._heard_ms < self._member.timing.fetch_timeout_ms
+
+    def broke(self, now_ms: float) -> None:
+        """The stream is gone, and not by us."""
+        self._broken = True
+        self.due_ms = min(self.due_ms, now_ms + self._member.jitter_ms())
+
+    def excuse(self, now_ms: float) -> None:
+        self.fetcher.session.excuse(now_ms)
+        if not self._broken:
+            self.due_ms = now_ms + self._member.timing.fetch_timeout_ms
+            self._heard_ms = now_ms if self.fetcher.confirmed else self._heard_ms

@@ -1,0 +1,133 @@
+"""What the roles of one node share: who it is, its log, who votes, its timers, and the effects asked for, in order."""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Sequence
+from typing import cast
+
+from minilog.v1 import peer_pb2
+from minilog_broker.quorum.effects import AppendToLog, QuorumEffect, StartLogAt, TruncateLog
+from minilog_broker.quorum.metadata_log import MetadataLog
+from minilog_broker.quorum.settings import QuorumSettings
+from minilog_broker.quorum.voters import VoterHistory, VoterKey, VoterSet
+from minilog_broker.replication.effects import Effect
+from minilog_broker.replication.host import Host
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.state import BrokerLife
+
+NO_LEADER = -1
+# No cluster gets so far ahead while a broker looks away: ten elections a second for a day. An epoch beyond is garbage,
+# and adopting it would bring the end of all epochs nearer (they are 32 bits wide, signed).
+MAX_EPOCH_STEP = 1 << 20
+MAX_EPOCH = (1 << 31) - 2  # what can be adopted: one is left to stand in
+
+
+class Role(enum.Enum):
+    """See node's table."""
+
+    UNATTACHED = enum.auto()
+    PROSPECTIVE = enum.auto()
+    CANDIDATE = enum.auto()
+    LEADER = enum.auto()
+    FOLLOWER = enum.auto()
+    OBSERVER = enum.auto()
+
+
+class Member:
+    """See the module's text. `given`: the voters this broker was started with; they have the addresses."""
+
+    def __init__(
+        self,
+        node_id: int,
+        directory_id: bytes,
+        cluster_id: str | None,
+        given: Sequence[peer_pb2.VoterAddress],
+        log: MetadataLog,
+        settings: ReplicationSettings,
+        timing: QuorumSettings,
+        rng: random.Random,
+    ) -> None:
+        self.node_id = node_id
+        self.directory_id = directory_id
+        self.known_cluster_id = cluster_id
+        self.given = tuple(given)
+        self.log = log
+        self.settings = settings
+        self.timing = timing
+        self.rng = rng
+        self.voters = VoterHistory()
+        self.now_ms = 0.0  # of the event that is being worked on
+        self.fetching_snapshot = False  # one at a time
+        # The metadata session is before and beside all lives: no broker epoch is asked for, or told.
+        self.host = Host(node_id, settings, broker_epoch=-1)
+        for voter in given:
+            life = BrokerLife(voter.broker_id, -1, voter.host, voter.port, fenced=False, stopping=False)
+            self.host.lives[voter.broker_id] = life
+        self.effects = cast("list[QuorumEffect]", self.host.effects)
+
+    # -- who votes
+
+    @property
+    def cluster_id(self) -> str:
+        """Empty: this node knows of no cluster yet."""
+        return self.voters.cluster_id or self.known_cluster_id or ""
+
+    @property
+    def voter_ids(self) -> list[int]:
+        return sorted(voter.broker_id for voter in self.given)
+
+    @property
+    def own_key(self) -> VoterKey:
+        """The voter this node is, if it is one."""
+        return VoterKey(self.node_id, self.directory_id if self.voters.current else b"")
+
+    @property
+    def is_voter(self) -> bool:
+        """By the log; by what was given as long as the log does not say."""
+        if self.voters.current:
+            return any(voter.key == self.own_key for voter in self.voters.current)
+        return self.node_id in self.voter_ids
+
+    @property
+    def may_vote(self) -> bool:
+        """False: a voter's broker with another directory than the recorded one."""
+        return self.is_voter or self.node_id not in self.voter_ids
+
+    def voter_sets(self) -> tuple[VoterSet, ...]:
+        """The sets that each need a majority (quorum.voters); while a cluster is founded, of those given."""
+        if self.voters.current:
+            return self.voters.sets(self.log.high_watermark)
+        return (frozenset(VoterKey(voter_id, b"") for voter_id in self.voter_ids),)
+
+    def plausible(self, epoch: int, own_epoch: int) -> bool:
+        """Whether `epoch` may be one of this cluster, and not garbage."""
+        return 0 <= epoch <= min(own_epoch + MAX_EPOCH_STEP, MAX_EPOCH)
+
+    # -- effects
+
+    def emit(self, effect: QuorumEffect) -> None:
+        self.effects.append(effect)
+
+    def emit_log(self, effect: Effect) -> None:
+        """An effect on the log: voter entries count from here on."""
+        match effect:
+            case AppendToLog(batches=batches):
+                self.voters.note(batches)
+            case TruncateLog(end_offset=end_offset):
+                self.voters.cut(end_offset)
+            case StartLogAt():
+                self.voters.cut(0)
+            case _:
+                pass
+        self.effects.append(effect)
+
+    # -- time
+
+    def jitter_ms(self) -> float:
+        return self.rng.uniform(0.0, self.timing.jitter_ms)
+
+    def election_timeout_ms(self) -> float:
+        """One to two times the configured one, so that few stand at once."""
+        return self.timing.election_timeout_ms * self.rng.uniform(1.0, 2.0)

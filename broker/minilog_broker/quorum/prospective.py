@@ -1,0 +1,46 @@
+"""Prospective: asks whether it would be elected, before it raises any epoch (pre-vote, KIP-996, Raft thesis 9.6).
+
+So a voter that merely lost its own stream, or comes back from a long absence, disturbs nobody (V20). Founding: while no
+cluster is recorded, all voters must answer, and all must be new, so that emptied disks never found a second cluster.
+"""
+
+from __future__ import annotations
+
+from minilog.v1 import peer_pb2
+from minilog_broker.quorum.ballot import Ballot
+from minilog_broker.quorum.effects import SendVote
+from minilog_broker.quorum.member import NO_LEADER, Member, Role
+from minilog_broker.quorum.voters import VoterKey
+from minilog_broker.quorum.voting import vote_request
+
+
+class Prospective:
+    """See the module's text. One round, in which it would stand in the epoch behind `epoch`; over at `due_ms`."""
+
+    role = Role.PROSPECTIVE
+    leader_id = NO_LEADER
+
+    def __init__(self, member: Member, epoch: int, due_ms: float) -> None:
+        self.due_ms = due_ms
+        self._member = member
+        self._epoch = epoch
+        self._founding = not member.voters.current
+        self.ballot = Ballot(member.voter_sets(), member.own_key, unanimous=self._founding)
+        self.directories = {member.node_id: member.directory_id}
+
+    def ask(self) -> None:
+        self.ballot.grant(self._member.own_key)
+        for key in self.ballot.asked:
+            request = vote_request(self._member, key, self._epoch + 1, pre_vote=True)
+            self._member.emit(SendVote(key.broker_id, request))
+
+    def asked(self, request: peer_pb2.VoteRequest) -> bool:
+        """Whether `request` is of this round."""
+        return request.pre_vote and request.epoch == self._epoch + 1
+
+    def answered(self, key: VoterKey, response: peer_pb2.VoteResponse) -> None:
+        if not response.granted or (self._founding and response.cluster_id):
+            self.ballot.deny(key)
+            return
+        self.directories[key.broker_id] = response.directory_id
+        self.ballot.grant(key)

@@ -1,0 +1,286 @@
+"""The one owner of all transitions between the roles of a node. V11, V20, V21.
+
+    role         entered when                                        left when
+    UNATTACHED   a later epoch is known, and nobody who leads it;    a leader speaks up -> FOLLOWER
+                 a leader hears no majority any more                 nobody does in time -> PROSPECTIVE
+    PROSPECTIVE  start; a follower loses its leader                  a majority would vote for us -> CANDIDATE
+    CANDIDATE    a pre-vote is won; epoch and own vote go to disk    a majority votes for us -> LEADER
+    LEADER       an election is won                                  no majority heard; a later epoch -> UNATTACHED
+    FOLLOWER     a leader of the epoch is known                      its stream breaks, it is silent -> PROSPECTIVE
+    OBSERVER     this broker is no voter, or has lost its disk       it is recorded as a voter -> UNATTACHED
+
+A later epoch, from anybody: FOLLOWER where its leader is known, else UNATTACHED. A round that is not won in time is
+followed by another one (PROSPECTIVE). A leader that is heard by a majority and learns of a later epoch stands at once
+in one above it: whoever is stuck there comes back, and the leader stays (V20).
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from minilog_broker.quorum.candidate import Candidate
+from minilog_broker.quorum.cluster import cluster_record, new_cluster_id
+from minilog_broker.quorum.effects import VoteState
+from minilog_broker.quorum.fetcher import Fetcher
+from minilog_broker.quorum.follower import Follower
+from minilog_broker.quorum.leader import Leader
+from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, Member
+from minilog_broker.quorum.observer import Observer
+from minilog_broker.quorum.prospective import Prospective
+from minilog_broker.quorum.records import encode_leader_change, encode_records
+from minilog_broker.quorum.snapshots import Snapshots
+from minilog_broker.quorum.unattached import Unattached
+from minilog_broker.quorum.vote_keeper import VoteKeeper
+
+State: TypeAlias = Unattached | Prospective | Candidate | Leader | Follower | Observer
+
+
+class Transitions:
+    """See the module's text."""
+
+    def __init__(self, member: Member, snapshots: Snapshots, stored: VoteState, epoch: int) -> None:
+        self.state: State = Unattached(float("inf"))
+        self.epoch = epoch
+        self.keeper = VoteKeeper(stored, member.emit)
+        self.started = False
+        self._member = member
+        self._snapshots = snapshots
+        self._rounds = 0  # since a leader was heard
+        self._timestamp_us = 0
+
+    @property
+    def leader_id(self) -> int:
+        return self.state.leader_id
+
+    @property
+    def leader(self) -> Leader | None:
+        return self.state if isinstance(self.state, Leader) else None
+
+    @property
+    def fetcher(self) -> Fetcher | None:
+        return self.state.fetcher if isinstance(self.state, Follower | Observer) else None
+
+    def told_epoch(self) -> int:
+        """The epoch that may be told to others: of a voter, what it has on disk."""
+        return self.epoch if isinstance(self.state, Observer) else min(self.epoch, self.keeper.durable.epoch)
+
+    def hears_leader(self, now_ms: float) -> bool:
+        """Whether a live leader is known to this node, itself included."""
+        match self.state:
+            case Leader():
+                return True
+            case Follower() | Observer():
+                return self.state.hears_leader(now_ms)
+            case _:
+                return False
+
+    # -- a start, and who votes
+
+    def take_part(self, now_ms: float) -> None:
+        """The first role of a life: a voter asks the others soon, for one of them may lead."""
+        self.started = True
+        if not self._member.is_voter:
+            self._enter(Observer(self._member, self.epoch, now_ms), now_ms)
+        elif len(self._member.voter_ids) == 1:
+            self.stand(now_ms)
+        else:
+            self._enter(Unattached(now_ms + self._member.jitter_ms()), now_ms)
+
+    def look_at_voters(self, now_ms: float) -> None:
+        """The log may say something else about who votes than it did."""
+        if not self.started or self._member.is_voter != isinstance(self.state, Observer):
+            return
+        if self._member.is_voter:
+            self.keeper.record(self.epoch, self.keeper.voted_for(self.epoch))
+            self._enter(Unattached(now_ms + self._member.jitter_ms()), now_ms)
+        elif not isinstance(self.state, Leader):
+            leader_id = self.leader_id
+            self._enter(Observer(self._member, self.epoch, now_ms, leader_id), now_ms)
+        elif self._member.log.high_watermark >= self._member.voters.newest_end_offset:
+            self.resign(now_ms)  # we were replaced ourselves, and it is committed
+
+    # -- what happens to a role
+
+    def due(self, now_ms: float) -> None:
+        """What the role waited for has come to its time."""
+        match self.state:
+            case Leader() as leader:
+                if leader.voters.quorum_until_ms() <= now_ms:
+                    self.resign(now_ms)
+                else:
+                    leader.tell(now_ms)
+            case Observer() as observer:
+                observer.look(now_ms)
+            case _:
+                self.stand(now_ms)
+
+    def broke(self, now_ms: float) -> None:
+        """The stream to the leader broke, could not be opened, or was refused."""
+        match self.state:
+            case Follower() as follower:
+                follower.fetcher.closed(now_ms)
+                follower.broke(now_ms)
+            case Observer() as observer:
+                observer.elsewhere(now_ms)
+            case _:
+                pass
+
+    # -- elections
+
+    def stand(self, now_ms: float) -> None:
+        """Ask whether we would be elected; not while the log is in no state to be compared, or the disk is behind."""
+        if self.keeper.is_writing and not isinstance(self.state, Leader | Observer):
+            self.state.due_ms = now_ms + self._member.timing.jitter_ms
+            return
+        if self._member.log.truncating or self._snapshots.loading is not None or self.epoch >= MAX_EPOCH:
+            self._enter(Unattached(now_ms + self._member.timing.jitter_ms), now_ms)
+            return
+        self._rounds += 1
+        state = Prospective(self._member, self.epoch, now_ms + self._member.election_timeout_ms())
+        self._enter(state, now_ms)
+        state.ask()
+        self.count(now_ms)
+
+    def count(self, now_ms: float) -> None:
+        """Is the round won, or was everybody asked in vain?"""
+        state = self.state
+        if not isinstance(state, Prospective | Candidate):
+            return
+        if state.ballot.won:
+            if isinstance(state, Prospective):
+                self.stand_in(self.epoch + 1, state.directories, now_ms)
+            else:
+                self._lead(state, now_ms)
+        elif state.ballot.exhausted:
+            state.due_ms = min(state.due_ms, now_ms + self._back_off_ms())
+
+    def stand_in(self, epoch: int, directories: dict[int, bytes], now_ms: float) -> None:
+        """Stand in `epoch`: ask for votes once it and our own vote are on disk."""
+        self.epoch = epoch
+        state = Candidate(self._member, epoch, now_ms + self._member.election_timeout_ms(), directories)
+        self._enter(state, now_ms)
+        self.keeper.record(epoch, self._member.node_id)
+        self.keeper.when_durable(lambda: self._ask(state))
+
+    def _ask(self, state: Candidate) -> None:
+        if self.state is state:
+            state.ask()
+
+    def _back_off_ms(self) -> float:
+        """Longer each time, so that two who disturb each other come apart; never longer than an election takes."""
+        timing = self._member.timing
+        longest_ms = min(timing.election_timeout_ms, timing.jitter_ms * 2 ** min(self._rounds, 10))
+        return self._member.rng.uniform(timing.jitter_ms / 5, longest_ms)
+
+    def _lead(self, state: Candidate, now_ms: float) -> None:
+        member = self._member
+        opening = [encode_leader_change(member.node_id, self.epoch, member.given, self._timestamp_us)]
+        if not member.voters.current:
+            first = cluster_record(new_cluster_id(member.rng), member.given, state.directories)
+            opening.append(encode_records([first], self._timestamp_us))
+        leader = Leader(member, self.epoch, now_ms)
+        self._enter(leader, now_ms)
+        self._rounds = 0
+        leader.open_epoch(opening)
+
+    def at(self, timestamp_us: int) -> None:
+        """The wall clock, for what a new leader writes."""
+        self._timestamp_us = timestamp_us
+
+    # -- epochs of others
+
+    def vote_for(self, epoch: int, candidate_id: int, now_ms: float) -> None:
+        """Our vote in `epoch`: answered when it is on disk."""
+        self.epoch = epoch
+        self.keeper.record(epoch, candidate_id)
+        self._await_leader(now_ms + self._member.election_timeout_ms(), now_ms)
+
+    def adopt(self, epoch: int, leader_id: int, now_ms: float, *, stand_soon: bool = False) -> None:
+        """A later epoch than ours is known; `leader_id` -1 where it is not known who leads it."""
+        if leader_id not in (NO_LEADER, self._member.node_id):
+            self.follow(epoch, leader_id, now_ms)
+            return
+        self._record(epoch)
+        wait_ms = self._member.jitter_ms() if stand_soon else self._member.election_timeout_ms()
+        self._await_leader(now_ms + wait_ms, now_ms)
+
+    def follow(self, epoch: int, leader_id: int, now_ms: float) -> None:
+        """Somebody leads `epoch`, which is ours or later."""
+        state = self.state
+        if epoch == self.epoch and leader_id == state.leader_id:
+            return
+        self._record(epoch)
+        if isinstance(state, Observer):
+            state.adopt(epoch, leader_id, now_ms)
+            return
+        follower = Follower(self._member, leader_id, epoch, now_ms)
+        self._enter(follower, now_ms)
+        self.keeper.when_durable(lambda: self._fetch(follower))
+
+    def enter_epoch(self, epoch: int, now_ms: float) -> None:
+        """The one we fetch from leads in a later epoch than ours: go on in the same session."""
+        self._record(epoch)
+        state = self.state
+        if isinstance(state, Observer):
+            state.enter(epoch, now_ms)
+        elif isinstance(state, Follower):
+            state.fetcher.halt()
+            state.fetcher.epoch = epoch
+            state.fetcher.confirmed = False
+            self.keeper.when_durable(lambda: self._fetch(state))
+
+    def _fetch(self, follower: Follower) -> None:
+        if self.state is follower:
+            follower.fetcher.start(self._member.now_ms)
+
+    def heard(self, now_ms: float) -> None:
+        """The leader has spoken as the leader of our epoch."""
+        self._rounds = 0
+        if isinstance(self.state, Follower | Observer):
+            self.state.heard(now_ms)
+
+    def told_by_leader(self, now_ms: float) -> None:
+        """The leader has spoken to us by itself, outside the stream."""
+        if isinstance(self.state, Follower):
+            self.state.heard(now_ms)
+
+    def log_begins_anew(self, now_ms: float) -> None:
+        """The log is replaced by a snapshot: whoever follows goes on behind it, and nobody stands with the old one."""
+        if self.fetcher is not None:
+            self.fetcher.restart(now_ms)
+        elif isinstance(self.state, Prospective | Candidate):
+            self._enter(Unattached(now_ms + self._member.jitter_ms()), now_ms)
+
+    def _record(self, epoch: int) -> None:
+        """A voter keeps the epochs it adopts; an observer has nothing to take back."""
+        if epoch > self.keeper.current.epoch and self._member.is_voter:
+            self.keeper.record(epoch)
+        self.epoch = epoch
+
+    def _await_leader(self, due_ms: float, now_ms: float) -> None:
+        if isinstance(self.state, Observer):
+            self.state.adopt(self.epoch, NO_LEADER, now_ms)
+        else:
+            self._enter(Unattached(due_ms), now_ms)
+
+    # -- a leader's end
+
+    def resign(self, now_ms: float) -> None:
+        """No majority is heard: lead no more, and do not vote again in this epoch, in which we voted for ourselves."""
+        self._enter(Unattached(now_ms + self._member.election_timeout_ms()), now_ms)
+
+    def stand_above(self, epoch: int, now_ms: float) -> None:
+        """A leader that a majority hears makes way for nobody but itself."""
+        self.stand_in(epoch + 1, {}, now_ms)
+
+    def _enter(self, state: State, now_ms: float) -> None:
+        left, self.state = self.state, state
+        match left:
+            case Leader():
+                left.resign(self.told_epoch(), state.leader_id)
+            case Follower():
+                left.fetcher.stop()
+            case Observer() if left.fetcher is not None:
+                left.fetcher.stop()
+            case _:
+                pass

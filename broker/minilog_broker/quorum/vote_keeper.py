@@ -1,0 +1,55 @@
+"""A voter's epoch and vote, as they are and as they are on disk: nothing that rests on them goes out before (V11)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from minilog_broker.quorum.effects import NO_VOTE, PersistVote, QuorumEffect, VoteState
+
+
+class VoteKeeper:
+    """See the module's text."""
+
+    def __init__(self, stored: VoteState, emit: Callable[[QuorumEffect], None]) -> None:
+        self.current = stored
+        self.durable = stored
+        self._emit = emit
+        self._writing: deque[VoteState] = deque()
+        self._written = 0
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # (writes that must be done, what then)
+
+    def record(self, epoch: int, voted_for: int = NO_VOTE) -> None:
+        """Never back: another vote in the same epoch, or an older epoch, is a mistake of ours."""
+        current = self.current
+        if epoch == current.epoch and voted_for in (NO_VOTE, current.voted_for):
+            return
+        if epoch < current.epoch or (epoch == current.epoch and current.voted_for != NO_VOTE):
+            raise AssertionError(f"a vote for {voted_for} in epoch {epoch} would take back {current}")
+        self.current = VoteState(epoch, voted_for)
+        self._writing.append(self.current)
+        self._emit(PersistVote(epoch, voted_for))
+
+    @property
+    def is_writing(self) -> bool:
+        return bool(self._writing)
+
+    def voted_for(self, epoch: int) -> int:
+        """Whom this voter has voted for in `epoch`, which is not below the current one."""
+        return self.current.voted_for if self.current.epoch == epoch else NO_VOTE
+
+    def when_durable(self, action: Callable[[], None]) -> None:
+        """Do it as soon as all that is recorded now is on disk."""
+        if not self._writing:
+            action()
+        else:
+            self._waiting.append((self._written + len(self._writing), action))
+
+    def persisted(self) -> None:
+        """The oldest write is done."""
+        if not self._writing:
+            return
+        self.durable = self._writing.popleft()
+        self._written += 1
+        while self._waiting and self._waiting[0][0] <= self._written:
+            self._waiting.popleft()[1]()

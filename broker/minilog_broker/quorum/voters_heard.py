@@ -1,0 +1,110 @@
+"""What a leader knows of each voter: its durable end, when it was heard, and whether it was told who leads.
+
+Check-quorum (V21): a leader that hears no majority for quorum.fetch.timeout resigns. A new leader gives everybody a
+full period, and so does one whose own clock stood still.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from minilog_broker.quorum.ballot import is_majority
+from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.voters import VoterKey, VoterSet
+
+_SLOWEST_TELLING_MS = 1_000.0  # a voter that is down is told no more often: when it starts, it asks by itself
+
+
+@dataclass(slots=True)
+class _Heard:
+    durable_end: int = 0  # counts once it was told in this epoch, from an accepted position
+    heard_ms: float = -math.inf
+
+
+@dataclass(slots=True)
+class _Telling:
+    due_ms: float
+    pause_ms: float
+    session_open: bool = False
+
+
+class VotersHeard:
+    """See the module's text."""
+
+    def __init__(self, member: Member, now_ms: float) -> None:
+        self._member = member
+        self._voters: dict[VoterKey, _Heard] = {}
+        self._excused_ms = now_ms
+        pause_ms = member.timing.begin_epoch_retry_ms
+        others = (voter_id for voter_id in member.voter_ids if voter_id != member.node_id)
+        self._telling = {voter_id: _Telling(now_ms, pause_ms) for voter_id in others}
+
+    def _of(self, key: VoterKey) -> _Heard:
+        return self._voters.setdefault(key, _Heard())
+
+    def _counts(self, key: VoterKey) -> bool:
+        return any(key in voters for voters in self._member.voter_sets())
+
+    # -- durable ends
+
+    def set_end(self, key: VoterKey, durable_end: int) -> None:
+        if self._counts(key):
+            self._of(key).durable_end = durable_end
+
+    def ends(self) -> list[list[int]]:
+        """The durable ends, per set of voters that needs a majority."""
+        return [[self._of(key).durable_end for key in voters] for voters in self._member.voter_sets()]
+
+    # -- check-quorum
+
+    def hear(self, key: VoterKey, now_ms: float) -> None:
+        if self._counts(key):
+            self._of(key).heard_ms = now_ms
+
+    def excuse(self, now_ms: float) -> None:
+        self._excused_ms = now_ms
+
+    def quorum_until_ms(self) -> float:
+        """Until when a majority of each set counts as heard; infinity where this node is the majority by itself."""
+        found = min(self._majority_heard_ms(voters, self._excused_ms) for voters in self._member.voter_sets())
+        return found + self._member.timing.fetch_timeout_ms
+
+    def hears_majority(self, now_ms: float) -> bool:
+        """Really, and of late: no excuse counts."""
+        late_ms = now_ms - self._member.timing.fetch_timeout_ms / 2
+        own, voters_heard = self._member.own_key, self._voters
+        heard = {key for key, voter in voters_heard.items() if voter.heard_ms >= late_ms} | {own}
+        return all(is_majority(voters & heard, voters) for voters in self._member.voter_sets())
+
+    def _majority_heard_ms(self, voters: VoterSet, excused_ms: float) -> float:
+        own = self._member.own_key
+        times = [math.inf if key == own else max(self._of(key).heard_ms, excused_ms) for key in voters]
+        return sorted(times, reverse=True)[len(times) // 2]
+
+    # -- telling them who leads, until they fetch
+
+    def session_opened(self, broker_id: int) -> None:
+        if (telling := self._telling.get(broker_id)) is not None:
+            telling.session_open = True
+
+    def session_closed(self, broker_id: int, now_ms: float) -> None:
+        if (telling := self._telling.get(broker_id)) is not None:
+            telling.session_open = False
+            telling.pause_ms = self._member.timing.begin_epoch_retry_ms
+            telling.due_ms = now_ms + telling.pause_ms
+
+    def telling_due_ms(self) -> float:
+        return min((each.due_ms for each in self._telling.values() if not each.session_open), default=math.inf)
+
+    def take_to_tell(self, now_ms: float) -> list[int]:
+        """The voters to be told now; each is told again after a pause that doubles, as long as it does not fetch."""
+        due = [
+            (voter_id, each)
+            for voter_id, each in self._telling.items()
+            if not each.session_open and each.due_ms <= now_ms
+        ]
+        for _, telling in due:
+            telling.due_ms = now_ms + telling.pause_ms
+            telling.pause_ms = min(2 * telling.pause_ms, _SLOWEST_TELLING_MS)
+        return [voter_id for voter_id, _ in due]

@@ -1,0 +1,63 @@
+"""Votes on the wire: what a candidate asks, and what of it a voter refuses whatever its role. No state of its own."""
+
+from __future__ import annotations
+
+from minilog.errors import InconsistentClusterId, InconsistentVoters, InvalidArgument, MinilogError
+from minilog.v1 import peer_pb2
+from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.voters import VoterKey
+
+
+def vote_request(member: Member, voter: VoterKey, epoch: int, *, pre_vote: bool) -> peer_pb2.VoteRequest:
+    """What `member` asks `voter`, standing in `epoch` or, as a pre-vote, thinking of it."""
+    last_epoch, end_offset = member.log.last_entry
+    return peer_pb2.VoteRequest(
+        cluster_id=member.cluster_id,
+        candidate_id=member.node_id,
+        candidate_directory_id=member.directory_id,
+        epoch=epoch,
+        pre_vote=pre_vote,
+        last_end_offset=end_offset,
+        last_epoch=last_epoch,
+        voter_id=voter.broker_id,
+        voter_directory_id=voter.directory_id,
+        voter_ids=member.voter_ids,
+    )
+
+
+def request_error(member: Member, own_epoch: int, request: peer_pb2.VoteRequest) -> MinilogError | None:
+    """What is wrong with the request as such: it changes nothing here."""
+    if request.cluster_id and member.cluster_id and request.cluster_id != member.cluster_id:
+        return InconsistentClusterId(
+            f"broker {member.node_id} belongs to cluster {member.cluster_id}, candidate {request.candidate_id} to "
+            f"{request.cluster_id}: one of the two was started with the addresses of the wrong voters"
+        )
+    if sorted(request.voter_ids) != member.voter_ids:
+        return InconsistentVoters(
+            f"candidate {request.candidate_id} was started with voters {sorted(request.voter_ids)}, broker "
+            f"{member.node_id} with {member.voter_ids}: start all brokers with the same"
+        )
+    if request.voter_id != member.node_id or request.candidate_id == member.node_id:
+        return InconsistentVoters(
+            f"candidate {request.candidate_id} asked broker {request.voter_id} for its vote and reached broker "
+            f"{member.node_id}: give every broker an id and an address of its own"
+        )
+    own_current = request.epoch - 1 if request.pre_vote else request.epoch
+    if request.candidate_id not in member.voter_ids or not member.plausible(own_current, own_epoch):
+        return InvalidArgument(
+            f"broker {request.candidate_id} cannot stand in epoch {request.epoch}: it is {own_epoch} here, and the "
+            f"voters are {member.voter_ids}"
+        )
+    return None
+
+
+def is_addressed(member: Member, request: peer_pb2.VoteRequest) -> bool:
+    """Whether the vote that is asked for is this node's: its directory is the recorded one, or all is new."""
+    if request.voter_directory_id:
+        return request.voter_directory_id == member.directory_id
+    return not request.cluster_id and not member.cluster_id
+
+
+def is_up_to_date(member: Member, request: peer_pb2.VoteRequest) -> bool:
+    """Whether the candidate's log has all that ours has (Raft 5.4.1)."""
+    return (request.last_epoch, request.last_end_offset) >= member.log.last_entry

@@ -1,0 +1,332 @@
+"""One machine of the world: a disk with a real log, vote file and snapshots, and, while it runs, a node."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from minilog.v1 import peer_pb2, records_pb2
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
+from minilog_broker.quorum import effects
+from minilog_broker.quorum.node import QuorumNode
+from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
+from minilog_broker.quorum.settings import QuorumSettings
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.settings import LogSettings
+from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
+from tests.unit.storage.crashable_files import CrashableFiles
+
+if TYPE_CHECKING:
+    from tests.unit.quorum.world import World
+
+DIRECTORY = "/data/__cluster_metadata-0"
+VOTE_FILE = "/data/vote"
+SETTINGS = LogSettings(segment_bytes=4096)
+
+
+def address(node_id: int) -> peer_pb2.VoterAddress:
+    return peer_pb2.VoterAddress(broker_id=node_id, host=f"host{node_id}", port=9092)
+
+
+class Machine:
+    """See the module's text. `directory_id` changes when it loses its disk."""
+
+    def __init__(self, node_id: int, world: World) -> None:
+        self.node_id = node_id
+        self.world = world
+        self.disks = 0
+        self.life = 0
+        self.cluster_id: str | None = None
+        self.voters = world.voters
+        self.node: QuorumNode | None = None
+        self.failure: BaseException | None = None
+        self.votes_written: list[effects.VoteState] = []
+        self.answers: list[peer_pb2.VoteResponse] = []
+        self.paused_until_ms = 0.0
+        self.new_disk()
+
+    # -- its life
+
+    def new_disk(self) -> None:
+        """An empty one, with a directory id of its own."""
+        self.disks += 1
+        self.directory_id = bytes([self.node_id, self.disks]) * 8
+        self.files = CrashableFiles(random.Random(self.world.random.random()))
+        self.files.make_dir("/data")
+        self.files.fsync_dir("/")
+        self.votes_written = []
+        self.cluster_id = None
+
+    def read_vote(self) -> effects.VoteState:
+        stored = read_durable_file(self.files, VOTE_FILE)
+        return effects.VoteState() if stored is None else msgspec.json.decode(stored, type=effects.VoteState)
+
+    def start(self) -> None:
+        assert self.node is None
+        self.life += 1
+        self.failure = None
+        self.paused_until_ms = 0.0
+        self.log = Log.open(
+            self.files, DIRECTORY, METADATA_KEY, CLUSTER_METADATA_TOPIC_NAME, SETTINGS, unclean=True, create=True
+        )
+        self.snapshots = SnapshotFiles(self.files, DIRECTORY)
+        self.image = MetadataImage()
+        self.commands: deque[Callable[[], None]] = deque()
+        self._working = False
+        self._tick_ms = float("inf")
+        self.node = QuorumNode(
+            node_id=self.node_id,
+            directory_id=self.directory_id,
+            cluster_id=self.cluster_id,
+            voters=[address(each) for each in self.voters],
+            vote=self.read_vote(),
+            log=self.log,
+            settings=ReplicationSettings(),
+            quorum_settings=QuorumSettings(),
+            snapshot=newest_snapshot(self.snapshots),
+            rng=random.Random(self.world.random.random()),
+        )
+        self.replay = MetadataReplay(self.node, self.image, self.snapshots, snapshot_bytes=self.world.snapshot_bytes)
+        self.event(lambda node: node.start(self.world.now_ms))
+
+    def stop(self, *, power_loss: bool = False) -> None:
+        self.node = None
+        self.life += 1
+        self.files.crash() if power_loss else self.files.stop_process()
+
+    def later(self, delay_ms: float, what: Callable[[], None], life: int) -> None:
+        """In this life, and when it is awake."""
+
+        def due() -> None:
+            if self.life == life:
+                self.when_awake(what)
+
+        self.world.at(self.world.now_ms + delay_ms, due)
+
+    def when_awake(self, what: Callable[[], None]) -> None:
+        if self.world.now_ms >= self.paused_until_ms:
+            what()
+        else:
+            self.later(self.paused_until_ms - self.world.now_ms, what, self.life)
+
+    # -- the node
+
+    def event(self, event: Callable[[QuorumNode], object]) -> None:
+        """Something happens to the node; then its effects are carried out, and what is committed replayed."""
+        node = self.node
+        if node is None:
+            return
+        try:
+            event(node)
+            self._carry_out(node)
+            while self.replay.replay():
+                self.world.watch(self)
+        except Exception as error:
+            if isinstance(error, AssertionError):
+                raise
+            self.failure = error
+            self.world.stop(self.node_id)
+            return
+        self._carry_out(node)
+        if self.image.cluster_id is not None:
+            self.cluster_id = self.image.cluster_id
+        if (due := self.replay.snapshot_due()) is not None:
+            self.submit(lambda: self.snapshots.write(*due), lambda node: node.snapshot_taken(due[0], self.world.now_ms))
+        self._pump()
+        self._arm()
+        self.world.watch(self)
+
+    def append(self, *records: records_pb2.MetadataRecord) -> int:
+        """As the controller does; the end offset."""
+        ends: list[int] = []
+        self.event(lambda node: ends.append(node.append_records(records, 0)))
+        if self.failure is not None:
+            raise self.failure
+        return ends[0]
+
+    def _arm(self) -> None:
+        assert self.node is not None
+        due_ms = self.node.next_tick_ms()
+        if due_ms < self._tick_ms:
+            self._tick_ms = due_ms
+            self.later(max(0.0, due_ms - self.world.now_ms), lambda: self._tick(due_ms), self.life)
+
+    def _tick(self, due_ms: float) -> None:
+        if self._tick_ms == due_ms:
+            self._tick_ms = float("inf")
+            self.event(lambda node: node.tick(self.world.now_ms))
+
+    def _pump(self) -> None:
+        """Streams: what is to be said goes on its way."""
+        world, node = self.world, self.node
+        assert node is not None
+        own = world.streams.get(self.node_id)
+        if own is not None and own.is_open:
+            while (request := node.next_request(world.now_ms)) is not None:
+                own.first_sent = True
+                world.carry(own, self, world.machine(own.target), request.SerializeToString())
+        for stream in list(world.streams.values()):
+            if stream.target == self.node_id:
+                while (message := node.next_message(stream.session_id, world.now_ms)) is not None:
+                    world.carry(stream, self, world.machine(stream.opener), message.SerializeToString())
+        self._carry_out(node)
+
+    # -- effects
+
+    def _carry_out(self, node: QuorumNode) -> None:
+        while todo := node.take_effects():
+            for effect in todo:
+                self._carry_out_one(effect)
+
+    def _carry_out_one(self, effect: effects.QuorumEffect) -> None:
+        match effect:
+            case effects.PersistVote(epoch=epoch, voted_for=voted_for):
+                self.submit(lambda: self.write_vote(effects.VoteState(epoch, voted_for)), self._vote_persisted)
+            case effects.RecordEpochStart(leader_epoch=epoch, start_offset=start):
+                self.submit(lambda: self.log.assign_epoch(epoch, start))
+            case effects.AppendToLog(batches=batches):
+                end = batches.end_offset
+                self.submit(lambda: self.log.append(batches), lambda node: node.log_appended(end, self.world.now_ms))
+                self.submit(self.log.flush, self._flushed)
+            case effects.TruncateLog(end_offset=end_offset):
+                self.submit(lambda: self.log.truncate_to(end_offset), self._truncated)
+            case effects.StartLogAt(offset=offset):
+                self.submit(lambda: self.log.truncate_fully_and_start_at(offset), self._truncated)
+            case effects.AdvanceLogStart(offset=offset):
+                self.submit(lambda: self._advance(offset))
+            case effects.LoadSnapshot(snapshot_id=snapshot_id):
+                self.replay.load(snapshot_id)
+            case effects.SendVote() | effects.SendBeginQuorumEpoch() | effects.FetchSnapshot():
+                self._send(effect)
+            case effects.AnswerVote(ticket=ticket, response=response):
+                assert callable(ticket)
+                self.answers.append(response)
+                ticket(response.SerializeToString())
+            case effects.SessionRefused(session_id=session_id):
+                for stream in self.world.streams.values():
+                    if stream.session_id == session_id:
+                        opener = self.world.machine(stream.opener)
+                        self.world.carry(stream, self, opener, effect.response.SerializeToString())
+            case effects.OpenLeaderSession(leader_id=leader_id):
+                self.world.open_stream(self, leader_id)
+            case effects.CloseLeaderSession():
+                self.world.close_stream(self)
+            case _:
+                pass
+
+    def _vote_persisted(self, node: QuorumNode) -> None:
+        node.vote_persisted(self.world.now_ms, 0)
+
+    def _flushed(self, node: QuorumNode) -> None:
+        node.log_flushed(self.log.durable_end_offset, self.world.now_ms)
+
+    def _truncated(self, node: QuorumNode) -> None:
+        node.log_truncated(self.world.now_ms)
+
+    def write_vote(self, vote: effects.VoteState) -> None:
+        write_durable_file(self.files, VOTE_FILE, msgspec.json.encode(vote))
+        self.votes_written.append(vote)
+
+    def _advance(self, offset: int) -> None:
+        self.log.advance_log_start(offset)
+        self.snapshots.remove_before(self.snapshots.list()[0])
+
+    # -- the disk: one command after another, each takes a while
+
+    def submit(self, work: Callable[[], object], done: Callable[[QuorumNode], object] = lambda node: None) -> None:
+        def command() -> None:
+            work()
+            self.event(done)
+
+        self.commands.append(command)
+        self._work()
+
+    def _work(self) -> None:
+        if self._working or not self.commands:
+            return
+        self._working = True
+
+        def do() -> None:
+            self._working = False
+            self.commands.popleft()()
+            if self.node is not None:
+                self._work()
+
+        self.later(self.world.random.uniform(*self.world.weather.disk_ms), do, self.life)
+
+    # -- requests
+
+    def _send(self, effect: effects.SendVote | effects.SendBeginQuorumEpoch | effects.FetchSnapshot) -> None:
+        world = self.world
+        if isinstance(effect, effects.FetchSnapshot):
+            self._fetch_snapshot(effect)
+            return
+        content, voter_id, request = effect.request.SerializeToString(), effect.voter_id, effect.request
+        if isinstance(request, peer_pb2.VoteRequest):
+            vote = request
+
+            def answered(answer: bytes | None) -> None:
+                if answer is None:
+                    self.event(lambda node: node.vote_unanswered(voter_id, vote, world.now_ms))
+                    return
+                response = peer_pb2.VoteResponse.FromString(answer)
+                self.event(lambda node: node.vote_answered(voter_id, vote, response, world.now_ms, 0))
+
+            world.request(
+                self,
+                voter_id,
+                lambda at, answer: at.event(
+                    lambda node: node.vote_request(answer, peer_pb2.VoteRequest.FromString(content), world.now_ms)
+                ),
+                answered,
+            )
+            return
+
+        def begin(at: Machine, answer: Callable[[bytes], None]) -> None:
+            begun = peer_pb2.BeginQuorumEpochRequest.FromString(content)
+            at.event(lambda node: answer(node.begin_quorum_epoch(begun, world.now_ms).SerializeToString()))
+
+        def begun(answer: bytes | None) -> None:
+            response = None if answer is None else peer_pb2.BeginQuorumEpochResponse.FromString(answer)
+            self.event(lambda node: node.begin_epoch_answered(voter_id, response, world.now_ms))
+
+        world.request(self, voter_id, begin, begun)
+
+    def _fetch_snapshot(self, effect: effects.FetchSnapshot) -> None:
+        snapshot_id, world = effect.snapshot_id, self.world
+        request = peer_pb2.FetchSnapshotRequest(
+            cluster_id=self.cluster_id or "", broker_id=self.node_id, epoch=self.node.epoch if self.node else 0
+        )
+        request.snapshot_id.end_offset, request.snapshot_id.epoch = snapshot_id
+
+        def ask(at: Machine, answer: Callable[[bytes], None]) -> None:
+            def send(node: QuorumNode) -> None:
+                try:
+                    answer(b"+" + at.snapshots.read(node.snapshot_request(request)))
+                except Exception as error:
+                    answer(b"-" + str(error).encode())
+
+            at.event(send)
+
+        def answered(answer: bytes | None) -> None:
+            if answer is None or answer[:1] == b"-":
+                self.event(lambda node: node.snapshot_unfetched(world.now_ms))
+                return
+            self.submit(lambda: self._store(snapshot_id, answer[1:]), lambda node: self._fetched(node, snapshot_id))
+
+        world.request(self, effect.leader_id, ask, answered)
+
+    def _store(self, snapshot_id: SnapshotId, content: bytes) -> None:
+        receiver = self.snapshots.receive(snapshot_id)
+        receiver.write(0, content)
+        receiver.finish()
+
+    def _fetched(self, node: QuorumNode, snapshot_id: SnapshotId) -> None:
+        node.snapshot_fetched(snapshot_id, self.world.now_ms)
