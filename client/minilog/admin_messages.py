@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from minilog.errors import InvalidArgument, MinilogError, error_from_wire
 from minilog.types import (
@@ -11,9 +11,11 @@ from minilog.types import (
     ClusterDescription,
     NewTopic,
     PartitionDescription,
+    PartitionReassignment,
     TopicAlteration,
     TopicDescription,
     TopicPartition,
+    VoterDescription,
 )
 from minilog.v1 import admin_pb2, metadata_pb2
 
@@ -79,6 +81,14 @@ def partition_errors(results: Iterable[admin_pb2.PartitionResult]) -> dict[Topic
     return {TopicPartition(each.name, each.partition): error_from_wire(each.error) for each in results}
 
 
+def directory_id_bytes(text: str | None) -> bytes:
+    """A directory id as `minilog cluster describe` shows it; raises InvalidArgument where it is none."""
+    try:
+        return bytes.fromhex(text or "")
+    except ValueError:
+        raise InvalidArgument(f"{text!r} is no directory id: give the 32 hexadecimal digits of one") from None
+
+
 def describe_broker(broker: metadata_pb2.BrokerMetadata) -> BrokerDescription:
     rack = broker.rack if broker.HasField("rack") else None
     return BrokerDescription(broker.broker_id, broker.host, broker.port, rack, _STATES.get(broker.state, "starting"))
@@ -87,7 +97,8 @@ def describe_broker(broker: metadata_pb2.BrokerMetadata) -> BrokerDescription:
 def describe_cluster(answer: metadata_pb2.GetMetadataResponse) -> ClusterDescription:
     controller = answer.controller_id if answer.controller_id >= 0 else None
     brokers = sorted((describe_broker(broker) for broker in answer.brokers), key=lambda broker: broker.id)
-    return ClusterDescription(answer.cluster_id, controller, answer.controller_epoch, brokers)
+    voters = [VoterDescription(each.broker_id, each.directory_id.hex(), each.lost) for each in answer.voters]
+    return ClusterDescription(answer.cluster_id, controller, answer.controller_epoch, brokers, voters)
 
 
 def describe_topic(
@@ -116,4 +127,44 @@ def _describe_partition(
         last_stable_offset=ends.last_stable_offset if ends is not None else None,
         high_watermark=ends.high_watermark if ends is not None else None,
         log_end_offset=ends.log_end_offset if ends is not None else None,
+        adding_replicas=list(partition.adding_replicas),
+        removing_replicas=list(partition.removing_replicas),
+        throttle_bytes_per_second=partition.throttle_bytes_per_second or None,
     )
+
+
+def reassignment_messages(
+    wanted: Mapping[TopicPartition, Sequence[int] | None], throttle_bytes_per_second: int | None
+) -> list[admin_pb2.PartitionReassignment]:
+    """The message. Raises InvalidArgument for a target without replicas: None cancels."""
+    for partition, replicas in wanted.items():
+        if replicas is not None and not replicas:
+            raise InvalidArgument(
+                f"partition {partition.partition} of {partition.topic} cannot have no replicas: None cancels"
+            )
+    return [
+        admin_pb2.PartitionReassignment(
+            name=partition.topic,
+            partition=partition.partition,
+            replicas=replicas or (),
+            throttle_bytes_per_second=throttle_bytes_per_second or 0,
+        )
+        for partition, replicas in wanted.items()
+    ]
+
+
+def describe_reassignments(
+    answer: metadata_pb2.GetMetadataResponse,
+) -> dict[TopicPartition, PartitionReassignment]:
+    """What is under way in the topics that were asked for."""
+    return {
+        TopicPartition(topic.name, each.partition): PartitionReassignment(
+            list(each.replicas),
+            list(each.adding_replicas),
+            list(each.removing_replicas),
+            each.throttle_bytes_per_second or None,
+        )
+        for topic in answer.topics
+        for each in topic.partitions
+        if each.adding_replicas or each.removing_replicas
+    }

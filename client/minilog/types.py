@@ -93,6 +93,19 @@ class PartitionDescription:
     last_stable_offset: int | None
     high_watermark: int | None
     log_end_offset: int | None
+    adding_replicas: list[int] = field(default_factory=list)
+    removing_replicas: list[int] = field(default_factory=list)
+    throttle_bytes_per_second: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignment:
+    """Other replicas for a partition, under way: `replicas` has all, those that are to stay first (KIP-455)."""
+
+    replicas: list[int]
+    adding_replicas: list[int]
+    removing_replicas: list[int]
+    throttle_bytes_per_second: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +131,15 @@ class BrokerDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class VoterDescription:
+    """A voter of the metadata quorum; `lost`: its broker runs with another disk, and does not vote until replaced."""
+
+    id: int
+    directory_id: str
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterDescription:
     """The cluster; `controller` is None while there is none."""
 
@@ -125,3 +147,4 @@ class ClusterDescription:
     controller: int | None
     controller_epoch: int
     brokers: list[BrokerDescription]
+    voters: list[VoterDescription] = field(default_factory=list)

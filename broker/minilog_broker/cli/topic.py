@@ -9,7 +9,7 @@ import typer
 
 from minilog import NewTopic, TopicAlteration, TopicPartition
 from minilog.errors import MinilogError
-from minilog.types import TopicDescription
+from minilog.types import PartitionDescription, TopicDescription
 from minilog_broker.cli.common import (
     DEFAULT_BOOTSTRAP_SERVERS,
     AsJson,
@@ -80,6 +80,7 @@ def describe(
         print_json(document)
         return
     settings = ", ".join(f"{key}={value}" for key, value in sorted(document["configs"].items())) or "all defaults"
+    moving = any("adding_replicas" in each for each in document["partitions"])
     rows = (
         (
             each["partition"],
@@ -90,11 +91,14 @@ def describe(
             _shown(each["log_start_offset"]),
             _shown(each["high_watermark"]),
             _shown(each["log_end_offset"]),
+            *([join(each.get("adding_replicas", ())), join(each.get("removing_replicas", ()))] if moving else ()),
         )
         for each in document["partitions"]
     )
     columns = ("partition", "leader", "leader epoch", "replicas", "in sync", "start", "high watermark", "end")
-    print_table(columns, rows, title=f"{name} (id {document['id']}; {settings})")
+    print_table(
+        (*columns, *(("adding", "removing") if moving else ())), rows, title=f"{name} (id {document['id']}; {settings})"
+    )
 
 
 @app.command(epilog="Example: minilog topic delete flights")
@@ -144,6 +148,59 @@ def elect(
     _print_results(results, as_json, "led by its preferred leader")
 
 
+@app.command(
+    epilog="Example: minilog topic reassign flights --to 0:1,2,3 --to 1:2,3,1 --throttle 10000000, "
+    "or back again: minilog topic reassign flights --cancel"
+)
+def reassign(
+    name: Name,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="PARTITION:BROKER,...",
+            help="The brokers that are to have a partition, the preferred leader first; repeatable.",
+        ),
+    ] = None,
+    throttle: Annotated[
+        int | None,
+        typer.Option(
+            "--throttle",
+            min=1,
+            metavar="BYTES_PER_SECOND",
+            help="What each broker may fetch of what it is to have, until it has caught up.",
+        ),
+    ] = None,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Go back to the replicas before, for all that moves.")
+    ] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    as_json: AsJson = False,
+) -> None:
+    """Give partitions other replicas. Returns at once: `minilog topic describe` shows what is still under way."""
+    if cancel == bool(to) or (cancel and throttle):
+        raise typer.BadParameter("say what is to move (--to PARTITION:BROKER,...), or --cancel alone")
+    targets = dict(_target(name, text) for text in to or ())
+    with admin_client(bootstrap_servers) as admin:
+        wanted: dict[TopicPartition, list[int] | None] = dict(targets)
+        if cancel:
+            (found,) = admin.describe_topics([name])
+            moving = [each for each in found.partitions if each.adding_replicas or each.removing_replicas]
+            wanted = {TopicPartition(name, each.partition): None for each in moving}
+        results = admin.alter_partition_reassignments(wanted, throttle_bytes_per_second=throttle) if wanted else {}
+    _print_results(results, as_json, "cancelled" if cancel else "has begun to move")
+
+
+def _target(name: str, text: str) -> tuple[TopicPartition, list[int]]:
+    partition, separator, brokers = text.partition(":")
+    try:
+        if not separator:
+            raise ValueError(text)
+        return TopicPartition(name, int(partition)), [int(each) for each in brokers.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"--to {text}: expected PARTITION:BROKER,..., such as 0:1,2,3") from None
+
+
 def _print_results(results: Mapping[TopicPartition, MinilogError | None], as_json: bool, done: str) -> None:
     """One line or one document entry per partition; fails where one of them failed."""
     failed = {partition: error for partition, error in results.items() if error is not None}
@@ -183,6 +240,7 @@ def topic_document(found: TopicDescription) -> dict[str, Any]:
             "last_stable_offset": each.last_stable_offset,
             "high_watermark": each.high_watermark,
             "log_end_offset": each.log_end_offset,
+            **_reassignment_document(each),
         }
         for each in found.partitions
     ]
@@ -193,6 +251,19 @@ def topic_document(found: TopicDescription) -> dict[str, Any]:
         "configs": dict(found.configs),
         "partitions": partitions,
     }
+
+
+def _reassignment_document(partition: PartitionDescription) -> dict[str, Any]:
+    """Extra keys, only while the partition gets other replicas."""
+    if not (partition.adding_replicas or partition.removing_replicas):
+        return {}
+    document: dict[str, Any] = {
+        "adding_replicas": list(partition.adding_replicas),
+        "removing_replicas": list(partition.removing_replicas),
+    }
+    if partition.throttle_bytes_per_second is not None:
+        document["throttle_bytes_per_second"] = partition.throttle_bytes_per_second
+    return document
 
 
 def _shown(number: int | None) -> int | str:

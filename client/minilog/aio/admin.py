@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import grpc
+
 from minilog.admin_messages import (
     describe_cluster,
+    describe_reassignments,
     describe_topic,
+    directory_id_bytes,
     new_topic,
     partition_errors,
+    reassignment_messages,
     split_results,
     topic_alteration,
     topic_partitions,
@@ -29,22 +34,29 @@ from minilog.errors import (
     UnknownTopicOrPartition,
     error_from_wire,
 )
+from minilog.metadata_cache import metadata_request
 from minilog.offsets_query import offset_of
 from minilog.types import (
     ClusterDescription,
     NewTopic,
     OffsetSpec,
+    PartitionReassignment,
     TopicAlteration,
     TopicDescription,
     TopicPartition,
 )
-from minilog.v1 import admin_pb2, admin_pb2_grpc
+from minilog.v1 import admin_pb2, admin_pb2_grpc, metadata_pb2_grpc
 
 _Response = TypeVar(
     "_Response", admin_pb2.CreateTopicsResponse, admin_pb2.DeleteTopicsResponse, admin_pb2.AlterTopicsResponse
 )
 # Those that are refused as a whole where the one that was asked is not the controller.
-_Decision = TypeVar("_Decision", bound=admin_pb2.ElectLeadersResponse)
+_Decision = TypeVar(
+    "_Decision",
+    admin_pb2.ElectLeadersResponse,
+    admin_pb2.AlterPartitionReassignmentsResponse,
+    admin_pb2.ReplaceVoterResponse,
+)
 _Answer = TypeVar("_Answer")
 _PAUSE_S = 0.05
 _DESCRIBE_OFFSETS_S = 3.0  # a description without a partition's offsets is better than none
@@ -118,6 +130,44 @@ class Admin:
         response = await self._decide("elect leaders", lambda stub, s: stub.ElectLeaders(request, timeout=s))
         return partition_errors(response.results)
 
+    async def alter_partition_reassignments(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        throttle_bytes_per_second: int | None = None,
+    ) -> dict[TopicPartition, MinilogError | None]:
+        request = admin_pb2.AlterPartitionReassignmentsRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._config.request_timeout_ms,
+            reassignments=reassignment_messages(reassignments, throttle_bytes_per_second),
+        )
+        response = await self._decide(
+            "reassign replicas", lambda stub, s: stub.AlterPartitionReassignments(request, timeout=s)
+        )
+        return partition_errors(response.results)
+
+    async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        request = metadata_request(self._cluster.identity, None)
+        deadline_s = self._cluster.deadline()
+        while True:  # the controller knows first what it has just decided
+            answer = await self._ask_controller(
+                lambda channel, s: metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(request, timeout=s),
+                deadline_s,
+            )
+            if answer is not None and not answer.error.code:
+                return describe_reassignments(answer)
+            await self._again("list reassignments", deadline_s, maybe_done=False)
+
+    async def replace_voter(self, broker_id: int, *, lost_directory_id: str | None = None) -> tuple[str, str]:
+        request = admin_pb2.ReplaceVoterRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._config.request_timeout_ms,
+            broker_id=broker_id,
+            lost_directory_id=directory_id_bytes(lost_directory_id),
+        )
+        response = await self._decide("replace a voter", lambda stub, s: stub.ReplaceVoter(request, timeout=s))
+        return response.lost_directory_id.hex(), response.directory_id.hex()
+
     async def list_topics(self) -> list[str]:
         answer = await self._cluster.refresh(None)
         return sorted(topic.name for topic in answer.topics if not topic.error.code)
@@ -163,7 +213,7 @@ class Admin:
         deadline_s = self._cluster.deadline()
         maybe_done = False
         while True:
-            response = await self._ask_controller(make, deadline_s)
+            response = await self._ask_controller(lambda channel, s: make(_stub(channel), s), deadline_s)
             if response is None:
                 maybe_done = True
             else:
@@ -180,7 +230,7 @@ class Admin:
         """Ask the controller until one decides. Raises the error of the request as a whole."""
         deadline_s = self._cluster.deadline()
         while True:
-            response = await self._ask_controller(make, deadline_s)
+            response = await self._ask_controller(lambda channel, s: make(_stub(channel), s), deadline_s)
             error = None if response is None else error_from_wire(response.error)
             if response is not None and not isinstance(error, NotController):
                 if error is not None:
@@ -208,9 +258,7 @@ class Admin:
                 raise BrokerNotAvailable("there is no active controller now; ask again")
             await asyncio.sleep(_PAUSE_S)
         timeout_s = max(0.001, deadline_s - time.monotonic())
-        return await self._cluster.call(
-            address, lambda channel: make(admin_pb2_grpc.AdminServiceStub(channel), timeout_s)
-        )
+        return await self._cluster.call(address, lambda channel: make(channel, timeout_s))
 
     async def _reachable(self, address: tuple[str, int], deadline_s: float) -> bool:
         try:
@@ -219,6 +267,10 @@ class Admin:
         except TimeoutError:
             return False
         return True
+
+
+def _stub(channel: grpc.aio.Channel) -> Any:
+    return admin_pb2_grpc.AdminServiceStub(channel)
 
 
 def _first(failed: Mapping[str, MinilogError], *, maybe_done: bool) -> MinilogError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +13,7 @@ from minilog.types import (
     ClusterDescription,
     NewTopic,
     OffsetSpec,
+    PartitionReassignment,
     TopicAlteration,
     TopicDescription,
     TopicPartition,
@@ -71,6 +72,31 @@ class Admin:
         """Let the first replica of each partition (None: of all) lead again. Each is decided on its own: None where it
         leads now, else why it does not (PreferredLeaderNotAvailable, UnknownTopicOrPartition)."""
         return self._loop.run(self._admin.elect_leaders(None if partitions is None else list(partitions)))
+
+    def alter_partition_reassignments(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        throttle_bytes_per_second: int | None = None,
+    ) -> dict[TopicPartition, MinilogError | None]:
+        """Give partitions other replicas, the preferred leader first; None cancels what is under way. Returns at once:
+        it is done when list_partition_reassignments does not name it any more. Each is decided on its own: None where
+        it has begun, else why not (InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition). The
+        throttle bounds what each broker fetches of what it is to have (bytes per second), until it is in the ISR."""
+        return self._loop.run(
+            self._admin.alter_partition_reassignments(
+                dict(reassignments), throttle_bytes_per_second=throttle_bytes_per_second
+            )
+        )
+
+    def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        """The reassignments that are under way."""
+        return self._loop.run(self._admin.list_partition_reassignments())
+
+    def replace_voter(self, broker_id: int, *, lost_directory_id: str | None = None) -> tuple[str, str]:
+        """A voter's disk is lost for good: the one its broker runs with now votes in its place. Returns the directory
+        ids of both. Raises InvalidArgument where nothing is lost, or `lost_directory_id` was replaced already."""
+        return self._loop.run(self._admin.replace_voter(broker_id, lost_directory_id=lost_directory_id))
 
     def list_topics(self) -> list[str]:
         """The names of all topics, sorted."""

@@ -22,11 +22,14 @@ VERBS = (
     ["broker"],
     ["demo"],
     ["cluster", "describe"],
+    ["cluster", "replace-voter"],
     ["topic", "create"],
     ["topic", "list"],
     ["topic", "describe"],
     ["topic", "delete"],
     ["topic", "alter"],
+    ["topic", "elect"],
+    ["topic", "reassign"],
     ["produce"],
     ["consume"],
 )
@@ -148,3 +151,29 @@ def test_a_described_topic_has_the_contracts_form() -> None:
             }
         ],
     }
+
+
+def test_a_described_topic_tells_of_a_reassignment_only_while_it_is_under_way() -> None:
+    offsets = (0, 40, 42, 42)
+    still = PartitionDescription(0, 2, 3, 5, [1, 2], [1, 2], [], *offsets)
+    moving = PartitionDescription(1, 2, 3, 5, [3, 2, 1], [1, 2], [], *offsets, [3], [1], 1_000_000)
+    documents = topic_document(TopicDescription("flights", "id", False, {}, [still, moving]))["partitions"]
+    extra = {"adding_replicas": [3], "removing_replicas": [1], "throttle_bytes_per_second": 1_000_000}
+    assert not extra.keys() & documents[0].keys()
+    assert {name: documents[1][name] for name in extra} == extra
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["reassign", "flights"],
+        ["reassign", "flights", "--to", "0:1,2", "--cancel"],
+        ["reassign", "flights", "--cancel", "--throttle", "1"],
+        ["reassign", "flights", "--to", "0"],
+        ["reassign", "flights", "--to", "0:1,x"],
+        ["reassign", "flights", "--to", "0:"],
+        ["reassign", "flights", "--to", "0:1", "--throttle", "0"],
+    ],
+)
+def test_a_reassignment_that_says_nothing_sensible_is_wrong_usage(arguments: list[str]) -> None:
+    assert app.run(["topic", *arguments]) == 2
