@@ -48,6 +48,7 @@ class Batch:
         "maybe_written",
         "number",
         "producer",
+        "sent_ms",
         "size_bytes",
         "timestamps_us",
         "topic",
@@ -73,6 +74,7 @@ class Batch:
         self.base_sequence = -1
         self.correlation_id: int | None = None  # not None: sent, no answer yet
         self.attempts = 0
+        self.sent_ms = 0.0  # the last of them
         self.maybe_written = False
         self.error: MinilogError | None = None  # the last refusal, for the message at the end
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from minilog.errors import MinilogError
 from minilog.producer.batch import Batch
 from minilog.v1 import data_pb2
+
+_MESSAGE_BYTES = 1024 * 1024  # what one stream message carries, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +55,17 @@ class Failed:
 
 
 Effect: TypeAlias = Connect | Send | RefreshMetadata | NeedProducerId | Delivered | Failed
+
+
+def messages(entries: Iterable[data_pb2.ProduceEntry]) -> Iterator[list[data_pb2.ProduceEntry]]:
+    """Entries in order, in messages of about 1 MiB; a larger one goes alone."""
+    part: list[data_pb2.ProduceEntry] = []
+    size = 0
+    for entry in entries:
+        if part and size + len(entry.batch) > _MESSAGE_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(entry)
+        size += len(entry.batch)
+    if part:
+        yield part

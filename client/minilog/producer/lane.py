@@ -42,6 +42,13 @@ class Lane:
     def has_unanswered(self) -> bool:
         return any(batch.correlation_id is not None for batch in self.batches)
 
+    def is_superseded_by(self, leader: Leader, sent_before_ms: float) -> bool:
+        """Has somebody else come to lead, while what was sent some time ago is not answered?"""
+        tried = self.tried
+        if tried is None or leader.broker_id == tried.broker_id or leader.epoch <= tried.epoch:
+            return False
+        return any(each.correlation_id is not None and each.sent_ms <= sent_before_ms for each in self.batches)
+
     def room(self, max_in_flight: int) -> bool:
         """May a new batch be given a sequence now?"""
         allowed = max_in_flight if self.proven else 1

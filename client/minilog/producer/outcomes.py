@@ -30,3 +30,11 @@ def topic_gone(batch: Batch) -> MinilogError:
     """For a batch that is not out, of a topic that was deleted, or created again: another id is not the same topic."""
     gone = UnknownTopicId(f"{batch} were not written: the topic was deleted or created again; send them anew")
     return unknown(batch, gone) if batch.maybe_written else gone
+
+
+def timed_out(batch: Batch, timeout_ms: int) -> TimedOut:
+    """delivery.timeout.ms is over, and it was surely not written."""
+    last = f"; the last refusal was {batch.error.code}: {batch.error}" if batch.error is not None else ""
+    return TimedOut(
+        f"{batch} were not written within delivery.timeout.ms={timeout_ms} ({batch.attempts} attempts){last}"
+    )

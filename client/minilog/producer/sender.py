@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from minilog.config import ClientConfig
 from minilog.errors import (
@@ -24,7 +24,6 @@ from minilog.errors import (
     MinilogError,
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
-    TimedOut,
     UnknownLeaderEpoch,
     UnknownOutcome,
     UnknownProducerId,
@@ -35,12 +34,13 @@ from minilog.errors import (
 from minilog.metadata_cache import Leader, MetadataCache, PartitionKey
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch
-from minilog.producer.effects import Connect, Delivered, Effect, Failed, NeedProducerId, RefreshMetadata, Send
+from minilog.producer.effects import Connect, Delivered, Effect, Failed, NeedProducerId, RefreshMetadata, Send, messages
 from minilog.producer.lane import Lane, sequence_after
-from minilog.producer.outcomes import at_close, topic_gone, unknown
+from minilog.producer.outcomes import at_close, timed_out, topic_gone, unknown
 from minilog.v1 import common_pb2, data_pb2
 
-_MESSAGE_BYTES = 1024 * 1024  # what one stream message carries, about
+# An answer is missing: perhaps its leader was cut off, and somebody else leads. Longer than any healthy write takes.
+_PATIENCE_MS = 500.0
 _GAP_ATTEMPTS = 3  # a first batch that is out of order so often follows something the leader has lost
 _FOREVER = float("inf")
 # Errors that say that our picture of the cluster is old.
@@ -58,7 +58,8 @@ class Sender:
         self._cache = cache
         self._chance = chance
         self._lanes: dict[PartitionKey, Lane] = {}
-        self._out: dict[int, tuple[int, Lane, Batch]] = {}  # correlation id: (broker id, lane, batch)
+        self._out: dict[int, tuple[int, Lane, Batch]] = {}  # correlation id: (broker id, lane, batch); oldest first
+        self._look_again_ms = 0.0
         self._correlation_id = 0
         self._open: dict[int, bool] = {}  # broker id: True open, False being opened
         self._reconnect_at_ms: dict[int, float] = {}
@@ -88,11 +89,24 @@ class Sender:
         self._effects.append(RefreshMetadata())
 
     def metadata_changed(self, now_ms: float) -> None:
-        """Where somebody else leads by now, there is no need to pause."""
+        """Where somebody else leads by now, there is no need to pause, nor to wait for the one who led before."""
         for lane in self._lanes.values():
             leader = self._cache.leader(lane.key)
-            if lane.resending and leader is not None and leader != lane.tried:
+            if leader is None or leader == lane.tried:
+                continue
+            if lane.is_superseded_by(leader, now_ms - _PATIENCE_MS):
+                self._take_back(lane, now_ms)
+            if lane.resending:
                 lane.retry_at_ms = now_ms
+
+    def _take_back(self, lane: Lane, now_ms: float) -> None:
+        """What a former leader has not answered goes to the new one: a leader epoch that ended can commit nothing."""
+        for batch in lane.batches:
+            if batch.correlation_id is not None:
+                del self._out[batch.correlation_id]
+                batch.correlation_id = None
+                batch.maybe_written = True
+        lane.resend_later(now_ms)
 
     def producer_id_given(self, producer_id: int, producer_epoch: int) -> None:
         self._producer = (producer_id, producer_epoch)
@@ -194,6 +208,9 @@ class Sender:
         self._expire(now_ms)
         self._end_gone()
         self._ask_for_id(now_ms)
+        if now_ms >= self._next_look_ms():
+            self._look_again_ms = now_ms + _PATIENCE_MS
+            self._effects.append(RefreshMetadata())
         for lane in self._lanes.values():
             if lane.may_resend(now_ms):
                 self._resend(lane, now_ms)
@@ -207,6 +224,7 @@ class Sender:
     def next_wake_ms(self, now_ms: float) -> float:
         """When `poll` should be called at the latest if nothing happens before."""
         wake = min(self._accumulator.next_ready_ms(now_ms), self._accumulator.oldest_created_ms() + self._timeout_ms())
+        wake = min(wake, self._next_look_ms())
         for lane in self._lanes.values():
             if lane.resending and not lane.has_unanswered() and lane.batches:
                 wake = min(wake, max(lane.retry_at_ms, now_ms + 1))
@@ -218,6 +236,11 @@ class Sender:
         if self._wants_new_id and not self._asked_for_id and not any(lane.batches for lane in self._lanes.values()):
             wake = min(wake, max(self._retry_id_at_ms, now_ms + 1))
         return wake
+
+    def _next_look_ms(self) -> float:
+        """When to ask who leads, since the oldest answer is missing for a while."""
+        oldest = next((batch for _, _, batch in self._out.values()), None)
+        return _FOREVER if oldest is None else max(oldest.sent_ms + _PATIENCE_MS, self._look_again_ms)
 
     def _timeout_ms(self) -> int:
         return self._config.delivery_timeout_ms
@@ -267,7 +290,7 @@ class Sender:
             if self._config.enable_idempotence:
                 lane.next_sequence = sequence_after(sequence, batch.record_count)
             lane.batches.append(batch)
-            self._send(lane, batch, leader)
+            self._send(lane, batch, leader, now_ms)
 
     def _resend(self, lane: Lane, now_ms: float) -> None:
         if lane.rewind_to is not None:
@@ -285,12 +308,13 @@ class Sender:
             return
         lane.resending = False
         for batch in list(lane.batches) if lane.proven else [lane.batches[0]]:
-            self._send(lane, batch, leader)
+            self._send(lane, batch, leader, now_ms)
 
-    def _send(self, lane: Lane, batch: Batch, leader: Leader) -> None:
+    def _send(self, lane: Lane, batch: Batch, leader: Leader, now_ms: float) -> None:
         assert batch.encoded is not None
         self._correlation_id += 1
         batch.attempts += 1
+        batch.sent_ms = now_ms
         lane.tried = leader
         entry = data_pb2.ProduceEntry(
             correlation_id=self._correlation_id,
@@ -309,7 +333,7 @@ class Sender:
     def _flush_outbox(self) -> Iterator[Send]:
         outbox, self._outbox = self._outbox, {}
         for broker_id, entries in outbox.items():
-            for part in _messages(entries):
+            for part in messages(entries):
                 request = data_pb2.ProduceRequest(
                     acks=self._config.acks,
                     timeout_ms=min(self._config.request_timeout_ms, self._config.delivery_timeout_ms),
@@ -322,24 +346,24 @@ class Sender:
     def _expire(self, now_ms: float) -> None:
         horizon = now_ms - self._timeout_ms()
         for batch in self._accumulator.take_older_than(horizon):
-            self._effects.append(Failed(batch, self._timed_out(batch)))
+            self._effects.append(Failed(batch, timed_out(batch, self._timeout_ms())))
         for lane in self._lanes.values():
             while lane.waiting and lane.waiting[0].created_ms <= horizon:
                 batch = lane.waiting.popleft()
-                self._effects.append(Failed(batch, self._timed_out(batch)))
+                self._effects.append(Failed(batch, timed_out(batch, self._timeout_ms())))
             while lane.batches and lane.batches[0].created_ms <= horizon:
                 self._expire_first(lane)
 
     def _expire_first(self, lane: Lane) -> None:
         batch = lane.batches[0]
         if batch.correlation_id is None and not batch.maybe_written:
-            self._fail_for_good(lane, batch, self._timed_out(batch))
+            self._fail_for_good(lane, batch, timed_out(batch, self._timeout_ms()))
         elif self._config.enable_idempotence:
-            self._give_up_lane(lane, self._timed_out(batch))
+            self._give_up_lane(lane, timed_out(batch, self._timeout_ms()))
         else:
             lane.batches.popleft()
             self._out.pop(batch.correlation_id or 0, None)
-            self._effects.append(Failed(batch, unknown(batch, self._timed_out(batch))))
+            self._effects.append(Failed(batch, unknown(batch, timed_out(batch, self._timeout_ms()))))
 
     def _end_gone(self) -> None:
         for key in dict.fromkeys([*self._accumulator.keys(), *self._lanes]):
@@ -354,13 +378,6 @@ class Sender:
             if not lane.batches:
                 del self._lanes[key]
 
-    def _timed_out(self, batch: Batch) -> TimedOut:
-        last = f"; the last refusal was {batch.error.code}: {batch.error}" if batch.error is not None else ""
-        return TimedOut(
-            f"{batch} were not written within delivery.timeout.ms={self._timeout_ms()} "
-            f"({batch.attempts} attempts){last}"
-        )
-
     def abandon(self) -> list[Effect]:
         """The producer closes: report whatever is left, what was never written as Closed, the rest as unknown."""
         left: list[Batch] = self._accumulator.take_all()
@@ -372,17 +389,3 @@ class Sender:
         self._effects += [Failed(batch, at_close(batch)) for batch in left]
         effects, self._effects = self._effects, []
         return [effect for effect in effects if isinstance(effect, Delivered | Failed)]
-
-
-def _messages(entries: Iterable[data_pb2.ProduceEntry]) -> Iterator[list[data_pb2.ProduceEntry]]:
-    """Entries in order, in messages of about 1 MiB; a larger one goes alone."""
-    part: list[data_pb2.ProduceEntry] = []
-    size = 0
-    for entry in entries:
-        if part and size + len(entry.batch) > _MESSAGE_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(entry)
-        size += len(entry.batch)
-    if part:
-        yield part
