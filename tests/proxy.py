@@ -114,9 +114,10 @@ class Pipe:
             while chunk:
                 due_s, chunk = await self._queue.get()
                 await self._wait_for(due_s, changed)
-                with contextlib.suppress(OSError):
-                    writer.write(chunk)
-                    await writer.drain()
+                if not writer.transport.is_closing():
+                    with contextlib.suppress(OSError):
+                        writer.write(chunk)
+                        await writer.drain()
             with contextlib.suppress(OSError, RuntimeError):
                 writer.write_eof()
         finally:

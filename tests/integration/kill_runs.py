@@ -1,139 +1,198 @@
-"""Kill brokers while a producer writes, many times, and judge the history.
+"""Break brokers while a producer writes, many times; judge the history, and measure how long writes stood still.
 
-    python -m tests.integration.kill_runs all   --times 20    SIGKILL of every broker at once, all started again
-    python -m tests.integration.kill_runs turns --times 20    SIGKILL of each broker in turn but the controller
-    python -m tests.integration.kill_runs controller          SIGKILL of the controller; it is started again at once
-    python -m tests.integration.kill_runs rolling             SIGTERM of each broker in turn: clean stops
+    python -m tests.integration.kill_runs leader     --times 50    SIGKILL of a leader that is not the controller
+    python -m tests.integration.kill_runs controller --times 50    SIGKILL of the controller
+    python -m tests.integration.kill_runs both       --times 50    SIGKILL of both; --brokers 3: of the one that is both
+    python -m tests.integration.kill_runs all        --times 20    SIGKILL of every broker at once, all started again
+    python -m tests.integration.kill_runs turns      --times 20    SIGKILL of each broker in turn
+    python -m tests.integration.kill_runs rolling    --times 20    SIGTERM of each broker in turn: clean stops
+    python -m tests.integration.kill_runs hang       --times 20    SIGSTOP of a leader, the controller, a follower
+    python -m tests.integration.kill_runs cut        --times 20    one-way and two-way cuts between brokers
+    python -m tests.integration.kill_runs spoil      --times 5     slow links, losses, resets
+    python -m tests.integration.kill_runs isolate    --times 20    an old leader with a client on its side
 
-Prints a line per round and, last, what was acknowledged, lost and doubled. Exit 1 when anything was.
+Prints a line per round, then a table (median and worst of the rounds), then what was acknowledged, lost and doubled;
+--json FILE writes the same. Exit 1 when anything was lost, doubled, reordered or made up, or copies differ.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import pathlib
 import random
+import statistics
 import sys
 import tempfile
-import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
 
 from minilog import Admin, NewTopic
 from tests.cluster import Cluster, running_cluster
-from tests.integration.history import History, Writer, read_all
+from tests.integration import rounds
+from tests.integration.clients import Reader, Writer, read_all
+from tests.integration.history import History, judge_copies, judge_reading
+from tests.integration.isolation import isolate
+from tests.integration.rounds import TOPIC, Measured, Round, Scene
+from tests.integration.side_client import SideResult
 
-TOPIC = "killed"
+ROUNDS: dict[str, Round] = {
+    "leader": rounds.kill_leader,
+    "controller": rounds.kill_controller,
+    "both": rounds.kill_both,
+    "all": rounds.kill_all,
+    "turns": rounds.kill_turn,
+    "rolling": rounds.roll,
+    "hang": rounds.hang,
+    "cut": rounds.cut,
+    "spoil": rounds.spoil,
+}
+MODES = (*ROUNDS, "isolate")
+PROXIED = ("cut", "spoil", "isolate")
 PARTITIONS = 3
 
 
-def create_topic(cluster: Cluster) -> None:
-    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-        admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=3)])
+@dataclass
+class Outcome:
+    """One run: what was measured, what became of the writes, what is wrong."""
+
+    mode: str
+    seed: int
+    measured: list[Measured] = field(default_factory=list)
+    history: History = field(default_factory=History)
+    wrong: list[str] = field(default_factory=list)
+
+    def summary(self) -> dict[str, object]:
+        """For machines: seconds, counts, and every round."""
+        return {
+            "mode": self.mode,
+            "seed": self.seed,
+            "rounds": [dataclasses.asdict(each) for each in self.measured],
+            "acknowledged": len(self.history.acknowledged),
+            "unknown": len(self.history.unknown),
+            "failed": len(self.history.failed),
+            "longest_stall_s": round(self.history.longest_stall_s, 3),
+            "wrong": self.wrong,
+        }
 
 
-def wait_in_sync(cluster: Cluster, timeout_s: float = 60.0) -> float:
-    """Until every replica is in its ISR and every partition has a leader; how long that took."""
-    started = time.monotonic()
-    while True:
+def run(
+    mode: str,
+    times: int,
+    seed: int,
+    directory: pathlib.Path,
+    *,
+    brokers: int = 3,
+    voters: int | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Outcome:
+    """All rounds on one cluster, and the judgement."""
+    outcome = Outcome(mode, seed)
+    with running_cluster(directory, brokers, settings, voters=voters, proxied=mode in PROXIED) as cluster:
         with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-            topic = admin.describe_topics([TOPIC])[0]
-        if all(len(each.isr) == len(each.replicas) and each.leader is not None for each in topic.partitions):
-            return time.monotonic() - started
-        if time.monotonic() - started > timeout_s:
-            raise AssertionError(f"not every replica is back in its ISR after {timeout_s} s: {topic}")
-        time.sleep(0.05)
-
-
-def kill_all_round(cluster: Cluster, writer: Writer, chance: random.Random) -> None:
-    """One round: everything dies at a random moment and starts again."""
-    writer.wait_for_more(chance.randrange(200, 2000))
-    cluster.kill(*cluster.processes)
-    cluster.start()
-    cluster.wait_running()
-    wait_in_sync(cluster)
-    writer.wait_for_more(200)
-
-
-def kill_turn_round(cluster: Cluster, writer: Writer, chance: random.Random, broker_id: int) -> None:
-    """One round: one broker dies at a random moment, starts again and gets back into every ISR, under load."""
-    writer.wait_for_more(chance.randrange(200, 2000))
-    cluster.kill(broker_id)
-    writer.wait_for_more(500)
-    cluster.start(broker_id)
-    cluster.wait_running()
-    wait_in_sync(cluster)
-
-
-def kill_controller_round(cluster: Cluster, writer: Writer, chance: random.Random) -> None:
-    """One round: the one voter dies and starts again at once; what leads elsewhere works on."""
-    writer.wait_for_more(chance.randrange(200, 2000))
-    cluster.kill(1)
-    cluster.start(1)
-    cluster.wait_running()
-    wait_in_sync(cluster)
-    writer.wait_for_more(200)
-
-
-def roll_round(cluster: Cluster, writer: Writer, broker_id: int) -> None:
-    """One round: one broker stops cleanly and starts again; nobody notices."""
-    writer.wait_for_more(500)
-    codes = cluster.stop(broker_id)
-    assert codes == {broker_id: 0}, f"{codes}\n{cluster.log_text(broker_id)[-3000:]}"
-    cluster.start(broker_id)
-    cluster.wait_running()
-    wait_in_sync(cluster)
-
-
-def play_round(mode: str, cluster: Cluster, writer: Writer, chance: random.Random, number: int) -> None:
-    match mode:
-        case "all":
-            kill_all_round(cluster, writer, chance)
-        case "turns":
-            kill_turn_round(cluster, writer, chance, 2 + number % 2)
-        case "controller":
-            kill_controller_round(cluster, writer, chance)
-        case _:
-            roll_round(cluster, writer, 1 + number % 3)
-
-
-def run(mode: str, times: int, seed: int, directory: pathlib.Path) -> tuple[History, list[str]]:
-    """All rounds on one cluster; the history and what is wrong with it."""
-    chance = random.Random(seed)
-    with running_cluster(directory) as cluster:
-        create_topic(cluster)
+            partitions = max(PARTITIONS, brokers)
+            admin.create_topics([NewTopic(TOPIC, num_partitions=partitions, replication_factor=brokers)])
         writer = Writer(cluster.bootstrap_servers, TOPIC)
+        reader = Reader(cluster.bootstrap_servers, TOPIC, partitions)
+        sides: list[SideResult] = []
         try:
-            for number in range(times):
-                started = time.monotonic()
-                play_round(mode, cluster, writer, chance, number)
-                print(
-                    f"round {number + 1}: {time.monotonic() - started:.1f} s, {writer.acknowledged()} acknowledged",
-                    flush=True,
-                )
+            scene = Scene(cluster, writer, random.Random(seed), partitions)
+            for scene.number in range(times):
+                outcome.measured.append(_play(mode, scene, directory, sides))
+                print(f"round {scene.number + 1}: {_words(outcome.measured[-1])}, {writer.acknowledged()}", flush=True)
         finally:
-            history = writer.stop()
-        wait_in_sync(cluster)
-        stored = read_all(cluster.bootstrap_servers, TOPIC)
-        for name, code in cluster.stop().items():
-            assert code == 0, f"broker {name} ended with {code}:\n{cluster.log_text(name)[-3000:]}"
-    return history, history.judge(stored)
+            outcome.history = writer.stop()
+            read = reader.stop()
+        outcome.wrong = _judge(cluster, scene, outcome, [read, *(each.read for each in sides)], sides)
+    return outcome
+
+
+def _play(mode: str, scene: Scene, directory: pathlib.Path, sides: list[SideResult]) -> Measured:
+    if mode != "isolate":
+        return ROUNDS[mode](scene)
+    measured, side = isolate(scene, directory)
+    sides.append(side)
+    return measured
+
+
+def _judge(
+    cluster: Cluster,
+    scene: Scene,
+    outcome: Outcome,
+    reads: list[dict[int, list[tuple[int, bytes]]]],
+    sides: list[SideResult],
+) -> list[str]:
+    for side in sides:
+        outcome.history = outcome.history.joined(side.history)
+    scene.wait_whole()
+    stored = read_all(cluster.bootstrap_servers, TOPIC)
+    wrong = outcome.history.judge(stored)
+    for read in reads:
+        wrong += judge_reading(read, stored)
+    for name, code in cluster.stop().items():
+        if code != 0:
+            wrong.append(f"broker {name} ended with {code}: {cluster.log_text(name)[-2000:]}")
+    for name in cluster.ports:
+        if "Traceback" in cluster.log_text(name):
+            wrong.append(f"broker {name} said a traceback: {cluster.log_text(name)[-2000:]}")
+    return wrong + judge_copies(map(cluster.data_directory, cluster.ports), TOPIC)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
+
+
+def _words(measured: Measured) -> str:
+    return (
+        f"{measured.fault} {measured.victims}: writes after {_seconds(measured.writes_s)}, controller after "
+        f"{_seconds(measured.controller_s)}, whole after {_seconds(measured.whole_s)}"
+    )
+
+
+def show(outcome: Outcome) -> None:
+    """The table, by fault: median and worst."""
+    table = Table("fault", "rounds", "writes: median", "worst", "controller: median", "worst", "whole: median", "worst")
+    by_fault: dict[str, list[Measured]] = {}
+    for each in outcome.measured:
+        by_fault.setdefault(each.fault, []).append(each)
+    for fault, group in by_fault.items():
+        cells = [fault, str(len(group))]
+        for name in ("writes_s", "controller_s", "whole_s"):
+            found = [value for each in group if (value := getattr(each, name)) is not None]
+            cells += [_seconds(statistics.median(found)), _seconds(max(found))] if found else ["-", "-"]
+        table.add_row(*cells)
+    Console(width=150).print(table)
+    history = outcome.history
+    print(
+        f"{outcome.mode} x {len(outcome.measured)}, seed {outcome.seed}: acknowledged {len(history.acknowledged)}, "
+        f"unknown {len(history.unknown)}, failed {len(history.failed)}, "
+        f"longest stall {history.longest_stall_s:.2f} s, wrong {len(outcome.wrong)}"
+    )
+    for line in outcome.wrong[:20]:
+        print("  " + line)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("all", "turns", "controller", "rolling"))
+    parser.add_argument("mode", choices=MODES)
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--brokers", type=int, help="default: 5 for both, else 3")
+    parser.add_argument("--voters", type=int, help="default: as many as a cluster of this size has")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
     chosen = parser.parse_args()
+    brokers = chosen.brokers or (5 if chosen.mode == "both" else 3)
+    voters = chosen.voters or (5 if chosen.mode == "both" and brokers == 5 else None)
     with tempfile.TemporaryDirectory(prefix="minilog-kill-") as folder:
-        history, wrong = run(chosen.mode, chosen.times, chosen.seed, pathlib.Path(folder))
-    print(
-        f"{chosen.mode} x {chosen.times}, seed {chosen.seed}: acknowledged {len(history.acknowledged)}, "
-        f"unknown {len(history.unknown)}, failed {len(history.failed)}, "
-        f"longest stall {history.longest_stall_s:.2f} s, wrong {len(wrong)}"
-    )
-    for line in wrong[:20]:
-        print("  " + line)
-    return 1 if wrong else 0
+        outcome = run(chosen.mode, chosen.times, chosen.seed, pathlib.Path(folder), brokers=brokers, voters=voters)
+    show(outcome)
+    if chosen.json:
+        chosen.json.write_text(json.dumps(outcome.summary(), indent=2) + "\n")
+    return 1 if outcome.wrong or outcome.history.failed else 0
 
 
 if __name__ == "__main__":
