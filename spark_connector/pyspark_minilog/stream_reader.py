@@ -35,10 +35,9 @@ from pyspark_minilog.read_task import ReadTask, read_range
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# How long an idle query waits for data before it says that there is none, and how often it looks meanwhile: a trigger
-# must stay able to stop, and a source must not hold up the others of its query for long.
+# How long an idle query waits for data before it says that there is none: a trigger must stay able to stop, and one
+# source must not hold up the others of its query for long. So often new topics and partitions are looked for, too.
 _IDLE_WAIT_S = 0.2
-_IDLE_LOOK_S = 0.025
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -75,11 +74,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next batch reads: `start` itself, as it came, where there is nothing new."""
         begun = SourceOffset.from_json(start)
         way = self._way_from(begun)
-        if self._target is None:
-            deadline_s = time.monotonic() + _IDLE_WAIT_S
-            while _is_idle(begun, way) and time.monotonic() < deadline_s:
-                time.sleep(_IDLE_LOOK_S)
-                way = self._way_from(begun)
+        if self._target is None and _is_idle(begun, way) and self._has_news(way):
+            way = self._way_from(begun)
         self._known_latest = SourceOffset(way.end, way.topic_ids).to_json()
         if _is_idle(begun, way):
             return start
@@ -110,6 +106,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from pyspark_minilog.cluster import take_snapshot
 
         return take_snapshot(self._options, must_exist=must_exist)
+
+    def _has_news(self, way: Continuation) -> bool:
+        from pyspark_minilog.tail import wait_for_news
+
+        return wait_for_news(self._options.client, way.end, _IDLE_WAIT_S)
 
     def _way_from(self, start: SourceOffset) -> Continuation:
         """Where the stream can go now. A latest offset below `start` may be a new leader's: it is asked for again."""
