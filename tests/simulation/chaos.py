@@ -26,7 +26,10 @@ class Chaos:
         self._cluster = cluster
         self._random = random.Random(f"chaos {cluster.seed}")
         self._faults = Faults(cluster, self._random)
-        for name, rate in cluster.plan.faults.active():
+        cluster.scheduler.after(cluster.plan.quiet_ms, self._begin)
+
+    def _begin(self, _: object) -> None:
+        for name, rate in self._cluster.plan.faults.active():
             self._next(name, rate)
 
     def _next(self, name: str, rate: float) -> None:

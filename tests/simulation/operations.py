@@ -71,10 +71,10 @@ class Operator:
         return True
 
     def delete_topic(self, image: MetadataImage) -> bool:
-        topic = self._topic(image)
-        if topic is None or not topic.name.startswith("x"):
+        names = sorted(name for name in image.topic_ids if name.startswith("x"))
+        if not names:
             return False
-        deletion = admin_pb2.TopicDeletion(name=topic.name)
+        deletion = admin_pb2.TopicDeletion(name=self._random.choice(names))
         self._ask("DeleteTopics", admin_pb2.DeleteTopicsRequest(topics=[deletion]))
         return True
 

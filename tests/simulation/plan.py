@@ -78,6 +78,7 @@ class Plan:
     election_timeout_ms: float = 300.0
     fetch_timeout_ms: float = 1_000.0
     snapshot_bytes: int = 1 << 20  # of metadata log behind the last snapshot: then another is taken
+    quiet_ms: float = 0.0  # before the first fault: a new cluster is founded by all of its voters or not at all
     safety_ms: float = 20_000.0
     liveness_ms: float = 30_000.0  # within this V19 must have come true
     faults: FaultRates = field(default_factory=FaultRates)
@@ -136,13 +137,14 @@ class Plan:
             fetch_credit_bytes=rng.choice((2_000, 64_000)),
             controlled_shutdown_timeout_ms=rng.choice((500.0, 5_000.0)),
             snapshot_bytes=rng.choice((2_000, 1 << 20)),
+            quiet_ms=rng.choice((0.0, 1_000.0, 1_500.0, 1_500.0)),
             safety_ms=rng.choice((4_000.0, 8_000.0, 12_000.0)),
             faults=_draw_faults(rng, flush_on_append=flush_on_append),
             operations=_draw_operations(rng),
         )
 
 
-VOTER_COUNTS = (1,)
+VOTER_COUNTS = (1, 3, 3, 5)
 
 # How often each fault comes at its usual rate, per second; a seed draws some of them, and how hard.
 _USUAL: dict[str, float] = {

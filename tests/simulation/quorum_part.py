@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 VOTE_FILE = "quorum-vote"
 METADATA_LOG_SETTINGS = LogSettings(flush_on_append=True, retention_ms=-1, retention_bytes=-1)
-RECONNECT_PAUSE_MS = 50.0
 
 
 class QuorumPart:
@@ -60,7 +59,8 @@ class QuorumPart:
         self.voting = Voting(life, self)
         self._stream: Stream | None = None
         self._pump: Pump | None = None
-        self._running = self._active = False
+        self._running = False
+        self._active_epoch: int | None = None
         self._known_leader = -1
         self.timer = CoreTimer(life.process, self.node.next_tick_ms, self._tick)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
@@ -149,8 +149,9 @@ class QuorumPart:
     def _look_who_leads(self) -> None:
         """Deposed: the controller is told before anything else happens."""
         node = self.node
-        if self._active and not node.is_active:
-            self._active = False
+        still = node.epoch if node.is_active else None
+        if self._active_epoch is not None and still != self._active_epoch:
+            self._active_epoch = None
             self._life.controlling.deposed(node.leader_id)
         if node.leader_id != self._known_leader:
             self._known_leader = node.leader_id
@@ -234,10 +235,10 @@ class QuorumPart:
         if image.end_offset == before:
             return
         self._image_moved()
-        if self.node.is_active and not self._active:
-            self._active = True
+        if self.node.is_active and self._active_epoch is None:
+            self._active_epoch = self.node.epoch
             life.controlling.activated(self.node.epoch)
-        elif self._active:
+        elif self._active_epoch is not None:
             life.controlling.committed(image.end_offset)
 
     def _image_moved(self) -> None:
@@ -283,7 +284,7 @@ class QuorumPart:
 
         end.on_open = opened
         end.on_message = self._leader_message
-        end.on_closed = lambda _: life.process.after(RECONNECT_PAUSE_MS, self._link_lost, stream)
+        end.on_closed = lambda _: self._link_lost(stream)
 
     def _close_link(self) -> None:
         if self._stream is not None:

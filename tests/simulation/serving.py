@@ -89,6 +89,7 @@ class Serving:
         self._streams: dict[str, Callable[[Stream], None]] = {
             "Replicate": self._replicate,
             "Heartbeat": self._heartbeat,
+            "FetchSnapshot": lambda stream: life.quorum_part.voting.serve_snapshot(stream),
             "Produce": self._produce_stream,
             "Fetch": self._fetch_stream,
         }
@@ -105,6 +106,10 @@ class Serving:
             results = [life.manager.list_offsets(entry, life.now_ms) for entry in request.entries]
             life.replicas.run()
             respond(metadata_pb2.ListOffsetsResponse(results=results))
+        elif method == "Vote":
+            life.quorum_part.voting.vote_asked(request, respond)
+        elif method == "BeginQuorumEpoch":
+            life.quorum_part.voting.epoch_begun(request, respond)
         elif method == "InitProducerId":
             self._init_producer_id(respond)
         else:
