@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.config import ClientConfig, parse_config
 from minilog.types import TopicPartition
-from minilog.v1 import admin_pb2
+from minilog.v1 import admin_pb2, common_pb2
 from minilog_broker.replication.state import PartitionKey
 from tests.simulation.clients import ClientProcess
 from tests.simulation.consuming import SimulatedConsumer
@@ -40,6 +40,7 @@ class Workload:
         self.finished = False
         self._rng = random.Random(f"workload {cluster.seed}")
         self._topics = [f"t{number}" for number in range(cluster.plan.topic_count)]
+        self._replication_factor = cluster.plan.replication_factor
         self._writing = True
         self._stop_ms: float | None = None
         self._last: SimulatedConsumer | None = None
@@ -127,22 +128,16 @@ class Workload:
         plan, image = self.cluster.plan, self.judge.metadata.image
         if all(name in image.topic_ids for name in self._topics):
             return
-        configs = {
-            "min.insync.replicas": str(plan.min_in_sync),
-            "flush.policy": "fsync" if plan.flush_on_append else "os",
-            "segment.bytes": str(plan.segment_bytes),
-            "unclean.leader.election.enable": "true" if plan.unclean_election else "false",
-        }
         request = admin_pb2.CreateTopicsRequest(timeout_ms=1_000)
         for name in self._topics:
-            request.topics.add(
-                name=name, num_partitions=plan.partitions, replication_factor=plan.replication_factor, configs=configs
-            )
+            request.topics.add(name=name, num_partitions=plan.partitions, replication_factor=self._replication_factor)
         node_id = self._rng.choice(list(plan.node_ids))
 
         def answered(answer: Any) -> None:
-            pause_ms = 50.0 if isinstance(answer, Failure) or any(r.error.code for r in answer.results) else 200.0
-            self._admin.after(pause_ms, self._create)
+            codes = set() if isinstance(answer, Failure) else {result.error.code for result in answer.results}
+            if common_pb2.ERROR_CODE_INVALID_REPLICATION_FACTOR in codes and self._rng.random() < 0.2:
+                self._replication_factor = max(1, self._replication_factor - 1)  # not so many brokers are there
+            self._admin.after(200.0 if codes == {0} else 50.0, self._create)
 
         self._admin.call(node_id, "CreateTopics", request, answered, timeout_ms=1_000.0)
 
@@ -164,6 +159,8 @@ class Workload:
         """What keeps the run from its end: V19 of brokers and of clients."""
         if (wrong := unsettled(self.cluster, self.judge)) is not None:
             return wrong
+        if missing := [name for name in self._topics if name not in self.judge.metadata.image.topic_ids]:
+            return Violation("V19", f"topics {missing} could not be created")
         if pending := self.history.pending():
             text = f"{len(pending)} writes are not answered, the first of {pending[0].client}: {pending[0]}"
             return Violation("V19", text, key=pending[0].key)
