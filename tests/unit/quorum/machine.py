@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from minilog.errors import CorruptMessage
+from minilog.record_batch.header import iterate_headers
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
@@ -35,6 +39,14 @@ def address(node_id: int) -> peer_pb2.VoterAddress:
     return peer_pb2.VoterAddress(broker_id=node_id, host=f"host{node_id}", port=9092)
 
 
+@dataclass(frozen=True)
+class Ticket:
+    """A vote request that waits for its answer."""
+
+    answer: Callable[[bytes], None]
+    real: bool  # not a pre-vote
+
+
 class Machine:
     """See the module's text. `directory_id` changes when it loses its disk."""
 
@@ -50,6 +62,7 @@ class Machine:
         self.votes_written: list[effects.VoteState] = []
         self.answers: list[peer_pb2.VoteResponse] = []
         self.paused_until_ms = 0.0
+        self.awake_since_ms = 0.0
         self.new_disk()
 
     # -- its life
@@ -115,6 +128,25 @@ class Machine:
             what()
         else:
             self.later(self.paused_until_ms - self.world.now_ms, what, self.life)
+
+    def pause(self, for_ms: float) -> None:
+        """It stands still: all that comes meanwhile waits."""
+        self.paused_until_ms = self.awake_since_ms = max(self.paused_until_ms, self.world.now_ms + for_ms)
+
+    def has(self, end_offset: int, epoch: int) -> bool:
+        """Whether the record before `end_offset`, of `epoch`, would be there after a loss of power; running or not."""
+        names = [path.removeprefix(f"{DIRECTORY}/") for path in self.files.names if path.startswith(f"{DIRECTORY}/")]
+        if any(name.endswith(".snapshot") and int(name[:20]) >= end_offset for name in names):
+            return True
+        bases = sorted(int(name[:20]) for name in names if name.endswith(".log") and int(name[:20]) < end_offset)
+        inode = self.files.names[f"{DIRECTORY}/{bases[-1]:020d}.log"] if bases else None
+        if inode is None:
+            return False
+        with contextlib.suppress(CorruptMessage):  # a torn tail
+            for _, header in iterate_headers(inode.durable):
+                if header.next_offset == end_offset:
+                    return header.partition_leader_epoch == epoch
+        return False
 
     # -- the node
 
@@ -206,9 +238,10 @@ class Machine:
             case effects.SendVote() | effects.SendBeginQuorumEpoch() | effects.FetchSnapshot():
                 self._send(effect)
             case effects.AnswerVote(ticket=ticket, response=response):
-                assert callable(ticket)
-                self.answers.append(response)
-                ticket(response.SerializeToString())
+                assert isinstance(ticket, Ticket)
+                if ticket.real:
+                    self.answers.append(response)
+                ticket.answer(response.SerializeToString())
             case effects.SessionRefused(session_id=session_id):
                 for stream in self.world.streams.values():
                     if stream.session_id == session_id:
@@ -279,14 +312,12 @@ class Machine:
                 response = peer_pb2.VoteResponse.FromString(answer)
                 self.event(lambda node: node.vote_answered(voter_id, vote, response, world.now_ms, 0))
 
-            world.request(
-                self,
-                voter_id,
-                lambda at, answer: at.event(
-                    lambda node: node.vote_request(answer, peer_pb2.VoteRequest.FromString(content), world.now_ms)
-                ),
-                answered,
-            )
+            def ask(at: Machine, answer: Callable[[bytes], None]) -> None:
+                asked = peer_pb2.VoteRequest.FromString(content)
+                ticket = Ticket(answer, not asked.pre_vote)
+                at.event(lambda node: node.vote_request(ticket, asked, world.now_ms))
+
+            world.request(self, voter_id, ask, answered)
             return
 
         def begin(at: Machine, answer: Callable[[bytes], None]) -> None:

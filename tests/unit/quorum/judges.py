@@ -1,0 +1,211 @@
+"""The invariants of the metadata quorum, looked at after every event: V11, V12, V13, V20, V21."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.quorum.effects import VoteState
+from minilog_broker.quorum.follower import Follower
+from minilog_broker.quorum.member import Role
+from minilog_broker.quorum.records import CommittedBatch, decode_run
+from minilog_broker.quorum.settings import QuorumSettings
+from tests.unit.quorum.machine import Machine
+from tests.unit.quorum.world import World
+
+FETCH_TIMEOUT_MS = QuorumSettings().fetch_timeout_ms
+SLACK_MS = 250.0  # timers, messages on their way, a slow disk
+SETTLED_MS = 300.0  # a leader that a majority has heard without a gap for so long
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+@dataclass
+class Led:
+    """A leader as the judges know it."""
+
+    machine: Machine
+    life: int
+    epoch: int
+    heard_ms: float  # when a majority was last connected to it
+    settled_ms: float | None = None  # since when a majority hears it without a gap
+
+
+class Judges:
+    """Watches a world. `committed` is the one log: what anyone has ever held for committed, by base offset."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.committed: list[CommittedBatch] = []
+        self.image = MetadataImage()  # of all that is committed
+        self.leaders_seen = 0
+        self.most_epochs = 0
+        self._leader_of: dict[int, tuple[int, int]] = {}  # epoch -> (node id, life)
+        self._votes: dict[tuple[int, int], VoteState] = {}  # (node id, disk) -> the last on disk
+        self._answers_seen: dict[int, int] = {}
+        self._read: dict[tuple[int, int], int] = {}  # (node id, life) -> the end of what was compared
+        self._led: dict[int, Led] = {}  # by epoch, those that lead now
+        world.watch = self.look
+
+    def look(self, machine: Machine) -> None:
+        node = machine.node
+        if node is None:
+            return
+        self._look_at_votes(machine)
+        self._look_at_leader(machine)
+        self._look_at_committed(machine)
+        self._look_at_image(machine)
+        self._look_at_hearing()
+
+    # -- V11
+
+    def _look_at_votes(self, machine: Machine) -> None:
+        key, node = (machine.node_id, machine.disks), machine.node
+        assert node is not None
+        for vote in machine.votes_written:
+            last = self._votes.get(key, VoteState())
+            took_back = vote.epoch == last.epoch and last.voted_for not in (-1, vote.voted_for)
+            if vote.epoch < last.epoch or took_back:
+                raise Violation(f"V11: {machine.node_id} took back {last} by {vote}")
+            self._votes[key] = vote
+        machine.votes_written.clear()
+        for response in machine.answers:
+            last = self._votes.get(key, VoteState())
+            if response.granted and response.epoch > last.epoch:
+                raise Violation(f"V11: {machine.node_id} granted a vote in {response.epoch} with {last} on disk")
+        machine.answers.clear()
+
+    def _look_at_leader(self, machine: Machine) -> None:
+        node = machine.node
+        assert node is not None
+        if not node.is_leader:
+            return
+        who = (machine.node_id, machine.life)
+        if self._leader_of.setdefault(node.epoch, who) != who:
+            raise Violation(f"V11: {who} and {self._leader_of[node.epoch]} lead in epoch {node.epoch}")
+        if node.epoch not in self._led:
+            self._beside_another(machine)
+            self.leaders_seen += 1
+            self._led[node.epoch] = Led(machine, machine.life, node.epoch, self.world.now_ms)
+
+    # -- V12, V13
+
+    def _look_at_committed(self, machine: Machine) -> None:
+        node = machine.node
+        assert node is not None
+        known = self._read.get((machine.node_id, machine.life), machine.log.log_start_offset)
+        end = node.committed_end_offset
+        known = max(known, machine.log.log_start_offset)
+        if end <= known or end > machine.log.log_end_offset:
+            return
+        for batch in decode_all(machine, known, end):
+            self._compare(machine, batch)
+        self._read[machine.node_id, machine.life] = end
+
+    def _compare(self, machine: Machine, batch: CommittedBatch) -> None:
+        for position in range(len(self.committed) - 1, -1, -1):
+            known = self.committed[position]
+            if known.base_offset == batch.base_offset:
+                if known != batch:
+                    raise Violation(f"V12: {machine.node_id} has committed {batch}, {known} was committed before")
+                return
+            if known.base_offset < batch.base_offset:
+                break
+        end = self.committed[-1].end_offset if self.committed else 0
+        if batch.base_offset != end:
+            raise Violation(f"V12: {machine.node_id} has committed {batch.base_offset}, the end of all is {end}")
+        self._first_committed(machine, batch)
+        self.committed.append(batch)
+        self.image.apply_batch(batch.base_offset, batch.end_offset, batch.records)
+
+    def _first_committed(self, machine: Machine, batch: CommittedBatch) -> None:
+        node = machine.node
+        assert node is not None
+        if not node.is_leader:
+            raise Violation(f"V12: {machine.node_id} held {batch} for committed before any leader")
+        end = node.committed_end_offset
+        if machine.log.epoch_before(end) != node.epoch:
+            raise Violation(f"V12: {end} was committed by counting in epoch {node.epoch}")
+        recorded = {voter.broker_id: voter.directory_id for voter in node.voters}
+        have = [
+            voter_id
+            for voter_id, directory_id in recorded.items()
+            if self.world.machine(voter_id).directory_id == directory_id
+            and self.world.machine(voter_id).has(batch.end_offset, batch.epoch)
+        ]
+        if 2 * len(have) <= len(recorded):
+            raise Violation(f"V12: {batch} is committed and only on {have} of {sorted(recorded)}")
+
+    def _look_at_image(self, machine: Machine) -> None:
+        end = machine.image.end_offset
+        if end == self.image.end_offset and machine.image != self.image:
+            raise Violation(f"V13: the image of {machine.node_id} at {end} is not what was committed")
+        if end > self.image.end_offset:
+            raise Violation(f"V13: {machine.node_id} has replayed {end}, {self.image.end_offset} is committed")
+
+    # -- V20, V21
+
+    def _majority_hears(self, led: Led) -> bool:
+        world, leader = self.world, led.machine
+        node = leader.node
+        if node is None or leader.life != led.life or world.now_ms < leader.paused_until_ms:
+            return False
+        voters = {voter.broker_id: voter.directory_id for voter in node.voters}
+        count = 0
+        for voter_id, directory_id in voters.items():
+            machine = world.machine(voter_id)
+            if machine is leader:
+                count += 1
+            elif machine.node is not None and machine.directory_id == directory_id:
+                state, awake = machine.node._transitions.state, world.now_ms >= machine.paused_until_ms
+                follows = isinstance(state, Follower) and state.leader_id == leader.node_id
+                if follows and awake and machine.node.epoch == led.epoch:
+                    count += state.hears_leader(world.now_ms)
+        return 2 * count > len(voters)
+
+    def _look_at_hearing(self) -> None:
+        for epoch, led in list(self._led.items()):
+            node = led.machine.node
+            if node is not None and led.machine.life == led.life and node.is_leader and node.epoch == epoch:
+                self._still_leads(led)
+            else:
+                del self._led[epoch]
+                self._leads_no_more(led)
+
+    def _still_leads(self, led: Led) -> None:
+        now_ms, machine = self.world.now_ms, led.machine
+        if self._majority_hears(led):
+            led.heard_ms = now_ms
+            if led.settled_ms is None:
+                led.settled_ms = now_ms
+        else:
+            led.settled_ms = None
+        awake_ms = max(led.heard_ms, machine.awake_since_ms)
+        if now_ms > awake_ms + FETCH_TIMEOUT_MS + SLACK_MS and now_ms >= machine.paused_until_ms:
+            raise Violation(f"V21: {machine.node_id} leads, and no majority hears it since {led.heard_ms}")
+
+    def _leads_no_more(self, led: Led) -> None:
+        """By its own will, or because nobody heard it."""
+        node, now_ms = led.machine.node, self.world.now_ms
+        settled = led.settled_ms is not None and now_ms - led.settled_ms > SETTLED_MS
+        if node is None or led.machine.life != led.life or not settled:
+            return
+        if node.role is not Role.CANDIDATE:  # a candidate makes way for itself, in a later epoch
+            raise Violation(f"V20: {led.machine.node_id} led epoch {led.epoch}, was heard, and is {node.role} now")
+
+    def _beside_another(self, machine: Machine) -> None:
+        """Somebody leads a later epoch while another one is heard."""
+        for led in self._led.values():
+            settled = led.settled_ms is not None and self.world.now_ms - led.settled_ms > SETTLED_MS
+            if settled and led.machine is not machine and self._majority_hears(led):
+                raise Violation(f"V20: {machine.node_id} leads, {led.machine.node_id} was heard by a majority")
+
+
+def decode_all(machine: Machine, offset: int, end_offset: int) -> list[CommittedBatch]:
+    found: list[CommittedBatch] = []
+    while offset < end_offset:
+        found += decode_run(machine.log.read(offset, 1 << 20, end_offset))
+        offset = found[-1].end_offset
+    return found

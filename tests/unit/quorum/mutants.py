@@ -1,0 +1,145 @@
+"""Wrong rules of a metadata quorum (the numbers are those of REPLICATION.md section 3). Histories must notice each.
+
+A mutant swaps one function of the real code. A search that does not kill it proves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from minilog_broker.quorum import leader as leader_module
+from minilog_broker.quorum import node as node_module
+from minilog_broker.quorum import snapshots as snapshots_module
+from minilog_broker.quorum import voting
+from minilog_broker.quorum.commit import majority_commit
+from minilog_broker.quorum.effects import VoteState
+from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.transitions import Transitions
+from minilog_broker.quorum.vote_keeper import VoteKeeper
+from minilog_broker.quorum.voters import VoterKey
+from minilog_broker.quorum.voters_heard import VotersHeard
+from minilog_broker.storage.durable_file import write_durable_file
+from minilog_broker.storage.recovery import Recovery
+from tests.unit.quorum.machine import VOTE_FILE, Machine
+
+Patches = list[tuple[Any, str, Any]]
+
+
+def _vote_not_synced() -> Patches:
+    """The vote is written, and lost with the power."""
+
+    def write_vote(self: Machine, vote: VoteState) -> None:
+        with patch.object(self.files, "fsync_dir", lambda path: None):
+            write_durable_file(self.files, VOTE_FILE, msgspec.json.encode(vote))
+        self.votes_written.append(vote)
+
+    return [(Machine, "write_vote", write_vote)]
+
+
+def _vote_answered_before_it_is_written() -> Patches:
+    return [(VoteKeeper, "when_durable", lambda self, action: action())]
+
+
+def _unsynced_tail_served() -> Patches:
+    return [(Recovery, "_sync", lambda self: None)]
+
+
+def _no_check_quorum() -> Patches:
+    return [(VotersHeard, "quorum_until_ms", lambda self: math.inf)]
+
+
+def _no_pre_vote() -> Patches:
+    def stand(self: Transitions, now_ms: float) -> None:
+        if self._member.log.truncating or self._snapshots.loading is not None or self.keeper.is_writing:
+            self.state.due_ms = now_ms + 20.0  # type: ignore[misc, union-attr]
+        elif not self._member.voters.current:
+            _STAND(self, now_ms)
+        else:
+            self.stand_in(self.epoch + 1, {}, now_ms)
+
+    return [
+        (Transitions, "stand", stand),
+        (Transitions, "hears_leader", lambda self, now_ms: False),
+        (VotersHeard, "hears_majority", lambda self, now_ms: False),
+    ]
+
+
+_STAND = Transitions.stand
+
+
+def _pre_vote_beside_a_live_leader() -> Patches:
+    return [
+        (Transitions, "hears_leader", lambda self, now_ms: False),
+        (VotersHeard, "hears_majority", lambda self, now_ms: False),
+    ]
+
+
+def _old_epoch_committed_by_counting() -> Patches:
+    def committed_end(sets: Sequence[Collection[int]], epoch_start_offset: int, committed: int) -> int:
+        return max(committed, min(majority_commit(ends) for ends in sets))
+
+    return [(leader_module, "committed_end", committed_end)]
+
+
+def _emptied_voter_votes() -> Patches:
+    """Its id is enough: whatever disk it has, it votes, stands and counts."""
+
+    def own_key(self: Member) -> VoterKey:
+        recorded = (voter.key for voter in self.voters.current if voter.broker_id == self.node_id)
+        return next(recorded, VoterKey(self.node_id, b""))
+
+    def recorded(self: VotersHeard, key: VoterKey) -> VoterKey:
+        of_this_id = (
+            each for voters in self._member.voter_sets() for each in voters if each.broker_id == key.broker_id
+        )
+        return next(of_this_id, key)
+
+    of, counts = VotersHeard._of, VotersHeard._counts
+    return [
+        (voting, "is_addressed", lambda member, request: True),
+        (Member, "is_voter", property(lambda self: self.node_id in self.voter_ids)),
+        (Member, "own_key", property(own_key)),
+        (VotersHeard, "_of", lambda self, key: of(self, recorded(self, key))),
+        (VotersHeard, "_counts", lambda self, key: counts(self, recorded(self, key))),
+    ]
+
+
+def _no_log_comparison() -> Patches:
+    return [(voting, "is_up_to_date", lambda member, request: True)]
+
+
+def _other_voters_accepted() -> Patches:
+    nothing = lambda *arguments: None  # noqa: E731
+    return [(node_module, "check_cluster", nothing), (snapshots_module, "check_cluster", nothing)]
+
+
+MUTANTS: dict[str, Callable[[], Patches]] = {
+    "19 vote not synced": _vote_not_synced,
+    "19 vote answered before it is written": _vote_answered_before_it_is_written,
+    "20 unsynced tail served": _unsynced_tail_served,
+    "21 no check-quorum": _no_check_quorum,
+    "22 no pre-vote": _no_pre_vote,
+    "22 pre-vote beside a live leader": _pre_vote_beside_a_live_leader,
+    "23 old epoch committed by counting": _old_epoch_committed_by_counting,
+    "31 emptied voter votes": _emptied_voter_votes,
+    "31 other voters accepted": _other_voters_accepted,
+    "votes without comparing logs": _no_log_comparison,
+}
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    patches = [patch.object(*each) for each in MUTANTS[name]()]
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in patches:
+            each.stop()
