@@ -6,6 +6,7 @@ Brokers 1 to 4; each topic begins on three of them.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -17,7 +18,8 @@ from minilog import Admin, Producer, TopicPartition
 from tests.cluster import Cluster, running_cluster
 from tests.integration.moving import PARTITIONS, Writing, admin, create, wait_in_sync, wait_until
 
-RATE = 400_000
+RATE = 200_000  # bytes per second
+VALUE_BYTES = 2_000
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +56,11 @@ def test_a_throttled_one_takes_its_time_is_shown_and_can_be_cancelled(cluster: C
     create(cluster, "slow")
     with admin(cluster) as client:
         before = replicas(client, "slow")
-        fill(cluster, "slow", size_bytes=10 * RATE)
+        fill(cluster, "slow", size_bytes=20 * RATE)
         spare = [({1, 2, 3, 4} - set(each)).pop() for each in before]
         to = [f"--to={number}:{spare[number]},{before[number][0]},{before[number][1]}" for number in range(PARTITIONS)]
         minilog(cluster, "topic", "reassign", "slow", *to, "--throttle", str(RATE))
-        time.sleep(3.0)
+        time.sleep(2.0)
         moving = minilog(cluster, "topic", "describe", "slow", "--json")["partitions"]
         assert [each["adding_replicas"] for each in moving] == [[each] for each in spare]
         assert [each["removing_replicas"] for each in moving] == [[each[2]] for each in before]
@@ -71,8 +73,8 @@ def test_a_throttled_one_takes_its_time_is_shown_and_can_be_cancelled(cluster: C
 
 def test_it_goes_on_under_another_controller_and_after_kills(cluster: Cluster) -> None:
     create(cluster, "survives")
-    with Writing(cluster, "survives") as writer, admin(cluster) as client:
-        fill(cluster, "survives", size_bytes=4 * RATE)
+    with Writing(cluster, "survives", value_bytes=VALUE_BYTES) as writer, admin(cluster) as client:
+        writer.wait_for_more(4 * RATE // VALUE_BYTES)
         before = replicas(client, "survives")
         targets = [[({1, 2, 3, 4} - set(each)).pop(), each[1], each[2]] for each in before]
         wanted = {TopicPartition("survives", number): target for number, target in enumerate(targets)}
@@ -83,7 +85,9 @@ def test_it_goes_on_under_another_controller_and_after_kills(cluster: Cluster) -
         cluster.start(controller)
         cluster.wait_running()
         writer.wait_for_more(200)
-        wait_until(lambda: replicas(client, "survives") == targets, timeout_s=60)
+        assert client.list_partition_reassignments(), "the writer is faster than the throttle"
+        assert set(client.alter_partition_reassignments(wanted).values()) == {None}  # the limit is lifted
+        wait_until(lambda: replicas(client, "survives") == targets)
         assert client.list_partition_reassignments() == {}
         wait_in_sync(cluster, "survives")
 
@@ -105,10 +109,11 @@ def replicas(client: Admin, topic: str) -> list[list[int]]:
 
 
 def fill(cluster: Cluster, topic: str, size_bytes: int) -> None:
-    """Write so much, over all partitions."""
-    with Producer({"bootstrap.servers": cluster.bootstrap_servers, "client.id": "filler"}) as producer:
+    """Write so much, over all partitions, in batches that are small beside a turn of the throttle."""
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "filler", "batch.size": 20_000}
+    with Producer(settings) as producer:
         for number in range(size_bytes // 10_000):
-            producer.send(topic, value=b"filler:%d|" % number + b"." * 10_000, partition=number % PARTITIONS)
+            producer.send(topic, value=os.urandom(10_000), partition=number % PARTITIONS)
 
 
 def minilog(cluster: Cluster, *arguments: str) -> dict[str, list[dict[str, object]]]:

@@ -6,8 +6,8 @@
     OPEN     the stream is open                              closed, silence of five keep-alives -> BROKEN
     BROKEN   it broke; a pause with back-off and jitter      the pause is over -> OPENING
 
-A replica that is being added may be throttled: when it had its share, the leader is asked to send no more of it, until
-its turn comes and it asks again. The others of the session are not held up by it.
+A replica that is being added may be throttled: its position asks for a turn's worth, and no other one goes before the
+next turn is due. The others of the session are not held up by it.
 
 Credit is given back for every byte received, appended or dropped: an appended one when it is written, so that what
 waits for the disk is bounded by the session's credit.
@@ -66,6 +66,7 @@ class LeaderSession:
         self._progress: dict[PartitionKey, None] = {}
         self._forgotten: dict[PartitionKey, None] = {}
         self._throttles: dict[PartitionKey, Throttle] = {}
+        self._turns: dict[PartitionKey, int] = {}  # bytes that are left of the turn of a throttled follower
         self._held_back: set[PartitionKey] = set()
         self._first = True
         self._awake = False
@@ -95,6 +96,7 @@ class LeaderSession:
         self._positions.pop(key, None)
         self._progress.pop(key, None)
         self._throttles.pop(key, None)
+        self._turns.pop(key, None)
         self._held_back.discard(key)
         if self.state is LinkState.OPEN:
             self._forgotten[key] = None
@@ -113,16 +115,15 @@ class LeaderSession:
         if throttle is not None:
             self._throttles[key] = throttle
         elif self._throttles.pop(key, None) is not None:
+            self._held_back.add(key)
             self.take_turn(key, now_ms)
 
     def _spend(self, key: PartitionKey, size_bytes: int, now_ms: float) -> None:
-        throttle = self._throttles[key]
-        throttle.take(size_bytes, now_ms)
-        if key not in self._held_back and (wait_ms := throttle.wait_ms(now_ms)):
+        self._throttles[key].take(size_bytes, now_ms)
+        self._turns[key] = self._turns.get(key, 0) - size_bytes
+        if self._turns[key] <= 0:
             self._held_back.add(key)
-            self._forgotten[key] = None
-            self._host.timers.arm(TimerKind.THROTTLE, key, now_ms + wait_ms)
-            self._wake()
+            self.take_turn(key, now_ms)
 
     def take_turn(self, key: PartitionKey, now_ms: float) -> None:
         """Timer: let one that was held back ask again, if it is time."""
@@ -135,6 +136,13 @@ class LeaderSession:
         self._held_back.discard(key)
         self.position_due(key)
         self.progress_due(key)
+
+    def _position(self, key: PartitionKey) -> data_pb2.FetchPosition | None:
+        position = self.followers[key].position()
+        throttle = self._throttles.get(key)
+        if position is not None and throttle is not None:
+            position.limit_bytes = self._turns[key] = throttle.turn_bytes
+        return position
 
     # -- its life
 
@@ -295,7 +303,7 @@ class LeaderSession:
     ) -> tuple[list[data_pb2.FetchPosition], list[peer_pb2.ReplicaProgress], list[common_pb2.PartitionId]]:
         followers = self.followers
         asking = [key for key in self._positions if key not in self._held_back]
-        positions = [p for key in asking if (p := followers[key].position()) is not None]
+        positions = [p for key in asking if (p := self._position(key)) is not None]
         progress = [told for key in self._progress if (told := followers[key].progress()) is not None]
         forgotten = [common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in self._forgotten]
         self._positions.clear()

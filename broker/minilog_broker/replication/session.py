@@ -29,6 +29,7 @@ from minilog_broker.replication.state import PartitionKey
 
 _LENGTH = struct.Struct("<I")
 _LENGTH_AT = 4
+_NO_LIMIT = 1 << 62
 
 
 class Audience(enum.Enum):
@@ -109,6 +110,7 @@ class Subscription:
     position: data_pb2.FetchPosition
     state: SubscriptionState = SubscriptionState.WAITING
     next_offset: int = 0
+    sent_bytes: int = 0  # since the position was accepted
     previous_epoch: int | None = None
     error: MinilogError | None = None
     diverged: Diverged | None = None
@@ -117,9 +119,16 @@ class Subscription:
     def end_offset(self) -> int | None:
         return self.position.end_offset if self.position.HasField("end_offset") else None
 
+    def left(self) -> int:
+        """How many bytes may still go."""
+        limited = self.position.HasField("limit_bytes")
+        return self.position.limit_bytes - self.sent_bytes if limited else _NO_LIMIT
+
     def bound(self) -> int:
         """Nothing at or above it is sent now."""
         assert self.source is not None
+        if self.left() <= 0:
+            return self.next_offset
         readable = self.source.readable_end(self.session.audience)
         return readable if self.end_offset is None else min(readable, self.end_offset)
 
@@ -237,7 +246,7 @@ class Session:
         match judgement:
             case Send() if source is not None:
                 subscription.state = SubscriptionState.SENDING
-                subscription.next_offset = position.fetch_offset
+                subscription.next_offset, subscription.sent_bytes = position.fetch_offset, 0
                 has_epoch = position.HasField("last_fetched_epoch")
                 follower = self.audience is Audience.FOLLOWER
                 # A consumer's first batch may begin below its position: its epoch before is looked up when it is sent.
@@ -304,13 +313,14 @@ class Session:
         while self._ready and left > 0 and self._has_credit():
             key = next(iter(self._ready))
             subscription = self._ready.pop(key)
-            run = self._read(subscription, min(left, self.credit_bytes - self.sent_bytes), now_ms)
+            run = self._read(subscription, min(left, self.credit_bytes - self.sent_bytes, subscription.left()), now_ms)
             if run is None:
                 continue
             runs.append(run)
             size_bytes = len(run.batches)
             left -= size_bytes
             self.sent_bytes += size_bytes
+            subscription.sent_bytes += size_bytes
             self._news.pop(key, None)
             if subscription.next_offset < subscription.bound():
                 self._ready[key] = subscription  # its next turn is after the others'

@@ -1,14 +1,14 @@
 """How fast a broker may fetch what it is to have and does not have yet: replicas that are being added, nobody else.
 
-A bucket of bytes, filled at the rate, at most a second's worth. What came is taken out, into debt if need be: what is
-under way when it runs empty cannot be called back (up to the session's credit). So the mean is the rate, and a replica
-that is held back gets its turn when the debt is paid. All that have the same rate share one bucket.
+A bucket of bytes, filled at the rate. A replica asks for a turn's worth at a time; what came is taken out, into debt if
+need be (one batch of any size may come), and the next turn is when the debt is paid. So the mean is the rate. All that
+have the same rate share one bucket.
 """
 
 from __future__ import annotations
 
-_FULL_S = 1.0
-_TURN_S = 0.1  # what a turn begins with: fewer and larger ones cost less
+_FULL_S = 0.2
+_TURN_S = 0.1  # fewer and larger turns cost less
 
 
 class Throttle:
@@ -21,6 +21,11 @@ class Throttle:
         self._available_bytes = rate_bytes_per_second * _FULL_S
         self._since_ms: float | None = None
 
+    @property
+    def turn_bytes(self) -> int:
+        """What to ask for at a time."""
+        return max(1, int(self.rate_bytes_per_second * _TURN_S))
+
     def take(self, size_bytes: int, now_ms: float) -> None:
         """So much came."""
         self._fill(now_ms)
@@ -31,8 +36,7 @@ class Throttle:
         self._fill(now_ms)
         if self._available_bytes > 0:
             return 0.0
-        missing_bytes = self.rate_bytes_per_second * _TURN_S - self._available_bytes
-        return missing_bytes / self.rate_bytes_per_second * 1_000
+        return max(-self._available_bytes / self.rate_bytes_per_second * 1_000, 1.0)
 
     def _fill(self, now_ms: float) -> None:
         rate = self.rate_bytes_per_second

@@ -218,6 +218,7 @@ class FetchPosition(_message.Message):
     END_OFFSET_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     LAST_FETCHED_EPOCH_FIELD_NUMBER: _builtins.int
+    LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     position_number: _builtins.int
     """The client's own counter; each run names it, so that a run sent before a seek is told from one after it."""
     fetch_offset: _builtins.int
@@ -227,6 +228,8 @@ class FetchPosition(_message.Message):
     """The epoch the client knows; lower than the leader's is fenced, higher is unknown yet."""
     last_fetched_epoch: _builtins.int
     """The epoch of the record before fetch_offset, where the client knows it."""
+    limit_bytes: _builtins.int
+    """No more records are sent once so many bytes of batches were, before a new position. Absent: no bound. News goes on."""
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
     def __init__(
@@ -238,19 +241,24 @@ class FetchPosition(_message.Message):
         end_offset: _builtins.int | None = ...,
         leader_epoch: _builtins.int = ...,
         last_fetched_epoch: _builtins.int | None = ...,
+        limit_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "_last_fetched_epoch", b"_last_fetched_epoch", "end_offset", b"end_offset", "last_fetched_epoch", b"last_fetched_epoch", "partition_id", b"partition_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "_last_fetched_epoch", b"_last_fetched_epoch", "_limit_bytes", b"_limit_bytes", "end_offset", b"end_offset", "last_fetched_epoch", b"last_fetched_epoch", "limit_bytes", b"limit_bytes", "partition_id", b"partition_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "_last_fetched_epoch", b"_last_fetched_epoch", "end_offset", b"end_offset", "fetch_offset", b"fetch_offset", "last_fetched_epoch", b"last_fetched_epoch", "leader_epoch", b"leader_epoch", "partition_id", b"partition_id", "position_number", b"position_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "_last_fetched_epoch", b"_last_fetched_epoch", "_limit_bytes", b"_limit_bytes", "end_offset", b"end_offset", "fetch_offset", b"fetch_offset", "last_fetched_epoch", b"last_fetched_epoch", "leader_epoch", b"leader_epoch", "limit_bytes", b"limit_bytes", "partition_id", b"partition_id", "position_number", b"position_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__end_offset: _TypeAlias = _typing.Literal["end_offset"]  # noqa: Y015
     _WhichOneofArgType__end_offset: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset"]  # noqa: Y015
     _WhichOneofReturnType__last_fetched_epoch: _TypeAlias = _typing.Literal["last_fetched_epoch"]  # noqa: Y015
     _WhichOneofArgType__last_fetched_epoch: _TypeAlias = _typing.Literal["_last_fetched_epoch", b"_last_fetched_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__limit_bytes: _TypeAlias = _typing.Literal["limit_bytes"]  # noqa: Y015
+    _WhichOneofArgType__limit_bytes: _TypeAlias = _typing.Literal["_limit_bytes", b"_limit_bytes"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_offset) -> _WhichOneofReturnType__end_offset | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_fetched_epoch) -> _WhichOneofReturnType__last_fetched_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit_bytes) -> _WhichOneofReturnType__limit_bytes | None: ...
 
 Global___FetchPosition: _TypeAlias = FetchPosition  # noqa: Y015
 

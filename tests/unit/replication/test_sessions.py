@@ -83,6 +83,19 @@ def test_without_credit_nothing_goes_until_more_is_granted() -> None:
     assert len(data_bytes(messages(world, session_id))) == 1
 
 
+def test_a_position_with_a_limit_gets_so_many_bytes_and_no_more_before_a_new_one() -> None:
+    world, session_id = lonely(credit=1 << 20, batches=10, size_bytes=1_000)
+    sent: list[int] = []
+    for offset in (0, 3, 6):
+        request = peer_pb2.ReplicateRequest(credit_bytes=1 << 20)
+        position = request.positions.add(position_number=2 + offset, fetch_offset=offset, last_fetched_epoch=0)
+        position.partition_id.topic_id, position.partition_id.partition = KEY
+        position.limit_bytes = 3_000
+        world[1].manager.replicate_request(session_id, request, world.now_ms)
+        sent.append(sum(data_bytes(messages(world, session_id))))
+    assert all(3_000 <= size_bytes < 5_000 for size_bytes in sent), sent
+
+
 def test_credit_never_goes_back() -> None:
     world, session_id = lonely(credit=10_000, batches=1)
     world[1].manager.replicate_request(session_id, peer_pb2.ReplicateRequest(credit_bytes=0), world.now_ms)
