@@ -22,8 +22,8 @@ from tests.proxy import Proxy
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 30.0
-VOTERS = 1
-"""How many of a cluster's brokers vote, unless a test says otherwise."""
+VOTERS = 3
+"""How many of a cluster's brokers vote, unless a test says otherwise or there are fewer (then one)."""
 # Below what systems give to outgoing connections (Linux: from 32768): a port there may be taken while its broker is
 # down, or a connection to it may be answered by itself.
 _PORTS = range(15_000, 32_000)
@@ -63,7 +63,7 @@ class Cluster:
         self.ports = dict(zip(range(1, brokers + 1), free_ports(brokers), strict=True))
         """Where clients and other brokers find each broker."""
         self.listen_ports = self.ports
-        self.voters = list(range(1, min(VOTERS if voters is None else voters, brokers) + 1))
+        self.voters = list(range(1, (voters or (VOTERS if brokers >= VOTERS else 1)) + 1))
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.proxy: Proxy | None = None
         if proxied:
