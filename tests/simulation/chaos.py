@@ -10,7 +10,7 @@ import random
 from typing import TYPE_CHECKING
 
 from minilog_broker.replication.state import PartitionState
-from tests.simulation.faults import Faults, newest_image
+from tests.simulation.faults import Faults, newest_image, unreplaced_voters
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -96,7 +96,8 @@ class Chaos:
             return everybody
         outside = self._random.sample(everybody, self._random.randint(1, max(1, (len(everybody) - 1) // 2)))
         core = tuple(node_id for node_id in everybody if node_id not in outside)
-        voters = [voter_id for voter_id in cluster.plan.voter_ids if voter_id in core]
+        emptied = unreplaced_voters(cluster, image)
+        voters = [voter_id for voter_id in cluster.plan.voter_ids if voter_id in core and voter_id not in emptied]
         if 2 * len(voters) <= cluster.plan.voters:
             return everybody
         return core if all(self._survives(state, core) for state in image.partitions.values()) else everybody

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.storage.log import Log
 from tests.simulation.life import Life
@@ -328,14 +329,20 @@ class Faults:
         return any(other_id != node_id for other_id in state.in_sync_replicas)
 
     def wipe(self) -> bool:
-        """A broker that no partition counts on comes back with an empty disk; a voter does not."""
+        """A broker that no partition counts on comes back with an empty disk; of voters, one that the others can spare."""
         image = self._image()
-        node = self._one(lambda each: each.life is None and each.node_id not in self._cluster.plan.voter_ids)
-        if image is None or node is None or not self._is_superfluous(image, node.node_id):
+        if image is None or not image.voters:
+            return False
+        node = self._one(lambda each: each.life is None and self._is_superfluous(image, each.node_id))
+        if node is None or not self._quorum_can_spare(image, node.node_id):
             return False
         self._note(f"node {node.node_id} has an empty disk")
         node.wipe()
         return True
+
+    def _quorum_can_spare(self, image: MetadataImage, node_id: int) -> bool:
+        voters = self._cluster.plan.voter_ids
+        return node_id not in voters or (len(voters) > 1 and not unreplaced_voters(self._cluster, image))
 
     def _is_superfluous(self, image: MetadataImage, node_id: int) -> bool:
         broker = image.brokers.get(node_id)
@@ -348,6 +355,17 @@ class Faults:
 
     def _image(self) -> MetadataImage | None:
         return newest_image(self._cluster)
+
+
+def unreplaced_voters(cluster: Cluster, image: MetadataImage) -> list[int]:
+    """Voters whose disk was emptied and that are not voters again, as far as `image` knows."""
+    recorded = {voter.broker_id: voter.directory_id.hex() for voter in image.voters}
+    return [
+        node_id
+        for node_id in cluster.plan.voter_ids
+        if METADATA_KEY in (node := cluster.nodes[node_id]).harmed
+        and (node.directory_id is None or recorded.get(node_id) != node.directory_id)
+    ]
 
 
 def newest_image(cluster: Cluster) -> MetadataImage | None:

@@ -49,6 +49,7 @@ class Node:
         self.harmed: dict[PartitionKey, float] = {}
         self.ended_because: str | None = None  # "kill", "power", "stop", "unclean stop" or "error ..."
         self.wants_life = True
+        self.directory_id: str | None = None  # of the disk that is in it; None until something lived on that
         self.cache_lost: tuple[PartitionKey, ...] = ()
         self._keys: dict[PartitionKey, None] = {METADATA_KEY: None}  # of all logs that were ever on this disk
         self._random = random.Random(f"node {cluster.seed} {node_id}")
@@ -87,6 +88,7 @@ class Node:
         except FATAL as error:
             self.life_failed(life, error)
             return
+        self.directory_id = life.directory_id
         touched.began.append(self.node_id)
         life.process.after(START_MS * (1.0 + self._random.random()), life.start)
 
@@ -115,6 +117,7 @@ class Node:
     def wipe(self) -> None:
         """The machine gets another disk, an empty one. Only while nothing lives on it."""
         self.files.wipe()
+        self.directory_id = None
         for key in self._keys:
             self.harmed[key] = self.cluster.now_ms
 

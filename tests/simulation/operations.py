@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.v1 import admin_pb2
 from minilog_broker.controller.image import MetadataImage, Topic
-from tests.simulation.faults import newest_image
+from tests.simulation.faults import newest_image, unreplaced_voters
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
+REPLACE_MS = 700.0
 MOST_TOPICS = 4
 MOST_PARTITIONS = 5
 
@@ -29,6 +30,8 @@ class Operator:
         self._created = 0
         for name, rate in cluster.plan.operations.active():
             self._next(name, rate)
+        if cluster.plan.faults.wipe:
+            cluster.scheduler.after(REPLACE_MS, self._replace_voters)
 
     def _next(self, name: str, rate: float) -> None:
         delay_ms = self._random.expovariate(rate) * 1_000.0
@@ -50,6 +53,15 @@ class Operator:
         target_id = self._random.choice(active if active and self._random.random() < 0.9 else list(nodes))
         self._cluster.note(f"operator asks node {target_id} to {method} {str(request).replace(chr(10), ' ')[:120]}")
         self._client.call(target_id, method, request, _unheard)
+
+    def _replace_voters(self, _: object) -> None:
+        """A voter that lost its disk is replaced, in both phases: the command is given again until metadata says so."""
+        image = newest_image(self._cluster)
+        lost = [] if image is None else unreplaced_voters(self._cluster, image)
+        for node_id in lost:
+            self._cluster.count("operator: replace_voter")
+            self._ask("ReplaceVoter", admin_pb2.ReplaceVoterRequest(broker_id=node_id))
+        self._cluster.scheduler.after(REPLACE_MS, self._replace_voters)
 
     def _topic(self, image: MetadataImage) -> Topic | None:
         topics = [image.topics[topic_id] for _, topic_id in sorted(image.topic_ids.items())]

@@ -168,7 +168,7 @@ _USUAL: dict[str, float] = {
     "disk_full": 0.2,
     "metadata_disk_error": 0.1,
     "bit_flip": 0.2,
-    "wipe": 0.2,
+    "wipe": 0.5,
 }
 _NEED_FSYNC = ("power_loss", "power_loss_of_all", "crash_in_disk", "crash_in_effects", "disk_error")
 

@@ -45,6 +45,8 @@ METADATA_LOG_SETTINGS = LogSettings(flush_on_append=True, retention_ms=-1, reten
 class QuorumPart:
     """See the module's text. `image` is this life's replay of the committed log, changed here only."""
 
+    voting: Voting
+
     def __init__(self, life: Life, directory: DataDirectory, disk: DiskThread, rng: random.Random) -> None:
         self.image = MetadataImage()
         self.sessions: dict[int, Any] = {}
