@@ -14,7 +14,8 @@ import pytest
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.errors import UnknownTopicId, UnknownTopicOrPartition
 from minilog.types import PartitionDescription
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import Cluster, broker_name, running_cluster
+from tests.proxy import CLIENT, CUT
 
 RECORDS = 3_000
 VALUE = b"x" * 1_000
@@ -25,7 +26,8 @@ NEVER_STILL_S = 2.5  # a stream of five silent keep-alives, the time to open ano
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     racks = {each: ("--rack", f"r{each}") for each in (1, 2, 3)}
     settings = {"flush.policy": "os"}  # who is read from is the question here, and a flush costs
-    with running_cluster(tmp_path_factory.mktemp("racks"), settings=settings, arguments=racks) as running:
+    directory = tmp_path_factory.mktemp("racks")
+    with running_cluster(directory, settings=settings, arguments=racks, proxied=True) as running:
         yield running
 
 
@@ -90,6 +92,8 @@ def reading(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Readin
     made = make_topic(cluster, request.node.name.replace("_", "-"))
     made.write(RECORDS)
     yield made
+    assert cluster.proxy is not None
+    cluster.proxy.heal()
     cluster.resume(*cluster.processes)
     missing = [each for each in (1, 2, 3) if each not in cluster.processes]
     if missing:
@@ -184,6 +188,31 @@ def test_a_leader_that_is_killed_under_a_reader_of_its_follower(reading: Reading
         reading.write(500)
         reading.read(consumer, RECORDS + 1_000)
     reading.check(RECORDS + 1_000)
+
+
+def cut(reading: Reading, one: str, *others: str) -> None:
+    assert reading.cluster.proxy is not None
+    for other in others:
+        reading.cluster.proxy.set_rule_both_ways(one, other, CUT)
+
+
+def test_a_consumer_that_cannot_reach_the_leader_reads_what_is_committed(reading: Reading) -> None:
+    cut(reading, CLIENT, broker_name(reading.leader))
+    with reading.consumer() as consumer:
+        reading.read(consumer, RECORDS)
+        assert list(sent_by(consumer)) == [reading.follower]
+    reading.check(RECORDS)
+
+
+def test_a_follower_cut_off_from_all_others_sends_its_readers_to_the_leader(reading: Reading) -> None:
+    others = [broker_name(each) for each in (1, 2, 3) if each != reading.follower]
+    with reading.consumer() as consumer:
+        reading.read(consumer, RECORDS)
+        cut(reading, broker_name(reading.follower), *others)
+        reading.write(500)  # committed when the ISR is without it
+        reading.read(consumer, RECORDS + 500)
+        assert reading.leader in sent_by(consumer)
+    reading.check(RECORDS + 500)
 
 
 def test_a_topic_that_is_deleted_is_said(reading: Reading) -> None:
