@@ -15,11 +15,15 @@ PARTITIONS = 4
 class Writing:
     """A writer in a thread of its own; on leaving, its history must be without any error."""
 
-    def __init__(self, cluster: Cluster, topic: str, value_bytes: int = 200) -> None:
-        self._cluster, self._topic, self._value_bytes = cluster, topic, value_bytes
+    def __init__(
+        self, cluster: Cluster, topic: str, value_bytes: int = 200, settings: dict[str, object] | None = None
+    ) -> None:
+        self._cluster, self._topic, self._value_bytes, self._settings = cluster, topic, value_bytes, settings
 
     def __enter__(self) -> Writer:
-        self._writer = Writer(self._cluster.bootstrap_servers, self._topic, value_bytes=self._value_bytes)
+        self._writer = Writer(
+            self._cluster.bootstrap_servers, self._topic, value_bytes=self._value_bytes, settings=self._settings
+        )
         self._writer.wait_for_more(200)
         return self._writer
 

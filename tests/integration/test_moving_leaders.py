@@ -6,13 +6,15 @@ What is judged is the whole history: nothing failed, nothing unknown, nothing lo
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 
 import pytest
 
-from minilog import TopicPartition
+from minilog import Consumer, TopicPartition
 from minilog.errors import PreferredLeaderNotAvailable
 from tests.cluster import Cluster, running_cluster
+from tests.integration.clients import Writer
 from tests.integration.moving import PARTITIONS, Writing, admin, create, leaders, preferred, wait_in_sync, wait_until
 
 # So that leaders do not move by themselves while a test moves them.
@@ -49,6 +51,41 @@ def test_rolling_controlled_shutdowns_cost_no_error(cluster: Cluster) -> None:
             cluster.start(broker_id)
             cluster.wait_running()
             wait_in_sync(cluster, "rolling")
+
+
+def test_a_topic_grows_under_a_producer_and_a_consumer_while_leaders_move(cluster: Cluster) -> None:
+    create(cluster, "grows")
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "earliest"}
+    with Consumer({**settings, "metadata.max.age.ms": 500}) as consumer:
+        consumer.subscribe(["grows"])
+        with Writing(cluster, "grows", settings={"metadata.max.age.ms": 500}) as writer, admin(cluster) as client:
+            for partitions in (PARTITIONS + 2, PARTITIONS + 4):
+                client.alter_topic("grows", num_partitions=partitions)
+                moved = reorder_replicas(cluster, "grows")
+                assert set(client.elect_leaders(moved).values()) == {None}
+                written_to = watched(writer, range(partitions))
+                assert written_to == set(range(partitions))
+        wanted, seen = set(writer.history.acknowledged), set[bytes]()
+        deadline_s = time.monotonic() + 30
+        while not wanted <= seen:
+            assert time.monotonic() < deadline_s, f"{len(wanted - seen)} of {len(wanted)} values were not read"
+            seen.update(record.value for record in consumer.poll(timeout=1.0) if record.value is not None)
+
+
+def reorder_replicas(cluster: Cluster, topic: str) -> list[TopicPartition]:
+    """Another preferred leader for each partition."""
+    with admin(cluster) as client:
+        (found,) = client.describe_topics([topic])
+        wanted = {TopicPartition(topic, p.partition): [*p.replicas[1:], p.replicas[0]] for p in found.partitions}
+        assert set(client.alter_partition_reassignments(wanted).values()) == {None}
+    return list(wanted)
+
+
+def watched(writer: Writer, partitions: Iterable[int]) -> set[int]:
+    """Until writes sent from now on were acknowledged in all of these."""
+    watch = writer.watch(partitions, time.monotonic())
+    writer.failover_s(watch, timeout_s=30)
+    return set(watch.recovered_s)
 
 
 def test_preferred_leaders_lead_again_by_themselves(tmp_path: pathlib.Path) -> None:
