@@ -58,11 +58,17 @@ def _hunt(name: str, first: int, seeds: int, until_s: float) -> Hunt:
     with mutants.mutated(name):
         for count, seed in enumerate(range(first, first + seeds), start=1):
             result = run_seed(seed)
-            if result.failure is not None:
+            if result.failure is not None and _is_true_code_clean(seed):
                 return Hunt(name, count, result)
             if time.time() > until_s:
                 return Hunt(name, count, None)
     return Hunt(name, seeds, None)
+
+
+def _is_true_code_clean(seed: int) -> bool:
+    """A kill counts only where the true rules survive the same run."""
+    with mutants.unmutated():
+        return run_seed(seed).failure is None
 
 
 def hunt_many(names: list[str], first: int, seeds: int, minutes: float | None, processes: int) -> Iterator[Hunt]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 from tests.simulation.wrong import replication
@@ -54,6 +55,7 @@ def named(text: str) -> list[str]:
 def mutated(name: str | None) -> Iterator[None]:
     """The wrong rule, for the length of the block; None: the true ones."""
     patches = [] if name is None else [patch.object(*each) for each in MUTANTS[name]()]
+    _active.extend(patches)
     for each in patches:
         each.start()
     try:
@@ -61,3 +63,19 @@ def mutated(name: str | None) -> Iterator[None]:
     finally:
         for each in reversed(patches):
             each.stop()
+            _active.remove(each)
+
+
+_active: list[Any] = []  # the patches that are in force
+
+
+@contextmanager
+def unmutated() -> Iterator[None]:
+    """The true rules again, for the length of a block within `mutated`."""
+    for each in reversed(_active):
+        each.stop()
+    try:
+        yield
+    finally:
+        for each in _active:
+            each.start()

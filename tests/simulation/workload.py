@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.invariants.judge import Judge
 
-WRITING_SHARE = 0.3  # of the liveness phase: then writers stop, and what they wait for must come
+WRITING_SHARE = 0.2  # of the liveness phase: then writers stop, and what they wait for must come
 LOOK_MS = 250.0  # how often the end is looked for
 LAST_READER = "last-reader"
 
@@ -90,7 +90,7 @@ class Workload:
     def _reader(self, name: str, **settings: object) -> tuple[SimulatedConsumer, ClientProcess]:
         client = self.cluster.add_client()
         rng = random.Random(f"{name} {self.cluster.seed}")
-        config = self._config(fetch_max_bytes=self._rng.choice((300, 2_000, 100_000)), **settings)
+        config = self._config(**({"fetch_max_bytes": self._rng.choice((300, 2_000, 100_000))} | settings))
         return SimulatedConsumer(name, client, config, self.cluster.plan.node_ids, self.history, rng), client
 
     # -- what they do
@@ -181,7 +181,7 @@ class Workload:
 
     def _last_read(self) -> None:
         if self._last is None:
-            self._last, _ = self._reader(LAST_READER, auto_offset_reset="earliest")
+            self._last, _ = self._reader(LAST_READER, auto_offset_reset="earliest", fetch_max_bytes=1 << 20)
         self._last.read(self._keys(self._last))
         ends = self.ends()
         if all((self.history.known_position(LAST_READER, key) or 0) >= end for key, (_, end) in ends.items()):

@@ -104,14 +104,14 @@ class Judge:
     def _died(self, node: Node, how: str) -> None:
         self.states[f"lives ended: {how}"] += 1
         power = how == "power"
-        for truth in self.partitions.values():
+        for key, truth in self.partitions.items():
             if (mirror := truth.mirrors.get(node.node_id)) is not None and mirror.kept_end is None:
                 if power and not mirror.synced:
                     self._exempt(truth, "power lost under flush.policy=os")
-                mirror.died(power=power)
+                mirror.died(power=power or key in node.cache_lost)
         mirror = self.metadata.mirrors.get(node.node_id)
         if mirror is not None and mirror.kept_end is None:
-            mirror.died(power=power)
+            mirror.died(power=power or METADATA_KEY in node.cache_lost)
 
     def _reborn(self, node: Node, life: Life) -> None:
         node_id, harmed = node.node_id, node.harmed

@@ -40,7 +40,8 @@ class QuorumTruth:
     heard_ms: dict[tuple[int, int], float] = field(default_factory=dict)  # (source, target)
     steady_ms: dict[tuple[int, int], float] = field(default_factory=dict)
     resumed_ms: dict[int, float] = field(default_factory=dict)
-    _epochs: dict[int, int] = field(default_factory=dict)
+    _epochs: dict[int, int] = field(default_factory=dict)  # of the lives there are
+    _promised: dict[int, int] = field(default_factory=dict)  # voter: the highest epoch it answered or led in
     _leads: dict[int, int] = field(default_factory=dict)  # node: the epoch it leads
 
     def _fail(self, rule: str, message: str, *nodes: int, epoch: int | None = None) -> Violation:
@@ -79,6 +80,7 @@ class QuorumTruth:
         if response.epoch > epoch:
             text = f"node {voter} answers a vote in epoch {response.epoch}, its disk has epoch {epoch}"
             raise self._fail("V11", text, voter, epoch=request.epoch)
+        self._promised[voter] = max(self._promised.get(voter, -1), response.epoch)
         if not response.granted or request.pre_vote:
             return
         candidate = request.candidate_id
@@ -92,7 +94,7 @@ class QuorumTruth:
 
     def wiped(self, node_id: int) -> None:
         """Its disk came back empty: what it knew is gone, and it must not vote."""
-        self._epochs.pop(node_id, None)
+        self._promised.pop(node_id, None)
 
     # -- epochs and tenures
 
@@ -100,9 +102,9 @@ class QuorumTruth:
         """A node after an event of its quorum. Returns what is worth counting."""
         node_id, quorum = node.node_id, life.quorum
         epoch = quorum.epoch
-        if node_id in voters and epoch < self._epochs.get(node_id, -1):
-            text = f"node {node_id} is in epoch {epoch} and was in {self._epochs[node_id]}"
-            raise self._fail("V11", text, node_id, epoch=epoch)
+        known = max(self._epochs.get(node_id, -1), self._promised.get(node_id, -1))
+        if node_id in voters and epoch < known:
+            raise self._fail("V11", f"node {node_id} is in epoch {epoch} and was in {known}", node_id, epoch=epoch)
         self._epochs[node_id] = epoch
         led = self._leads.get(node_id)
         if not quorum.is_leader:
@@ -124,6 +126,7 @@ class QuorumTruth:
         stored = node.stored_vote()
         if stored is None or stored.epoch < epoch:
             raise self._fail("V11", f"node {node_id} leads epoch {epoch}, its disk has {stored}", node_id, epoch=epoch)
+        self._promised[node_id] = max(self._promised.get(node_id, -1), epoch)
         return ["quorum elections"]
 
     def _deposed(self, node_id: int, epoch: int, voters: list[int], now_ms: float, *, stopping: bool) -> None:
@@ -139,6 +142,7 @@ class QuorumTruth:
     def ended(self, node_id: int) -> None:
         """The process is gone, and with it what it led."""
         self._leads.pop(node_id, None)
+        self._epochs.pop(node_id, None)
 
     def check_heard(self, node_id: int, voters: list[int], now_ms: float) -> None:
         """V21, of a node after any event of its own."""
