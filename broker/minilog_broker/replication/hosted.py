@@ -14,7 +14,8 @@ import errno
 import random
 from typing import TYPE_CHECKING
 
-from minilog.errors import CorruptMessage
+from minilog.errors import CorruptMessage, OffsetOutOfRange
+from minilog.record_batch.header import check_crc, decode_header
 from minilog_broker.replication.effects import DeleteLog, OpenLog, PartitionOffline, WriteProducerSnapshot
 from minilog_broker.replication.follower import FollowerPartition
 from minilog_broker.replication.follower_reads import FollowerReads
@@ -259,6 +260,18 @@ class HostedReplica:
             self.leader.lead_when_settled(now_ms)
         if self.follower is not None:
             self.follower.pause(now_ms, self._host.settings.no_space_pause_ms)
+
+    def look_at_copy(self, offset: int, now_ms: float) -> None:
+        """A consumer asks again for what it was sent from `offset` on: is our copy of that batch what was written?"""
+        if self.log is None or not self.log.log_start <= offset < self.log.appended_end:
+            return
+        try:
+            batch = self.log.log.read(offset, 1, self.log.appended_end)
+            check_crc(*self.key, batch, decode_header(batch))
+        except OffsetOutOfRange:  # retention was quicker
+            return
+        except (OSError, CorruptMessage) as error:
+            self.go_offline(error, now_ms)
 
     def go_offline(self, error: Exception, now_ms: float) -> None:
         """An I/O error, or a copy that is damaged: said to the controller, which elects another."""

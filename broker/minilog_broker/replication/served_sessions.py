@@ -120,6 +120,8 @@ class ServedSessions:
             self._refuse(session.session_id, error)
             return False
         replica = self._replicas.get(key)
+        if replica is not None and session.asks_again(key, position):
+            replica.look_at_copy(position.fetch_offset, now_ms)
         source = None if replica is None else replica.source_for(session.audience)
         subscribers = self.subscribers(key)
         subscribers[session.session_id] = session.take_position(key, source, position, now_ms)
