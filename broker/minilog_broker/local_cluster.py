@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +21,13 @@ from dataclasses import dataclass
 from minilog import Admin
 from minilog.errors import MinilogError
 from minilog_broker.failure import CommandFailed
+from minilog_broker.stop_signal import Stoppable
 from minilog_broker.storage.data_directory import recorded_voters
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import OsFileSystem
 
 HOST = "127.0.0.1"
-_QUORUM_SIZES = (1,)
+_QUORUM_SIZES = (5, 3, 1)
 # A start replays the metadata log and recovers the topics' logs; an unclean one of large logs takes longest.
 START_WITHIN_S = 120.0
 # controlled.shutdown.timeout.ms is 10 s by default; then flushing and closing.
@@ -138,7 +138,7 @@ class LocalCluster:
         for broker_id in self._ports:
             self.start(broker_id)
 
-    def wait_running(self, stop: threading.Event, timeout_s: float = START_WITHIN_S) -> bool:
+    def wait_running(self, stop: Stoppable, timeout_s: float = START_WITHIN_S) -> bool:
         """Until every started broker is registered and running: True; False where `stop` was set meanwhile."""
         deadline = time.monotonic() + timeout_s
         while not stop.wait(_ASK_EVERY_S):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import signal
 import sys
-import threading
 from typing import Annotated
 
 import typer
@@ -14,6 +13,7 @@ from minilog_broker.cli.common import Assignments, current_environment
 from minilog_broker.failure import CommandFailed
 from minilog_broker.local_cluster import LocalCluster, check_ports_are_free
 from minilog_broker.server.config import load_config, parse_assignments
+from minilog_broker.stop_signal import StopSignal
 
 _LOOK_EVERY_S = 0.2
 
@@ -31,7 +31,7 @@ def up(
     load_config(None, current_environment(), settings)
     ports = range(port, port + brokers)
     check_ports_are_free(ports, "choose another with --port, or stop what listens there")
-    stop = _stop_on_signals()
+    stop = StopSignal((signal.SIGINT, signal.SIGTERM))
     cluster = LocalCluster(data_dir, ports, settings)
     try:
         cluster.start_all()
@@ -44,14 +44,7 @@ def up(
         raise CommandFailed(f"brokers {killed} did not stop in time and were killed: they recover at the next start")
 
 
-def _stop_on_signals() -> threading.Event:
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
-
-
-def _watch(cluster: LocalCluster, stop: threading.Event) -> None:
+def _watch(cluster: LocalCluster, stop: StopSignal) -> None:
     """Until told to stop; a broker that dies is reported, not started again."""
     while not stop.wait(_LOOK_EVERY_S):
         for dead in cluster.take_dead():
