@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import pathlib
 import random
 import secrets
 import signal
+import sys
 from collections.abc import Coroutine
 from typing import Any
 
@@ -64,6 +66,11 @@ SERVER_GRACE_S = 0.5  # what is being answered when the server stops
 
 def run_broker(options: BrokerOptions) -> int:
     """Run one broker until SIGINT or SIGTERM; the exit code. Raises CommandFailed where it cannot start or go on."""
+    level = logging.getLevelNamesMapping()[options.config.log_level.upper()]
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     try:
         return asyncio.run(Broker(options).run())
     except MinilogError as error:

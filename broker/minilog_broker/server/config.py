@@ -119,6 +119,8 @@ class BrokerConfig:
     auto_leader_rebalance_enable: bool = _setting(_boolean(), True)
     leader_imbalance_check_interval_ms: int = _setting(_integer(1), 300_000)
     """Kafka's leader.imbalance.check.interval.seconds, in milliseconds as all our times are."""
+    log_level: str = _setting(_choice("debug", "info", "warning", "error"), "info")
+    """What the broker says of itself on stderr."""
     advertised_address: str | None = _setting(_address(), None)
     """HOST:PORT that clients and other brokers are given; None: the listen address."""
 
