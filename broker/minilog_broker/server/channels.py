@@ -17,7 +17,9 @@ MAX_FRAME_BYTES = 128 << 20  # no configuration of max.message.bytes goes beyond
 
 _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    # Despite its name the time that one attempt to connect is given. On a machine under load a handshake takes long:
+    # attempts that are ended before it is done never connect, and make the load worse.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),

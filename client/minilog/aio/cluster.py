@@ -32,7 +32,7 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_send_message_length", -1),  # bounded by batch.size, buffer.memory and the session's credit
     ("grpc.max_receive_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # despite its name the time that one attempt to connect is given
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a channel opened anew is a connection opened anew
