@@ -92,8 +92,8 @@ class Chaos:
         cluster = self._cluster
         everybody = tuple(cluster.nodes)
         image = newest_image(cluster)
-        if self._random.random() >= OUTSIDE_CHANCE or image is None:
-            return everybody
+        if self._random.random() >= OUTSIDE_CHANCE or image is None or not image.voters:
+            return everybody  # a cluster that is not founded yet needs all of its voters
         outside = self._random.sample(everybody, self._random.randint(1, max(1, (len(everybody) - 1) // 2)))
         core = tuple(node_id for node_id in everybody if node_id not in outside)
         emptied = unreplaced_voters(cluster, image)

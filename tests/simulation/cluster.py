@@ -54,6 +54,7 @@ class Cluster:
         self.touched = Touched()
         self.nodes: dict[int, Node] = {node_id: Node(self, node_id) for node_id in self.plan.node_ids}
         self.clients: dict[int, ClientProcess] = {}
+        self.network.on_reset = self._reset
         self.fault_counts: Counter[str] = Counter()  # what befell it and what it met, by name
         self.failures: list[tuple[float, int, BaseException]] = []  # processes that an error of their own ended
         self.trace: Callable[[str], None] | None = None
@@ -104,6 +105,13 @@ class Cluster:
         """A line of the trace, where one is kept."""
         if self.trace is not None:
             self.trace(f"{self.now_ms:12.3f} {text}")
+
+    def _reset(self, client_id: int, server_id: int) -> None:
+        """A connection is lost; its ends will hear of it."""
+        for endpoint_id in (client_id, server_id):
+            if endpoint_id in self.nodes:
+                self.touched.nodes[endpoint_id] = None
+        self.touched.broken[(client_id, server_id)] = None
 
     def count(self, what: str) -> None:
         """Something happened that a report counts."""

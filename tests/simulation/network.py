@@ -19,8 +19,9 @@ from tests.simulation.events import Scheduler
 from tests.simulation.process import Process
 from tests.simulation.stream import Stream
 
-CUT_POLL_MS = 20.0  # what waits at a cut tries again this often: TCP's retransmission
-LATE_ANSWER_MS = 30_000.0  # a request that waits at a cut longer is forgotten
+CUT_POLL_MS = 20.0  # what waits at a cut tries again so soon, then after twice as long: TCP's retransmission
+LONGEST_CUT_POLL_MS = 320.0
+LATE_ANSWER_MS = 5_000.0  # a request that waits at a cut longer is forgotten
 
 
 class Failure(enum.Enum):
@@ -81,6 +82,7 @@ class Network:
         self.hosts: dict[int, Host | None] = {}  # None: the machine is up, nobody listens; absent: it is off
         self.conditions: dict[tuple[int, int], Conditions] = {}
         self.streams: dict[Stream, None] = {}
+        self.on_reset: Callable[[int, int], None] = lambda client_id, server_id: None
         self._calls: dict[int, dict[int, _Call]] = {}  # being carried out, by target
 
     # -- what faults do to it
@@ -140,9 +142,10 @@ class Network:
     def _arrive(self, call: _Call) -> None:
         source_id, target_id = call.source_id, call.target_id
         if self.is_cut(source_id, target_id):
-            call.waited_ms += CUT_POLL_MS
+            poll_ms = min(max(call.waited_ms, CUT_POLL_MS), LONGEST_CUT_POLL_MS)
+            call.waited_ms += poll_ms
             if call.waited_ms < LATE_ANSWER_MS:
-                self.scheduler.after(CUT_POLL_MS, self._arrive, call)
+                self.scheduler.after(poll_ms, self._arrive, call)
             return
         if target_id not in self.hosts:
             return

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tests.simulation.network import Network
 
 WINDOW = 4  # messages under way one way: behind them a sender waits, as for HTTP/2's flow control
-CUT_POLL_MS = 20.0
+CUT_POLL_MS = 20.0  # what waits at a cut tries again so soon, then after twice as long: TCP's retransmission
+LONGEST_CUT_POLL_MS = 320.0
 _CLOSE = None
 
 
@@ -27,8 +28,8 @@ def _nothing(_: Any = None) -> None:
 class End:
     """One side of a stream. `closed`: this side hears and says nothing any more."""
 
-    __slots__ = ("_due_ms", "_moving", "_outgoing", "closed", "endpoint_id", "on_closed", "on_message", "on_open",
-                 "on_room", "other", "process", "stream", "waits_for_room")  # fmt: skip
+    __slots__ = ("_due_ms", "_moving", "_outgoing", "_poll_ms", "closed", "endpoint_id", "on_closed", "on_message",
+                 "on_open", "on_room", "other", "process", "stream", "waits_for_room")  # fmt: skip
 
     def __init__(self, stream: Stream, process: Process | None, endpoint_id: int) -> None:
         self.stream = stream
@@ -44,6 +45,7 @@ class End:
         self._outgoing: deque[tuple[float, type[Any] | None, bytes]] = deque()
         self._moving = False
         self._due_ms = 0.0
+        self._poll_ms = CUT_POLL_MS
 
     @property
     def has_room(self) -> bool:
@@ -80,8 +82,10 @@ class End:
             self._moving = False
             return
         if network.is_cut(self.endpoint_id, other.endpoint_id):
-            network.scheduler.after(CUT_POLL_MS, self._move)
+            network.scheduler.after(self._poll_ms, self._move)
+            self._poll_ms = min(2.0 * self._poll_ms, LONGEST_CUT_POLL_MS)
             return
+        self._poll_ms = CUT_POLL_MS
         if other.process is None:  # the connection does not stand yet
             network.scheduler.after(1.0, self._move)
             return
@@ -157,6 +161,7 @@ class Stream:
             return
         self.forget()
         self.broken = True
+        self.network.on_reset(self.client.endpoint_id, self.target_id)
         self.client.lose_outgoing()
         self.server.lose_outgoing()
         self._tell_closed(self.client, client_notice_ms)

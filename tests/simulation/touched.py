@@ -46,6 +46,7 @@ class Touched:
     answers   produce entries that were answered by their leader
     votes     answers to candidates
     heard     (source, target): a message of a peer's quorum node reached the target's
+    broken    pairs of nodes between which a connection was lost, though both live
     controlled  nodes whose controller answered something without an error
     began     nodes whose life began (recovered, not yet registered)
     ended     (node, how): node.life is None now; "crash" keeps the page cache, "power" does not, "failed" is by an
@@ -60,6 +61,7 @@ class Touched:
     answers: list[Answered] = field(default_factory=list)
     votes: list[Voted] = field(default_factory=list)
     heard: dict[tuple[int, int], None] = field(default_factory=dict)
+    broken: dict[tuple[int, int], None] = field(default_factory=dict)
     controlled: list[int] = field(default_factory=list)
     began: list[int] = field(default_factory=list)
     ended: list[tuple[int, str]] = field(default_factory=list)
@@ -81,6 +83,8 @@ class Touched:
             self.votes.clear()
         if self.heard:
             self.heard.clear()
+        if self.broken:
+            self.broken.clear()
         if self.controlled:
             self.controlled.clear()
         if self.began or self.ended:
