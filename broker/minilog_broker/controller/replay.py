@@ -5,7 +5,9 @@
     LoadSnapshot(id)                  the image becomes the snapshot's; the node is told the voters in it
 
 Every so many bytes of log a snapshot of the image is due: all that is committed below its end, which is where the log
-may start from then on. No I/O but reading snapshot files; used by the server's shell and the simulator alike.
+may start from then on. One is due at once when a voter was replaced: a start knows by it that this is committed, and
+that the voters before it are needed no more. No I/O but reading snapshot files; used by the server's shell and the
+simulator alike.
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ class MetadataReplay:
             self.image.apply_batch(decision.base_offset, decision.end_offset, decision.records)
             self._bytes_behind += decision.size_bytes
             self._epoch = decision.epoch
+            if any(record.HasField("voter_replaced") for record in decision.records):
+                self._bytes_behind = max(self._bytes_behind, self._snapshot_bytes)
         return bool(decisions)
 
     def load(self, snapshot_id: SnapshotId) -> None:

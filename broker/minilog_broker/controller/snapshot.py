@@ -113,6 +113,8 @@ def decode_snapshot(content: Buffer, snapshot_id: SnapshotId) -> MetadataImage:
                 header = control.snapshot_header
             elif control.HasField("snapshot_footer"):
                 footer = control.snapshot_footer
+            else:
+                raise CorruptMessage(f"the snapshot at offset {snapshot_id.end_offset} has a control batch too many")
             continue
         count += _apply(image, batch)
     if header is None or footer is None or footer.record_count != count:

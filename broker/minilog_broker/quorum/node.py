@@ -227,10 +227,10 @@ class QuorumNode:
             self._elections.begin_epoch_answered(response, now_ms)
 
     def _vote_refused(self, voter_id: int, refusal: MinilogError | None) -> None:
-        """A voter says that we do not belong. Who hears that from a majority of them ends with that sentence."""
+        """A voter says that we do not belong. Who hears that from most of the others ends with that sentence."""
         if isinstance(refusal, InconsistentClusterId | InconsistentVoters) and not self._ever_heard:
             self._refused_by.add(voter_id)
-            if 2 * len(self._refused_by) > len(self._member.voter_ids):
+            if 2 * len(self._refused_by) > len(self._member.voter_ids) - 1:
                 raise refusal
 
     # -- the log

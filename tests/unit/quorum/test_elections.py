@@ -1,0 +1,200 @@
+"""Elections by hand: who is elected, how fast, what disturbs nobody (V20), and when a leader gives up (V21)."""
+
+from __future__ import annotations
+
+import pytest
+
+from minilog.errors import NotController
+from minilog.v1 import peer_pb2
+from minilog_broker.quorum.effects import VoteState
+from minilog_broker.quorum.member import Role
+from tests.unit.quorum.judges import Judges
+from tests.unit.quorum.machine import Machine
+from tests.unit.quorum.world import TIMESTAMP_US, World, topic_record
+
+THREE = (1, 2, 3)
+
+
+def quorum(voters: tuple[int, ...] = THREE, seed: int = 0) -> tuple[World, Machine, list[Machine]]:
+    """(the world, the leader, the other voters), an observer 8 beside."""
+    world = World(seed, voters)
+    Judges(world)
+    world.start(*voters, 8)
+    world.run(1_000)
+    (leader,) = world.leaders()
+    return world, leader, [world.machine(each) for each in voters if each != leader.node_id]
+
+
+def is_active(world: World, *, besides: Machine) -> bool:
+    return any(m.node is not None and m.node.is_active for m in world.leaders() if m is not besides)
+
+
+@pytest.mark.parametrize("voters", [(1,), THREE, (1, 2, 3, 4, 5)])
+def test_one_leader_and_everybody_follows_it(voters: tuple[int, ...]) -> None:
+    world, leader, others = quorum(voters)
+    end = leader.append(topic_record("a"))
+    world.run(50)
+    for machine in world.running():
+        assert machine.image.end_offset == end
+        assert machine.node is not None
+        assert machine.node.leader_id == leader.node_id
+    assert [machine.node.role for machine in others if machine.node] == [Role.FOLLOWER] * len(others)
+    assert world.node(8).role is Role.OBSERVER
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_killed_leader_is_followed_at_once(seed: int) -> None:
+    world, leader, _ = quorum(seed=seed)
+    leader.append(topic_record("a"))
+    world.run(100)
+    world.stop(leader.node_id)
+    took_ms = world.run_until(lambda: is_active(world, besides=leader))
+    assert took_ms < 250
+    assert "a" in world.leader().image.topic_ids
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_hung_leader_is_noticed_after_the_fetch_timeout(seed: int) -> None:
+    world, leader, _ = quorum(seed=seed)
+    leader.pause(6_000)
+    took_ms = world.run_until(lambda: is_active(world, besides=leader))
+    assert 850 < took_ms < 2_000
+    epoch = world.leader().node.epoch if world.leader() is not leader and world.leader().node else -1
+    world.run(8_000)  # it wakes, and is told
+    assert leader.node is not None
+    assert leader.node.role is Role.FOLLOWER
+    assert leader.node.epoch == epoch
+
+
+def test_a_follower_that_lost_its_own_stream_changes_nothing() -> None:
+    world, leader, (lone, _) = quorum()
+    assert leader.node is not None
+    epoch = leader.node.epoch
+    world.cut_off(lone.node_id, [leader.node_id])
+    for stream in list(world.streams.values()):
+        if stream.opener == lone.node_id:
+            world.break_stream(stream)
+    world.run(8_000)
+    assert leader.node.is_active
+    assert leader.node.epoch == epoch
+    assert lone.node is not None
+    assert lone.node.epoch == epoch
+    world.cut.clear()
+    end = leader.append(topic_record("a"))
+    world.run(2_000)
+    assert lone.image.end_offset == end
+
+
+def test_a_voter_that_comes_back_after_a_long_absence_changes_nothing() -> None:
+    world, leader, (lone, _) = quorum()
+    assert leader.node is not None
+    epoch = leader.node.epoch
+    world.cut_off(lone.node_id)
+    world.run(8_000)
+    world.cut.clear()
+    world.run(3_000)
+    assert leader.node.is_active
+    assert leader.node.epoch == epoch
+    assert lone.node is not None
+    assert lone.node.role is Role.FOLLOWER
+
+
+def test_a_leader_that_hears_no_majority_answers_nothing_after_its_time_out() -> None:
+    world, leader, _ = quorum()
+    world.cut_off(leader.node_id)
+    world.run(900)
+    assert leader.node is not None
+    assert leader.node.is_active
+    world.run(300)
+    assert not leader.node.is_leader
+    with pytest.raises(NotController):
+        leader.node.append_records([topic_record("late")], TIMESTAMP_US)
+    assert leader.node.leader_id == -1
+
+
+def test_a_leader_that_stood_still_gives_everybody_a_full_period() -> None:
+    world, leader, others = quorum()
+    for machine in (leader, *others):
+        machine.pause(30_000)
+    world.run(30_500)
+    assert leader.node is not None
+    assert leader.node.is_active
+
+
+def test_a_majority_that_is_gone_stops_all_and_comes_back() -> None:
+    world, _, others = quorum()
+    world.stop(*(machine.node_id for machine in others))
+    world.run(3_000)
+    assert world.leaders() == []
+    world.start(others[0].node_id)
+    world.run(2_000)
+    assert len(world.leaders()) == 1
+
+
+def test_one_that_is_stuck_in_a_later_epoch_comes_back_and_the_leader_stays() -> None:
+    world, leader, (stuck, _) = quorum()
+    assert leader.node is not None
+    world.stop(stuck.node_id)
+    stuck.write_vote(VoteState(leader.node.epoch + 7, stuck.node_id))  # it stood, and nobody heard of it
+    world.start(stuck.node_id)
+    world.run(2_000)
+    assert leader.node.is_active
+    assert stuck.node is not None
+    assert stuck.node.leader_id == leader.node_id
+    assert stuck.node.epoch == leader.node.epoch > 7
+
+
+def test_a_voter_whose_log_is_behind_is_not_elected() -> None:
+    world, leader, (behind, other) = quorum()
+    world.stop(behind.node_id)
+    leader.append(topic_record("a"))
+    world.run(100)
+    world.stop(leader.node_id)
+    world.start(behind.node_id)
+    world.run(3_000)
+    assert world.leaders() == [other]
+    assert "a" in behind.image.topic_ids
+
+
+def test_what_was_not_committed_is_truncated_and_the_leader_serves_the_rest() -> None:
+    world, leader, others = quorum()
+    world.cut_off(leader.node_id)
+    leader.append(topic_record("lost"))
+    world.run(3_000)
+    (new,) = world.leaders()
+    new.append(topic_record("kept"))
+    world.run(100)
+    world.cut.clear()
+    world.run(3_000)
+    images = [machine.image for machine in (leader, *others)]
+    assert all("kept" in image.topic_ids and "lost" not in image.topic_ids for image in images)
+    assert leader.log.read(0, 1 << 20) == new.log.read(0, 1 << 20)
+
+
+def test_an_observer_is_told_by_the_others_who_leads() -> None:
+    world, leader, others = quorum()
+    world.stop(8)
+    world.start(8)
+    observer = world.node(8)
+    world.run_until(lambda: observer.leader_id == leader.node_id, within_ms=500)
+    world.stop(leader.node_id)
+    world.run_until(lambda: observer.leader_id in [machine.node_id for machine in others], within_ms=1_500)
+
+
+def test_a_voter_is_told_who_leads_without_asking() -> None:
+    world, leader, (other, _) = quorum()
+    assert other.node is not None
+    begin = peer_pb2.BeginQuorumEpochRequest(
+        cluster_id=leader.cluster_id or "", leader_id=leader.node_id, epoch=other.node.epoch, voter_id=other.node_id
+    )
+    world.stop(other.node_id)
+    world.cut_off(other.node_id)
+    world.start(other.node_id)
+    world.run(100)
+    assert other.node is not None
+    assert other.node.leader_id == -1
+    answers: list[peer_pb2.BeginQuorumEpochResponse] = []
+    node = other.node
+    other.event(lambda _: answers.append(node.begin_quorum_epoch(begin, world.now_ms)))
+    assert not answers[0].error.code
+    assert other.node.leader_id == leader.node_id

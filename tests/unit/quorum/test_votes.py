@@ -1,0 +1,200 @@
+"""What a voter answers (V11), and what it does with requests that cannot be true."""
+
+from __future__ import annotations
+
+import pytest
+
+from minilog.errors import error_from_wire
+from minilog.v1 import common_pb2, peer_pb2
+from minilog_broker.quorum.effects import AnswerVote, PersistVote, VoteState
+from minilog_broker.quorum.member import MAX_EPOCH, Role
+from minilog_broker.quorum.node import QuorumNode
+from minilog_broker.quorum.vote_keeper import VoteKeeper
+from tests.unit.quorum.machine import Machine
+from tests.unit.quorum.world import World
+
+GARBAGE_EPOCHS = (-1, -(2**31), 2**31 - 1, MAX_EPOCH, 1 << 21)
+
+
+def lonely_voter() -> tuple[World, Machine, QuorumNode]:
+    """A voter of three that has a log and, cut off from the others, no leader; in epoch `node.epoch`."""
+    world = World(0, (1, 2, 3))
+    world.start(1, 2, 3)
+    world.run(1_000)
+    world.cut_off(2)
+    world.run(3_000)
+    node = world.node(2)
+    assert node.leader_id == -1
+    node.take_effects()
+    return world, world.machine(2), node
+
+
+def request(
+    world: World, epoch: int, *, candidate: int = 1, pre_vote: bool = False, **other: object
+) -> peer_pb2.VoteRequest:
+    machine = world.machine(2)
+    fields = {
+        "cluster_id": machine.cluster_id,
+        "candidate_id": candidate,
+        "candidate_directory_id": world.machine(candidate).directory_id,
+        "epoch": epoch,
+        "pre_vote": pre_vote,
+        "last_end_offset": 1_000,
+        "last_epoch": 1,
+        "voter_id": 2,
+        "voter_directory_id": machine.directory_id,
+        "voter_ids": [1, 2, 3],
+    }
+    return peer_pb2.VoteRequest(**{**fields, **other})  # type: ignore[arg-type]
+
+
+def ask(world: World, node: QuorumNode, asked: peer_pb2.VoteRequest) -> peer_pb2.VoteResponse | None:
+    """The answer, where it comes without waiting for the disk."""
+    ticket = object()
+    node.vote_request(ticket, asked, world.now_ms)
+    answers = [each for each in node.take_effects() if isinstance(each, AnswerVote) and each.ticket is ticket]
+    return answers[0].response if answers else None
+
+
+def test_a_vote_is_on_disk_before_it_is_answered() -> None:
+    world, _, node = lonely_voter()
+    epoch = node.epoch + 1
+    ticket = object()
+    node.vote_request(ticket, request(world, epoch), world.now_ms)
+    assert node.take_effects() == [PersistVote(epoch, 1)]
+    node.vote_persisted(world.now_ms, 0)
+    (answer,) = node.take_effects()
+    assert isinstance(answer, AnswerVote)
+    assert answer.response.granted
+    assert answer.response.epoch == epoch
+
+
+def test_one_vote_in_an_epoch_and_the_same_candidate_is_told_again() -> None:
+    world, _, node = lonely_voter()
+    epoch = node.epoch + 1
+    ask(world, node, request(world, epoch))
+    node.vote_persisted(world.now_ms, 0)
+    node.take_effects()
+    again, other = ask(world, node, request(world, epoch)), ask(world, node, request(world, epoch, candidate=3))
+    assert again is not None
+    assert again.granted
+    assert other is not None
+    assert not other.granted
+
+
+def test_a_pre_vote_changes_nothing() -> None:
+    world, _, node = lonely_voter()
+    epoch = node.epoch
+    answer = ask(world, node, request(world, epoch + 1, pre_vote=True))
+    assert answer is not None
+    assert answer.granted
+    assert node.epoch == epoch
+    behind = ask(world, node, request(world, epoch + 1, pre_vote=True, last_end_offset=1))
+    assert behind is not None
+    assert not behind.granted
+
+
+def test_a_candidate_whose_log_is_behind_is_refused_and_its_epoch_adopted() -> None:
+    world, _, node = lonely_voter()
+    epoch = node.epoch + 1
+    assert ask(world, node, request(world, epoch, last_end_offset=1)) is None  # the epoch goes to disk first
+    assert node.epoch == epoch
+    node.vote_persisted(world.now_ms, 0)
+    (answer,) = node.take_effects()
+    assert isinstance(answer, AnswerVote)
+    assert not answer.response.granted
+
+
+def test_who_hears_the_leader_refuses_everybody_else() -> None:
+    world = World(0, (1, 2, 3))
+    world.start(1, 2, 3)
+    world.run(1_000)
+    (leader,) = world.leaders()
+    voter = next(machine for machine in world.running() if machine is not leader)
+    other = next(machine for machine in world.running() if machine not in (leader, voter))
+    assert voter.node is not None
+    epoch = voter.node.epoch
+    for pre_vote in (True, False):
+        asked = request(world, epoch + 1, candidate=other.node_id, pre_vote=pre_vote, voter_id=voter.node_id)
+        asked.voter_directory_id = voter.directory_id
+        answer = ask(world, voter.node, asked)
+        assert answer is not None
+        assert not answer.granted
+        assert answer.leader_id == leader.node_id
+        assert voter.node.epoch == epoch
+
+
+@pytest.mark.parametrize("epoch", GARBAGE_EPOCHS)
+def test_an_epoch_that_cannot_be_poisons_nothing(epoch: int) -> None:
+    world, _, node = lonely_voter()
+    before = node.epoch
+    for pre_vote in (True, False):
+        answer = ask(world, node, request(world, epoch, pre_vote=pre_vote))
+        assert answer is not None
+        assert not answer.granted
+    begin = peer_pb2.BeginQuorumEpochRequest(cluster_id=world.machine(2).cluster_id or "", leader_id=1, voter_id=2)
+    begin.epoch = epoch
+    assert node.begin_quorum_epoch(begin, world.now_ms).error.code
+    response = peer_pb2.VoteResponse(epoch=epoch, leader_id=1)
+    node.vote_answered(1, request(world, before, candidate=3), response, world.now_ms, 0)
+    node.begin_epoch_answered(1, peer_pb2.BeginQuorumEpochResponse(epoch=epoch, leader_id=1), world.now_ms)
+    assert node.epoch == before
+
+
+@pytest.mark.parametrize("epoch", GARBAGE_EPOCHS)
+def test_a_follower_believes_no_epoch_that_cannot_be(epoch: int) -> None:
+    world = World(0, (1, 2, 3))
+    world.start(1, 2, 3, 8)
+    world.run(1_000)
+    for node in (world.node(8), *(m.node for m in world.running() if m.node and m.node.role is Role.FOLLOWER)):
+        before = node.epoch
+        message = peer_pb2.ReplicateResponse()
+        message.runs.add(leader_epoch=epoch).partition_id.topic_id = bytes(15) + b"\x01"
+        node.leader_message(message, world.now_ms)
+        assert node.epoch == before
+        refusal = peer_pb2.ReplicateResponse(quorum_epoch=epoch, quorum_leader_id=1)
+        refusal.error.code = common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+        node.leader_message(refusal, world.now_ms)
+        assert node.epoch == before
+    world.run(2_000)
+    assert len(world.leaders()) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"cluster_id": "another"}, common_pb2.ERROR_CODE_INCONSISTENT_CLUSTER_ID),
+        ({"voter_ids": [1, 2]}, common_pb2.ERROR_CODE_INCONSISTENT_VOTERS),
+        ({"voter_ids": []}, common_pb2.ERROR_CODE_INCONSISTENT_VOTERS),
+        ({"voter_id": 3}, common_pb2.ERROR_CODE_INCONSISTENT_VOTERS),
+        ({"candidate_id": 2}, common_pb2.ERROR_CODE_INCONSISTENT_VOTERS),
+        ({"candidate_id": 9}, common_pb2.ERROR_CODE_INVALID_REQUEST),
+    ],
+)
+def test_a_request_that_does_not_belong_here_is_refused_with_a_sentence(wrong: dict[str, object], code: int) -> None:
+    world, _, node = lonely_voter()
+    before = node.epoch
+    answer = ask(world, node, request(world, before + 1, **wrong))
+    assert answer is not None
+    assert answer.error.code == code
+    assert str(error_from_wire(answer.error))
+    assert node.epoch == before
+
+
+def test_a_vote_for_another_directory_is_not_given() -> None:
+    world, _, node = lonely_voter()
+    before = node.epoch
+    for directory_id in (b"", bytes(16)):
+        answer = ask(world, node, request(world, before + 1, voter_directory_id=directory_id))
+        assert answer is not None
+        assert not answer.granted
+    assert node.epoch == before
+
+
+def test_a_vote_is_never_taken_back() -> None:
+    keeper = VoteKeeper(VoteState(3, 1), lambda effect: None)
+    keeper.record(3, 1)
+    keeper.record(3)
+    for vote in ((2, 1), (3, 2)):
+        with pytest.raises(AssertionError):
+            keeper.record(*vote)
