@@ -60,6 +60,8 @@ class Judge:
         if touched.heard:
             for source, target in touched.heard:
                 self.quorum.heard(source, target, now_ms)
+        for one, other in touched.broken:
+            self.quorum.broken(one, other, now_ms)
         for node_id in touched.quorum:
             if (life := nodes[node_id].life) is not None:
                 self._look_at_quorum(nodes[node_id], life)

@@ -182,7 +182,8 @@ class PartitionTruth:
         if state.leader_epoch > before.leader_epoch:
             events.append("elections" if state.leader_id != NO_LEADER else "partitions without a leader")
             electable = {*before.in_sync_replicas, *before.eligible_leaders}
-            if set(before.in_sync_replicas) & set(state.in_sync_replicas):
+            done = before.reassigning and not state.reassigning  # the last of the target joined, the others went
+            if done or set(before.in_sync_replicas) & set(state.in_sync_replicas):
                 electable |= set(state.in_sync_replicas)  # who joins in the same record may lead
             if state.leader_id != NO_LEADER and state.leader_id not in electable - set(before.damaged_replicas):
                 if not self.unclean_allowed:

@@ -55,6 +55,11 @@ class QuorumTruth:
             self.steady_ms[pair] = now_ms
         self.heard_ms[pair] = now_ms
 
+    def broken(self, one: int, other: int, now_ms: float) -> None:
+        """A connection between the two was lost: a follower may stand at once."""
+        for pair in ((one, other), (other, one)):
+            self.steady_ms[pair] = now_ms
+
     def disturbed(self, node_id: int, now_ms: float) -> None:
         """Its process was stopped, went on, began or ended: steadiness begins anew."""
         self.resumed_ms[node_id] = now_ms
@@ -66,7 +71,7 @@ class QuorumTruth:
         for pair in ((one, other), (other, one)):
             if now_ms - self.heard_ms.get(pair, -1e9) > GAP * self.fetch_timeout_ms:
                 return False
-            if now_ms - self.steady_ms[pair] < STEADY * self.fetch_timeout_ms:
+            if now_ms - self.steady_ms.get(pair, now_ms) < STEADY * self.fetch_timeout_ms:
                 return False
         return True
 
@@ -76,7 +81,7 @@ class QuorumTruth:
         """A voter answers: what it says is on its disk, and it says it to one candidate only (V11)."""
         request, response, voter = voted.request, voted.response, voted.node_id
         stored = node.stored_vote()
-        epoch = stored.epoch if stored is not None else 0
+        epoch = max(stored.epoch if stored is not None else 0, _epoch_of_log(node))
         if response.epoch > epoch:
             text = f"node {voter} answers a vote in epoch {response.epoch}, its disk has epoch {epoch}"
             raise self._fail("V11", text, voter, epoch=request.epoch)
@@ -155,3 +160,9 @@ class QuorumTruth:
         if now_ms - since_ms > PATIENCE * self.fetch_timeout_ms:
             text = f"node {node_id} leads quorum epoch {epoch} and has heard no majority for {now_ms - since_ms:.0f} ms"
             raise self._fail("V21", text, node_id, epoch=epoch)
+
+
+def _epoch_of_log(node: Node) -> int:
+    """The newest epoch that the metadata log has recorded, which is durable before anything rests on it."""
+    latest = node.life.metadata_log.epochs.latest_epoch if node.life is not None else None
+    return 0 if latest is None else latest
