@@ -2,7 +2,7 @@
 
 Each write and each change of a name is pending until it is synced. When the machine loses power, any part of the
 pending names survives, and of each file's pending writes the first few, the next one torn. When only the process dies
-nothing is lost. `PowerLoss` is raised in the middle of a change where `lose_power_after` was set.
+nothing is lost. A `Death` is raised in the middle of a change where `die_after` was set.
 """
 
 from __future__ import annotations
@@ -20,8 +20,16 @@ _METADATA = "__cluster_metadata"  # some space stays reserved for it
 NameChange = dict[str, tuple[bool, "Inode | None"]]  # path -> (is there, its inode)
 
 
-class PowerLoss(BaseException):
-    """The machine stopped in the middle of a change."""
+class Death(BaseException):
+    """A process ends in the middle of what it does."""
+
+
+class PowerLoss(Death):
+    """The machine stopped."""
+
+
+class Killed(Death):
+    """SIGKILL: the page cache stays."""
 
 
 def _apply(content: bytearray, write: Write) -> None:
@@ -153,7 +161,8 @@ class SimulatedDisk:
         self.full_part: str | None = None
         self.armed = False  # something may fail: kept so that the usual path asks one flag
         self._changes_left: int | None = None
-        self._error: int | None = None  # of the change that does not pass; None: power is lost in it
+        self._death: type[Death] = PowerLoss
+        self._error: int | None = None  # of the change that does not pass; None: the process dies in it
         self.names: dict[str, Inode | None] = {"/": None}  # a directory has no inode
         self._durable: dict[str, Inode | None] = {"/": None}
         self._pending: list[NameChange] = []
@@ -170,9 +179,9 @@ class SimulatedDisk:
         self.full_part = path_part
         self._arm()
 
-    def lose_power_after(self, changes: int | None) -> None:
-        """Raise PowerLoss in the middle of the change after so many; None: not."""
-        self._changes_left = changes
+    def die_after(self, changes: int, death: type[Death]) -> None:
+        """Raise `death` in the middle of the change after so many."""
+        self._changes_left, self._death = changes, death
         self._arm()
 
     def lose_power(self) -> None:
@@ -258,7 +267,7 @@ class SimulatedDisk:
     def interrupt(self, path: str) -> None:
         """Raise what the change that did not pass met."""
         if self._error is None:
-            raise PowerLoss
+            raise self._death
         raise OSError(self._error, os.strerror(self._error), path)
 
     def may_fail(self, operation: str, path: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.storage.log import Log
+from tests.simulation.disk import Death, Killed, PowerLoss
 from tests.simulation.life import Life
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Faults:
     def _restart_later(self, node: Node, *, high_ms: float = 4_000.0) -> None:
         def start() -> None:
             if self._random.random() < 0.1 and self._cluster.plan.faults.crash_in_disk:
-                node.files.lose_power_after(self._random.randint(0, 40))  # while it recovers
+                node.files.die_after(self._random.randint(0, 40), self._death())  # while it recovers
             node.start()
 
         self._later(20.0, high_ms, start)
@@ -96,21 +97,25 @@ class Faults:
             self._restart_later(node)
         return True
 
+    def _death(self) -> type[Death]:
+        """How a process ends in the middle of something."""
+        return self._random.choice((Killed, PowerLoss)) if self._cluster.plan.flush_on_append else Killed
+
     def crash_in_disk(self) -> bool:
         node = self._one(lambda each: each.life is not None)
         if node is None:
             return False
-        changes = self._random.randint(0, 60)
-        self._note(f"node {node.node_id} will lose power in change {changes} of its disk from now")
-        node.files.lose_power_after(changes)
+        changes, death = self._random.randint(0, 60), self._death()
+        self._note(f"node {node.node_id} will meet {death.__name__} in change {changes} of its disk from now")
+        node.files.die_after(changes, death)
         return True
 
     def crash_in_effects(self) -> bool:
         life = self._living()
         if life is None or not life.is_registered:
             return False
-        life.effects_left = self._random.randint(0, 40)
-        self._note(f"node {life.node.node_id} will lose power after {life.effects_left} effects")
+        life.effects_left, life.death = self._random.randint(0, 40), self._death()
+        self._note(f"node {life.node.node_id} will meet {life.death.__name__} after {life.effects_left} effects")
         return True
 
     def clean_restart(self) -> bool:
@@ -329,7 +334,7 @@ class Faults:
         return any(other_id != node_id for other_id in state.in_sync_replicas)
 
     def wipe(self) -> bool:
-        """A broker that no partition counts on comes back with an empty disk; of voters, one that the others can spare."""
+        """A broker that nobody counts on comes back with an empty disk; of voters, one that the others can spare."""
         image = self._image()
         if image is None or not image.voters:
             return False

@@ -29,7 +29,7 @@ from minilog_broker.storage.settings import LogSettings
 from tests.simulation.clients import node_address
 from tests.simulation.controller_link import ControllerLink
 from tests.simulation.controlling import Controlling
-from tests.simulation.disk import PowerLoss
+from tests.simulation.disk import Death, PowerLoss
 from tests.simulation.disk_thread import DiskThread
 from tests.simulation.plan import Plan
 from tests.simulation.process import Process
@@ -60,7 +60,7 @@ class Life:
     """See the module's text. All of it ends with the process; a judge must not keep it beyond `ended`.
 
     `number`: 1, 2, ... on this node. `broker_epoch`: None before registration. `logs`: the data logs.
-    `effects_left`: power is lost when so many more effects have been carried out; None: not.
+    `effects_left`: it meets `death` when so many more effects have been carried out; None: not.
     """
 
     directory: DataDirectory
@@ -85,6 +85,7 @@ class Life:
         self.stage = Stage.STARTING
         self.broker_epoch: int | None = None
         self.effects_left: int | None = None
+        self.death: type[Death] = PowerLoss
         self._logs: dict[PartitionKey, Log] = {}
         self.process = Process(node.cluster.scheduler, node.node_id, rng.uniform(1e3, 1e7), node.cluster.touched.nodes)
         self.process.on_failed = lambda error: node.life_failed(self, error)
@@ -173,11 +174,11 @@ class Life:
             cluster.note(f"node {self.node.node_id} {text}")
 
     def count_effect(self) -> None:
-        """One effect nearer to the loss of power that was asked for."""
+        """One effect nearer to the death that was asked for."""
         assert self.effects_left is not None
         self.effects_left -= 1
         if self.effects_left < 0:
-            raise PowerLoss
+            raise self.death
 
     # -- joining the cluster
 

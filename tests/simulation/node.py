@@ -16,7 +16,7 @@ import msgspec
 from minilog_broker.quorum.effects import VoteState
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.state import PartitionKey
-from tests.simulation.disk import PowerLoss, SimulatedDisk
+from tests.simulation.disk import Death, PowerLoss, SimulatedDisk
 from tests.simulation.life import DATA_PATH, Life, Stage
 from tests.simulation.process import EPOCH_US, FATAL, Process
 from tests.simulation.quorum_part import VOTE_FILE
@@ -144,9 +144,9 @@ class Node:
         """What ends a real process came out of an event of this life."""
         if self.life is not life:
             return
-        if isinstance(error, PowerLoss):
-            self.cluster.count("power lost in the middle of a change")
-            self._end(life, "power")
+        if isinstance(error, Death):
+            self.cluster.count(f"{type(error).__name__} in the middle")
+            self._end(life, "power" if isinstance(error, PowerLoss) else "crash")
             self.cluster.scheduler.after(self._random.uniform(50.0, 5_000.0), self.start)
             return
         self.cluster.process_failed(self.node_id, error)

@@ -15,8 +15,8 @@ class FaultRates:
     kill: float = 0.0  # the process dies, the machine does not
     power_loss: float = 0.0  # the machine goes off: what was not synced is lost or torn
     power_loss_of_all: float = 0.0
-    crash_in_disk: float = 0.0  # power is lost in the middle of a change of the disk, some changes from now
-    crash_in_effects: float = 0.0  # power is lost between two effects of a core
+    crash_in_disk: float = 0.0  # killed, or power is lost, in the middle of a change of the disk, some changes from now
+    crash_in_effects: float = 0.0  # the same between two effects of a core
     clean_restart: float = 0.0  # a roll: stopped with hand-over, started again
     pause: float = 0.0
     clock_jump: float = 0.0
@@ -170,7 +170,7 @@ _USUAL: dict[str, float] = {
     "bit_flip": 0.2,
     "wipe": 0.5,
 }
-_NEED_FSYNC = ("power_loss", "power_loss_of_all", "crash_in_disk", "crash_in_effects", "disk_error")
+_NEED_FSYNC = ("power_loss", "power_loss_of_all", "disk_error")
 
 
 def _draw_faults(rng: random.Random, *, flush_on_append: bool) -> FaultRates:

@@ -13,11 +13,11 @@ from typing import Any
 
 from minilog.errors import MinilogError
 from minilog_broker.storage.errors import CorruptFile, DataDirectoryError
-from tests.simulation.disk import PowerLoss
+from tests.simulation.disk import Death
 from tests.simulation.events import Action, Scheduler
 
 EPOCH_US = 1_700_000_000_000_000  # wall clock at virtual time 0
-FATAL = (PowerLoss, MinilogError, OSError, CorruptFile, DataDirectoryError)
+FATAL = (Death, MinilogError, OSError, CorruptFile, DataDirectoryError)
 
 
 class Process:
