@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from tests.simulation.wrong import replication
+from tests.simulation.wrong import clients, quorum, replication, storage
 from tests.simulation.wrong.replication import Patches
 
 MUTANTS: dict[str, Callable[[], Patches]] = {
     "1 truncate to the high watermark when the leader changes": replication.truncate_to_high_watermark,
+    "2 one epoch look-up, then the high watermark": storage.one_lookup_then_high_watermark,
+    "2 the epoch start not recorded before the first append": storage.epoch_start_not_recorded,
     "3 progress counted from a diverging position": replication.progress_without_position,
     "3 progress counted from another epoch": replication.progress_of_another_epoch,
     "3 runs appended without their checks": replication.no_check_of_runs,
@@ -30,15 +32,36 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "9 the high watermark adopted before truncating": replication.high_watermark_before_truncation,
     "10 latest answered with a lagging HW": replication.latest_at_once,
     "11 a read ahead of a follower's HW is out of range": replication.ahead_of_follower_is_out_of_range,
+    "13 an unknown outcome reported with the last refusal": clients.unknown_reported_as_failed,
+    "13 a lost connection taken for a refusal": clients.lost_connection_is_a_refusal,
+    "13 a deposed leader refuses what waits": clients.deposed_leader_refuses,
     "14 followers know no producers": replication.followers_know_no_producers,
     "14 producer state not truncated": replication.producers_not_truncated,
     "14 a duplicate acknowledged before it is replicated": replication.duplicate_answered_at_once,
     "15 producer state changed before the append": replication.state_before_append,
+    "19 vote not synced": storage.vote_not_synced,
+    "19 vote answered before it is written": quorum.vote_answered_before_it_is_written,
+    "19 epoch file not synced": storage.epoch_file_not_synced,
+    "19 directory entries not synced": storage.directory_entries_not_synced,
+    "20 recovery serves a tail that was not synced": storage.unsynced_tail_served,
+    "21 no check-quorum": quorum.no_check_quorum,
+    "22 no pre-vote": quorum.no_pre_vote,
+    "22 pre-vote granted beside a live leader": quorum.pre_vote_beside_a_live_leader,
+    "23 an old epoch's entry committed by counting": quorum.old_epoch_committed_by_counting,
     "24 progress before fsync": replication.progress_before_sync,
+    "25 damage is not said at registration": storage.damage_not_said,
+    "25 damage is not heeded by the controller": storage.damage_not_heeded,
     "26 a proposal without the leader": replication.proposal_without_leader,
     "26 repeated metadata resets progress": replication.metadata_resets_progress,
+    "27 the last ISR member is fenced out": quorum.last_member_fenced_out,
     "27 a refused growth is never taken back": replication.refused_growth_kept,
+    "28 a client's buffer reused while its request is in flight": clients.buffer_reused,
     "29 no joiner is waited for": replication.no_joiner_waited_for,
+    "30 a paused controller fences everyone when it wakes": quorum.paused_controller_fences,
+    "31 other voters accepted at a restart": quorum.other_voters_accepted,
+    "31 a voter with an emptied disk votes": quorum.emptied_voter_votes,
+    "32 strays deleted while the image is behind": storage.strays_before_the_image_is_there,
+    "V12 votes without comparing logs": quorum.votes_without_comparing_logs,
     "V10 a lost proposal is forgotten": replication.forgotten_proposal,
 }
 
