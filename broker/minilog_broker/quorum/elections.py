@@ -59,7 +59,7 @@ class Elections:
         response = peer_pb2.VoteResponse(
             error=None if error is None else wire_error(error),
             granted=granted,
-            epoch=self._epoch,
+            epoch=transitions.keeper.current.epoch,  # an observer's own is not on disk
             leader_id=self._leader_id if transitions.hears_leader(now_ms) else NO_LEADER,
             directory_id=member.directory_id,
             cluster_id=member.cluster_id,

@@ -384,8 +384,9 @@ class QuorumNode:
             return
         fetcher = self._transitions.fetcher
         if fetcher is not None:
-            fetcher.session.receive(response, now_ms)  # drops it
-        self._transitions.broke(now_ms)
+            fetcher.session.receive(response, now_ms)  # drops it, to open it anew in a while
+            if (response.quorum_epoch, leader_id) != (self.epoch, fetcher.leader_id):
+                self._transitions.broke(now_ms)
 
     def next_request(self, now_ms: float) -> peer_pb2.ReplicateRequest | None:
         fetcher = self._transitions.fetcher

@@ -81,7 +81,9 @@ class Transitions:
         self.started = True
         if not self._member.is_voter:
             self._enter(Observer(self._member, self.epoch, now_ms), now_ms)
-        elif len(self._member.voter_ids) == 1:
+            return
+        self.keeper.record(self.epoch, self.keeper.voted_for(self.epoch))  # the log may be ahead of the vote's file
+        if len(self._member.voter_ids) == 1:
             self.stand(now_ms)
         else:
             self._enter(Unattached(now_ms + self._member.jitter_ms()), now_ms)
@@ -115,7 +117,7 @@ class Transitions:
                 self.stand(now_ms)
 
     def broke(self, now_ms: float) -> None:
-        """The stream to the leader broke, could not be opened, or was refused."""
+        """The stream to the leader broke, could not be opened, or was refused by one that does not lead."""
         match self.state:
             case Follower() as follower:
                 follower.fetcher.closed(now_ms)
@@ -129,7 +131,7 @@ class Transitions:
 
     def stand(self, now_ms: float) -> None:
         """Ask whether we would be elected; not while the log is in no state to be compared, or the disk is behind."""
-        if self.keeper.is_writing and not isinstance(self.state, Leader | Observer):
+        if self.keeper.is_writing and isinstance(self.state, Candidate):
             self.state.due_ms = now_ms + self._member.timing.jitter_ms
             return
         if self._member.log.truncating or self._snapshots.loading is not None or self.epoch >= MAX_EPOCH:

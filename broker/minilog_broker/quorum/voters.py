@@ -66,6 +66,11 @@ class _Entry(NamedTuple):
     end_offset: int
     cluster_id: str
     voters: tuple[Voter, ...]
+    keys: VoterSet
+
+
+def _entry(end_offset: int, cluster_id: str, voters: tuple[Voter, ...]) -> _Entry:
+    return _Entry(end_offset, cluster_id, voters, frozenset(voter.key for voter in voters))
 
 
 class VoterHistory:
@@ -93,7 +98,7 @@ class VoterHistory:
         """The sets that each need a majority: the newest first, then those whose successor is not committed."""
         found: list[VoterSet] = []
         for entry in reversed(self._entries):
-            found.append(frozenset(voter.key for voter in entry.voters))
+            found.append(entry.keys)
             if entry.end_offset <= committed_end_offset:
                 break
         return tuple(found)
@@ -112,7 +117,7 @@ class VoterHistory:
 
     def start_at(self, end_offset: int, cluster_id: str, voters: Iterable[Voter]) -> None:
         """A snapshot says who votes at its end; what the log has behind it is noted or scanned afterwards."""
-        self._entries = [_Entry(end_offset, cluster_id, tuple(voters))]
+        self._entries = [_entry(end_offset, cluster_id, tuple(voters))]
 
     def scan(self, log: Log, offset: int, end_offset: int) -> None:
         """Read the log from `offset` on, at a start."""
@@ -141,10 +146,10 @@ class VoterHistory:
     def _note_record(self, end_offset: int, record: records_pb2.MetadataRecord) -> None:
         match record.WhichOneof("record"):
             case "cluster" if not self._entries:
-                self._entries.append(_Entry(end_offset, record.cluster.cluster_id, voters_of(record.cluster)))
+                self._entries.append(_entry(end_offset, record.cluster.cluster_id, voters_of(record.cluster)))
             case "voter_replaced" if self._entries:
                 voters = replaced(self.current, record.voter_replaced)
                 if voters != self.current:
-                    self._entries.append(_Entry(end_offset, self._entries[-1].cluster_id, voters))
+                    self._entries.append(_entry(end_offset, self._entries[-1].cluster_id, voters))
             case _:
                 pass

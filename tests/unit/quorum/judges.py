@@ -125,18 +125,18 @@ class Judges:
         assert node is not None
         if not node.is_leader:
             raise Violation(f"V12: {machine.node_id} held {batch} for committed before any leader")
-        end = node.committed_end_offset
-        if machine.log.epoch_before(end) != node.epoch:
-            raise Violation(f"V12: {end} was committed by counting in epoch {node.epoch}")
+        leader = node._transitions.leader
+        assert leader is not None
         recorded = {voter.broker_id: voter.directory_id for voter in node.voters}
-        have = [
-            voter_id
-            for voter_id, directory_id in recorded.items()
-            if self.world.machine(voter_id).directory_id == directory_id
-            and self.world.machine(voter_id).has(batch.end_offset, batch.epoch)
-        ]
-        if 2 * len(have) <= len(recorded):
-            raise Violation(f"V12: {batch} is committed and only on {have} of {sorted(recorded)}")
+        if not self._on_majority(recorded, leader.epoch_start_offset + 1, node.epoch):
+            raise Violation(f"V12: {batch.end_offset} was committed by counting in epoch {node.epoch}")
+        if not self._on_majority(recorded, batch.end_offset, batch.epoch):
+            raise Violation(f"V12: {batch} is committed, and not on a majority of {sorted(recorded)}")
+
+    def _on_majority(self, voters: dict[int, bytes], end_offset: int, epoch: int) -> bool:
+        machines = [self.world.machine(voter_id) for voter_id in voters]
+        have = [each for each in machines if each.directory_id == voters[each.node_id] and each.has(end_offset, epoch)]
+        return 2 * len(have) > len(voters)
 
     def _look_at_image(self, machine: Machine) -> None:
         end = machine.image.end_offset
@@ -182,8 +182,9 @@ class Judges:
                 led.settled_ms = now_ms
         else:
             led.settled_ms = None
+        # Where they do not hear it and it hears them, they go after their time-out, and it notices after its own.
         awake_ms = max(led.heard_ms, machine.awake_since_ms)
-        if now_ms > awake_ms + FETCH_TIMEOUT_MS + SLACK_MS and now_ms >= machine.paused_until_ms:
+        if now_ms > awake_ms + 2 * FETCH_TIMEOUT_MS + SLACK_MS and now_ms >= machine.paused_until_ms:
             raise Violation(f"V21: {machine.node_id} leads, and no majority hears it since {led.heard_ms}")
 
     def _leads_no_more(self, led: Led) -> None:
