@@ -17,7 +17,7 @@ def unknown_reported_as_failed() -> Patches:
     def mutant(batch: Any, error: MinilogError) -> MinilogError:
         return error
 
-    return [(sender_module, "_unknown", mutant)]
+    return [(sender_module, "unknown", mutant)]
 
 
 def lost_connection_is_a_refusal() -> Patches:
