@@ -7,6 +7,7 @@ streams of the simulated network.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ class Replicas:
         self._directory = directory
         self._links: dict[int, LeaderLink] = {}
         self._running = False
+        self._let_go: Counter[PartitionKey] = Counter()
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             effects.AppendToLog: self._append,
             effects.SessionReady: self._session_ready,
@@ -111,12 +113,12 @@ class Replicas:
         self._disk.submit(
             DiskCommand(
                 work=work,
-                on_done=appended,
-                on_failed=lambda error: self._failed(key, error),
+                on_done=self._of(key, appended),
+                on_failed=self._of(key, lambda error: self._failed(key, error)),
                 log=log,
                 flush=log,
                 size_bytes=sum(header.length for header in batches.headers),
-                on_flushed=flushed,
+                on_flushed=self._of(key, flushed),
             )
         )
 
@@ -133,8 +135,8 @@ class Replicas:
         self._disk.submit(
             DiskCommand(
                 work=lambda: self._directory.create(effect),
-                on_done=opened,
-                on_failed=lambda error: self._failed(key, error),
+                on_done=self._of(key, opened),
+                on_failed=self._of(key, lambda error: self._failed(key, error)),
             )
         )
 
@@ -145,7 +147,13 @@ class Replicas:
             life.touch(key)
             return work(log)
 
-        self._disk.submit(DiskCommand(touching, done, lambda error: self._failed(key, error), log))
+        failed = self._of(key, lambda error: self._failed(key, error))
+        self._disk.submit(DiskCommand(touching, self._of(key, done), failed, log))
+
+    def _of(self, key: PartitionKey, tell: Callable[[Any], None]) -> Callable[[Any], None]:
+        """`tell`, unless the log was let go meanwhile, as in server/replicas.py."""
+        let_go = self._let_go[key]
+        return lambda result: tell(result) if self._let_go[key] == let_go else None
 
     def _record_epoch_start(self, effect: effects.RecordEpochStart) -> None:
         epoch, start = effect.leader_epoch, effect.start_offset
@@ -179,6 +187,7 @@ class Replicas:
     def set_aside(self, key: PartitionKey) -> None:
         """A log that no image knows: renamed aside, removed later."""
         self._life.touch(key)
+        self._let_go[key] += 1
         self._disk.submit(DiskCommand(lambda: self._directory.delete(key), _nothing, _nothing))
 
     def _failed(self, key: PartitionKey, error: OSError) -> None:
