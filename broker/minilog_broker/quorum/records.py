@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from google.protobuf.message import DecodeError, Message
+
+from minilog.errors import CorruptMessage
 from minilog.record_batch.builder import build_batch, build_control_batch, records_to_columns
 from minilog.record_batch.header import PLACEMENT_BYTES, Buffer, check_crc, decode_header, iterate_headers, placement
 from minilog.record_batch.reader import read_control, read_payload
@@ -19,6 +23,7 @@ from minilog_broker.replication.state import PartitionKey
 CLUSTER_METADATA_TOPIC_NAME = "__cluster_metadata"
 CLUSTER_METADATA_TOPIC_ID = bytes(15) + b"\x01"  # as in Kafka: no random topic id can be it
 METADATA_KEY = PartitionKey(CLUSTER_METADATA_TOPIC_ID, 0)
+_Message = TypeVar("_Message", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +68,21 @@ def decode_run(run: Buffer) -> Iterator[CommittedBatch]:
         records: tuple[records_pb2.MetadataRecord, ...] = ()
         if not header.is_control:
             values = read_payload(batch, header).column("value").to_pylist()
-            records = tuple(records_pb2.MetadataRecord.FromString(value) for value in values)
+            records = tuple(_decoded(records_pb2.MetadataRecord, value, header.base_offset) for value in values)
         yield CommittedBatch(
             header.base_offset, header.next_offset, header.partition_leader_epoch, records, header.length
         )
 
 
 def decode_leader_change(batch: Buffer) -> records_pb2.LeaderChangeRecord:
-    """What a control batch of this log says."""
-    return records_pb2.ControlRecord.FromString(read_control(batch)).leader_change
+    """What a control batch of this log says. Raises CorruptMessage."""
+    offset = decode_header(batch).base_offset
+    return _decoded(records_pb2.ControlRecord, read_control(batch), offset).leader_change
+
+
+def _decoded(kind: type[_Message], value: bytes | None, offset: int) -> _Message:
+    """A record of ours: its batch's checksums fit, so what cannot be read was written wrong."""
+    try:
+        return kind.FromString(value or b"")
+    except DecodeError as error:
+        raise CorruptMessage(f"the metadata log's batch at offset {offset} has a record that cannot be read") from error

@@ -166,9 +166,13 @@ def _decode(body: bytes, count: int) -> dict[int, ProducerEntry]:
         producer_id, timestamp_us, epoch, batch_count = _PRODUCER.unpack_from(body, position)
         position += _PRODUCER.size
         end = position + batch_count * _BATCH.size
+        if not 1 <= batch_count <= KEPT_BATCHES or end > len(body):
+            raise CorruptFile(f"a producer snapshot says that producer {producer_id} has {batch_count} batches")
         batches = tuple(WrittenBatch(*fields) for fields in _BATCH.iter_unpack(body[position:end]))
         producers[producer_id] = ProducerEntry(epoch, batches, timestamp_us)
         position = end
+    if position != len(body):
+        raise CorruptFile(f"a producer snapshot of {count} producers has {len(body) - position} bytes too many")
     return producers
 
 
