@@ -89,7 +89,7 @@ class Cluster:
         if self.phase is Phase.OVER or not self.scheduler.step():
             return False
         touched = self.touched
-        if touched.nodes:
+        if touched.nodes or touched.broken:
             for observer in self.observers:
                 observer(touched)
             touched.clear()
@@ -108,9 +108,6 @@ class Cluster:
 
     def _reset(self, client_id: int, server_id: int) -> None:
         """A connection is lost; its ends will hear of it."""
-        for endpoint_id in (client_id, server_id):
-            if endpoint_id in self.nodes:
-                self.touched.nodes[endpoint_id] = None
         self.touched.broken[(client_id, server_id)] = None
 
     def count(self, what: str) -> None:

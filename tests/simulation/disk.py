@@ -121,7 +121,7 @@ class SimulatedFile:
         disk, inode = self._disk, self._inode
         assert not inode.sync_failed, f"{self._path}: a failed fdatasync was tried again"
         if disk.armed and not disk.passes("fdatasync", self._path):
-            inode.sync_failed = True
+            inode.sync_failed = disk.interrupted_by_error
             disk.interrupt(self._path)
         disk.changes += 1
         inode.sync()
@@ -263,6 +263,11 @@ class SimulatedDisk:
                 self._error = failure[2]
                 return False
         return True
+
+    @property
+    def interrupted_by_error(self) -> bool:
+        """Whether the change that did not pass meets an error, and not the end of the process."""
+        return self._error is not None
 
     def interrupt(self, path: str) -> None:
         """Raise what the change that did not pass met."""
