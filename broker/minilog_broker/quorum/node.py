@@ -144,8 +144,9 @@ class QuorumNode:
     def _settle_in(self, now_ms: float) -> None:
         """All that the disk has is known."""
         member = self._member
-        start = max(self._log.log_start, member.voters.newest_end_offset)
-        member.voters.scan(self._log.log, start, self._log.log.log_end_offset)
+        if not self._log.truncating:  # else it begins anew behind the snapshot
+            start = max(self._log.log_start, member.voters.newest_end_offset)
+            member.voters.scan(self._log.log, start, self._log.log.log_end_offset)
         if member.voters.cluster_id is not None:
             check_cluster(member, member.voters.cluster_id, member.voters.current)
         else:

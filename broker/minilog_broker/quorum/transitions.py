@@ -130,12 +130,14 @@ class Transitions:
     # -- elections
 
     def stand(self, now_ms: float) -> None:
-        """Ask whether we would be elected; not while the log is in no state to be compared, or the disk is behind."""
-        if self.keeper.is_writing and isinstance(self.state, Candidate):
-            self.state.due_ms = now_ms + self._member.timing.jitter_ms
-            return
-        if self._member.log.truncating or self._snapshots.loading is not None or self.epoch >= MAX_EPOCH:
-            self._enter(Unattached(now_ms + self._member.timing.jitter_ms), now_ms)
+        """Ask whether we would be elected; when the disk has done what it was asked for, and the log is known whole.
+
+        A leader judges positions by the epochs that the log has recorded: what is queued is not among them.
+        """
+        waits = self.keeper.is_writing and isinstance(self.state, Candidate)
+        if waits or not self._member.log.settled or self._snapshots.loading is not None or self.epoch >= MAX_EPOCH:
+            if not isinstance(self.state, Leader):
+                self.state.due_ms = now_ms + self._member.timing.disk_pause_ms
             return
         self._rounds += 1
         state = Prospective(self._member, self.epoch, now_ms + self._member.election_timeout_ms())
@@ -272,8 +274,9 @@ class Transitions:
         self._enter(Unattached(now_ms + self._member.election_timeout_ms()), now_ms)
 
     def stand_above(self, epoch: int, now_ms: float) -> None:
-        """A leader that a majority hears makes way for nobody but itself."""
-        self.stand_in(epoch + 1, {}, now_ms)
+        """A leader that a majority hears makes way for nobody but itself; not while its disk is behind."""
+        if self._member.log.settled:
+            self.stand_in(epoch + 1, {}, now_ms)
 
     def _enter(self, state: State, now_ms: float) -> None:
         left, self.state = self.state, state
