@@ -125,8 +125,9 @@ class Assigned:
         self.session = None
 
     def pause(self, until_ms: float) -> None:
+        """Ask anew then. Whoever has our position may not know yet that it is to send no more: it is told."""
         self.retry_at_ms = until_ms
-        self.session = None
+        self.detach()
 
     @property
     def on_follower(self) -> bool:

@@ -326,3 +326,13 @@ def test_a_user_who_takes_nothing_is_no_fault_of_the_follower() -> None:
     assert read_from(world) == 2
     world.push()
     assert offsets(world) == list(range(10))
+
+
+def test_a_replica_that_is_left_is_told_to_send_no_more() -> None:
+    world = near(3)
+    world.push()
+    world.brokers.log().leader = -1  # an election is under way, of which the follower knows nothing yet
+    world.brokers.log().epoch += 1
+    refresh(world)
+    assert not world.positions
+    assert [key.partition for broker, request in world.requests for key in request.forgotten if broker == 2] == [0]
