@@ -1,0 +1,13 @@
+"""Full load on few processors raises no false alarm (REPLICATION.md, Controller and clock). Longer: load_run."""
+
+from __future__ import annotations
+
+import pathlib
+
+from tests.integration.load_run import run
+
+SECONDS = 8.0
+
+
+def test_full_load_costs_no_leader_and_no_follower(tmp_path: pathlib.Path) -> None:
+    assert run(tmp_path, SECONDS).alarms == []
