@@ -136,6 +136,21 @@ class Faults:
 
         self._later(50.0, 1_000.0, look)
 
+    def wrong_voters(self) -> bool:
+        """A process that is down is told others: refused, by what its disk or the controller knows."""
+        node = self._one(lambda each: each.life is None and each.knows_cluster)
+        if node is None:
+            return False
+        nodes, count = list(self._cluster.nodes), self._random.choice((1, 1, 3))
+        wrong = tuple(sorted({node.node_id, *self._random.sample(nodes, count - 1)}))
+        if wrong == tuple(self._cluster.plan.voter_ids) or len(wrong) not in (1, 3):
+            return False
+        self._note(f"node {node.node_id} is started with voters {wrong}")
+        node.wrong_voters = wrong
+        node.start()
+        self._restart_later(node)
+        return True
+
     def pause(self) -> bool:
         node = self._one(lambda each: each.life is not None and not each.paused)
         if node is None:

@@ -82,6 +82,9 @@ class Life:
         self.plan: Plan = node.cluster.plan
         self.network = node.cluster.network
         self.touched = node.cluster.touched
+        self.voter_ids: tuple[int, ...] = tuple(self.plan.voter_ids)  # as this process is told
+        if node.wrong_voters is not None:
+            self.voter_ids, node.wrong_voters = node.wrong_voters, None
         self.stage = Stage.STARTING
         self.broker_epoch: int | None = None
         self.effects_left: int | None = None
@@ -202,7 +205,7 @@ class Life:
             kernel_boot_id=f"boot-{node.node_id}-{node.boot}",
             damaged_replicas=damaged,
             host_label=address.host,
-            voters=[node_address(voter_id) for voter_id in self.plan.voter_ids],
+            voters=[node_address(voter_id) for voter_id in self.voter_ids],
         )
 
     def registered(self, answer: peer_pb2.RegisterResponse) -> None:

@@ -50,6 +50,8 @@ class Node:
         self.ended_because: str | None = None  # "kill", "power", "stop", "unclean stop" or "error ..."
         self.wants_life = True
         self.directory_id: str | None = None  # of the disk that is in it; None until something lived on that
+        self.knows_cluster = False  # the last life had replayed who votes: it is on this disk
+        self.wrong_voters: tuple[int, ...] | None = None  # what the next life is told, once, in place of the right ones
         self.cache_lost: tuple[PartitionKey, ...] = ()
         self._keys: dict[PartitionKey, None] = {METADATA_KEY: None}  # of all logs that were ever on this disk
         self._random = random.Random(f"node {cluster.seed} {node_id}")
@@ -118,6 +120,7 @@ class Node:
         """The machine gets another disk, an empty one. Only while nothing lives on it."""
         self.files.wipe()
         self.directory_id = None
+        self.knows_cluster = False
         for key in self._keys:
             self.harmed[key] = self.cluster.now_ms
 
@@ -166,6 +169,7 @@ class Node:
         self.life = None
         self._keys.update(dict.fromkeys(life.logs))
         self.cache_lost = self._failed_logs(life)
+        self.knows_cluster |= hasattr(life, "image") and bool(life.image.voters)
         process: Process = life.process
         process.end()
         if how == "power":

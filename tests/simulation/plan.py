@@ -32,6 +32,7 @@ class FaultRates:
     disk_full: float = 0.0
     bit_flip: float = 0.0  # in a data log, where another good copy remains
     wipe: float = 0.0  # a broker's disk comes back empty
+    wrong_voters: float = 0.0  # a process is started with other voters than the recorded ones; then with the right ones
     metadata_disk_error: float = 0.0  # of the metadata log or the vote: ends the process
 
     def active(self) -> list[tuple[str, float]]:
@@ -168,6 +169,7 @@ _USUAL: dict[str, float] = {
     "disk_full": 0.2,
     "metadata_disk_error": 0.1,
     "bit_flip": 0.2,
+    "wrong_voters": 0.2,
     "wipe": 0.5,
 }
 _NEED_FSYNC = ("power_loss", "power_loss_of_all", "disk_error")

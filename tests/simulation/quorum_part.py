@@ -98,7 +98,7 @@ class QuorumPart:
     def _new_node(self, directory: DataDirectory, rng: random.Random) -> QuorumNode:
         stored = read_durable_file(self._files, self._vote_path)
         plan = self._life.plan
-        voters = [node_address(voter_id) for voter_id in plan.voter_ids]
+        voters = [node_address(voter_id) for voter_id in self._life.voter_ids]
         return QuorumNode(
             self._life.node.node_id,
             bytes.fromhex(directory.directory_id),
