@@ -199,6 +199,7 @@ class Controller:
         """Nothing listens where this life did: its process is dead."""
         broker = self._unfenced_life(broker_id, broker_epoch)
         if self._term is not None and broker is not None and self._term.liveness.take_probe(broker_id):
+            self._term.liveness.died(broker_id)
             self._fence(broker)
 
     def _unfenced_life(self, broker_id: int, broker_epoch: int) -> Broker | None:

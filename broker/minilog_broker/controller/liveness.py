@@ -33,7 +33,7 @@ class Liveness:
         self._probed.pop(broker_id, None)
 
     def is_silent(self, broker_id: int, now_ms: float) -> bool:
-        """Not heard for a session time-out, or never in this controller's term."""
+        """Not heard for a session time-out, or since it died, or never in this controller's term."""
         heard_ms = self._heard.get(broker_id)
         return heard_ms is None or now_ms - heard_ms >= self._timeout_ms
 
@@ -43,6 +43,10 @@ class Liveness:
     def take_probe(self, broker_id: int) -> bool:
         """Whether a probe was sent and nothing was heard since."""
         return self._probed.pop(broker_id, None) is not None
+
+    def died(self, broker_id: int) -> None:
+        """Its process is dead for certain: nobody waits until it has been silent."""
+        self._heard.pop(broker_id, None)
 
     def tick(self, unfenced: Iterable[int], now_ms: float) -> list[int]:
         """Those of `unfenced` that were silent for too long."""

@@ -202,6 +202,11 @@ def test_a_fenced_broker_that_is_still_heard_holds_its_id(world: World) -> None:
     assert error_of(world.register(2, disk=7)) is None
 
 
+def test_one_that_is_dead_for_certain_leaves_its_id_to_another_data_directory_at_once(world: World) -> None:
+    world.fence(2)  # its connections were refused
+    assert error_of(world.register(2, disk=7)) is None
+
+
 def test_a_broker_on_a_new_disk_has_lost_what_it_held(world: World) -> None:
     key = led_by(world, 2, replicas=1)
     world.fence(2)
