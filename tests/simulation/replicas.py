@@ -188,6 +188,7 @@ class Replicas:
         """A log that no image knows: renamed aside, removed later."""
         self._life.touch(key)
         self._let_go[key] += 1
+        self.offline.pop(key, None)
         self._disk.submit(DiskCommand(lambda: self._directory.delete(key), _nothing, _nothing))
 
     def _failed(self, key: PartitionKey, error: OSError) -> None:

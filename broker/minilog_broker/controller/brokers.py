@@ -12,6 +12,8 @@ Whatever befalls a broker is one decision: its state and all its partitions' in 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from minilog.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
@@ -144,17 +146,22 @@ class BrokerLives:
         return peer_pb2.HeartbeatResponse(fenced=broker.fenced, should_stop=broker.stopping)
 
     def _went_offline(self, broker_id: int, keys: set[PartitionKey]) -> None:
-        """An I/O error took replicas offline: out of the ISR, and what they hold is not to be relied on."""
+        """An I/O error took replicas offline: out of the ISR, and what they hold is not to be relied on.
+
+        One that is not named any more went from this broker, and came back with a new log if it is here at all.
+        """
         known = self._ledger.offline.get(broker_id, frozenset())
-        news = sorted(keys - known)
-        if not news:
-            return
-        self._ledger.offline[broker_id] = known | keys
-        states = [state for key in news if (state := self._ledger.image.partitions.get(key)) is not None]
+        self._ledger.offline[broker_id] = frozenset(keys)
         self._ledger.write_outcomes(
-            [state for state in states if broker_id in state.replicas],
+            self._states(broker_id, keys - known),
             lambda state, rules: depart(state, broker_id, Departure.UNCLEAN, rules),
         )
+        self._ledger.write_outcomes(self._states(broker_id, known - keys), reconsider)
+
+    def _states(self, broker_id: int, keys: Iterable[PartitionKey]) -> list[PartitionState]:
+        """Those that have a replica on this broker."""
+        states = [state for key in sorted(keys) if (state := self._ledger.image.partitions.get(key)) is not None]
+        return [state for state in states if broker_id in state.replicas]
 
     def _unfence(self, broker: Broker) -> None:
         self._write_state(broker, fenced=False, stopping=broker.stopping)

@@ -204,6 +204,7 @@ class Replicas:
     def set_aside(self, key: PartitionKey) -> None:
         """A log of no replica: rename it aside; it is removed when delete.delay.ms is over."""
         self._let_go[key] += 1
+        self.offline.pop(key, None)
         self._disk.submit(DiskCommand(lambda: self._directory.delete(key), lambda _: None, self._delete_failed))
 
     # -- reads

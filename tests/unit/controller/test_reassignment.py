@@ -228,3 +228,14 @@ def test_partitions_that_do_not_exist_are_refused(world: World) -> None:
     results = world.answer("t", admin_pb2.AlterPartitionReassignmentsResponse).results  # type: ignore[arg-type]
     assert [type(error_of(each)) for each in results] == [UnknownTopicOrPartition, UnknownTopicOrPartition, type(None)]
     assert world.state(key).reassigning
+
+
+def test_a_replica_whose_disk_failed_is_whole_again_when_it_went_and_came_back(world: World) -> None:
+    """Its broker names it offline no more: it has a new log."""
+    key = on(world, 1, 2, 3)
+    world.heartbeat(3, offline=[key])
+    world.reassign(key, (1, 2))
+    world.heartbeat(3)
+    world.reassign(key, (1, 2, 3))
+    join(world, key, 3)
+    assert world.state(key).in_sync_replicas == (1, 2, 3)
