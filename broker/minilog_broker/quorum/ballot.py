@@ -27,6 +27,11 @@ class Ballot:
         self._heard.add(key)
 
     @property
+    def silent(self) -> list[VoterKey]:
+        """Who was asked and has not answered yet."""
+        return [key for key in self.asked if key not in self._heard]
+
+    @property
     def won(self) -> bool:
         if self._unanimous and not all(voters <= self.granted for voters in self._sets):
             return False

@@ -6,6 +6,8 @@ cluster is recorded, all voters must answer, and all must be new, so that emptie
 
 from __future__ import annotations
 
+import math
+
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum.ballot import Ballot
 from minilog_broker.quorum.effects import SendVote
@@ -20,8 +22,10 @@ class Prospective:
     role = Role.PROSPECTIVE
     leader_id = NO_LEADER
 
-    def __init__(self, member: Member, epoch: int, due_ms: float) -> None:
+    def __init__(self, member: Member, epoch: int, due_ms: float, *, lost_leader_id: int, leader_due_ms: float) -> None:
         self.due_ms = due_ms
+        self._lost_leader_id = lost_leader_id
+        self._leader_due_ms = leader_due_ms
         self._member = member
         self._epoch = epoch
         self._founding = not member.voters.current
@@ -33,6 +37,15 @@ class Prospective:
         for key in self.ballot.asked:
             request = vote_request(self._member, key, self._epoch + 1, pre_vote=True)
             self._member.emit(SendVote(key.broker_id, request))
+
+    def waits_until_ms(self) -> float:
+        """How long a round that is won waits for the lost leader's own word; minus infinity: it has been heard of.
+
+        Streams may break while their leader lives: it says so, and is followed again. One that was killed refuses the
+        connection, which is an answer too.
+        """
+        awaited = any(key.broker_id == self._lost_leader_id for key in self.ballot.silent)
+        return self._leader_due_ms if awaited else -math.inf
 
     def asked(self, request: peer_pb2.VoteRequest) -> bool:
         """Whether `request` is of this round."""

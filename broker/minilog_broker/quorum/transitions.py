@@ -113,6 +113,8 @@ class Transitions:
                     leader.tell(now_ms)
             case Observer() as observer:
                 observer.look(now_ms)
+            case Prospective(ballot=ballot) if ballot.won:
+                self.count(now_ms)
             case _:
                 self.stand(now_ms)
 
@@ -140,7 +142,13 @@ class Transitions:
                 self.state.due_ms = now_ms + self._member.timing.disk_pause_ms
             return
         self._rounds += 1
-        state = Prospective(self._member, self.epoch, now_ms + self._member.election_timeout_ms())
+        state = Prospective(
+            self._member,
+            self.epoch,
+            now_ms + self._member.election_timeout_ms(),
+            lost_leader_id=self.leader_id,
+            leader_due_ms=now_ms + self._member.timing.leader_word_ms,
+        )
         self._enter(state, now_ms)
         state.ask()
         self.count(now_ms)
@@ -151,7 +159,9 @@ class Transitions:
         if not isinstance(state, Prospective | Candidate):
             return
         if state.ballot.won:
-            if isinstance(state, Prospective):
+            if isinstance(state, Prospective) and state.waits_until_ms() > now_ms:
+                state.due_ms = min(state.due_ms, state.waits_until_ms())
+            elif isinstance(state, Prospective):
                 self.stand_in(self.epoch + 1, state.directories, now_ms)
             else:
                 self._lead(state, now_ms)

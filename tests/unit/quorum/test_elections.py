@@ -198,3 +198,15 @@ def test_a_voter_is_told_who_leads_without_asking() -> None:
     other.event(lambda _: answers.append(node.begin_quorum_epoch(begin, world.now_ms)))
     assert not answers[0].error.code
     assert other.node.leader_id == leader.node_id
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_leader_that_lives_stays_though_all_its_streams_break(seed: int) -> None:
+    world, leader, others = quorum(seed=seed)
+    assert leader.node is not None
+    epoch = leader.node.epoch
+    for stream in list(world.streams.values()):
+        world.break_stream(stream)
+    world.run(2_000)
+    assert leader.node.is_active
+    assert [machine.node.epoch for machine in (leader, *others) if machine.node] == [epoch] * 3
