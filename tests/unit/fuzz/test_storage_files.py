@@ -1,4 +1,4 @@
-"""Every file that storage reads, with any bytes in it: what it says, or a refusal that storage knows; never anything else.
+"""Every file that storage reads, with any bytes in it: what it says, or a refusal that is known; nothing else.
 
 Two ways to be wrong: damaged, so that no checksum fits, and wrong under a right checksum, as an older or a broken
 version of ours would write. A file is read as far as it may be long, never as far as it says.

@@ -1,0 +1,145 @@
+"""The quorum's core under votes, epochs and sessions that no voter of ours would send: answered, or dropped.
+
+No garbage ends a process, makes two leaders of one epoch, or takes the quorum away for good: afterwards a record is
+committed by the three honest voters.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minilog.errors import MinilogError
+from minilog.v1 import peer_pb2
+from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
+from tests.unit.fuzz.messages import Plausible, fuzzing, messages
+from tests.unit.quorum.machine import Ticket
+from tests.unit.quorum.world import World, topic_record
+
+VOTERS = (1, 2, 3)
+
+
+def plausible(world: World) -> Plausible:
+    leader = world.leader()
+    assert leader.node is not None
+    epoch, end = leader.node.epoch, leader.node.log_end_offset
+    return {
+        "cluster_id": (leader.cluster_id, ""),
+        "candidate_id": VOTERS,
+        "leader_id": VOTERS,
+        "voter_id": VOTERS,
+        "broker_id": VOTERS,
+        "voter_ids": VOTERS,
+        "quorum_leader_id": VOTERS,
+        "epoch": (epoch, epoch + 1, epoch - 1),
+        "leader_epoch": (epoch,),
+        "quorum_epoch": (epoch, epoch + 1),
+        "last_epoch": (epoch,),
+        "last_fetched_epoch": (epoch,),
+        "previous_epoch": (epoch,),
+        "last_end_offset": (end, end + 1),
+        "fetch_offset": (end,),
+        "first_offset": (end,),
+        "durable_end_offset": (end, end + 1),
+        "end_offset": (end, end + 5),
+        "position_number": (1,),
+        "credit_bytes": (1 << 20,),
+        "cluster_metadata": (True,),
+        "topic_id": (CLUSTER_METADATA_TOPIC_ID,),
+        "partition": (0,),
+        "directory_id": tuple(world.machine(each).directory_id for each in VOTERS),
+        "voter_directory_id": tuple(world.machine(each).directory_id for each in VOTERS),
+        "candidate_directory_id": tuple(world.machine(each).directory_id for each in VOTERS),
+        "granted": (True,),
+    }
+
+
+def quorum() -> World:
+    world = World(seed=7, voters=VOTERS)
+    world.start(*VOTERS)
+    world.run_until(lambda: bool(world.leaders()) and world.leader().image.cluster_id is not None)
+    world.run(500.0)
+    return world
+
+
+PLAUSIBLE = plausible(quorum())
+_whom = st.sampled_from(VOTERS)
+
+
+def send(world: World, node_id: int, what: Message) -> None:
+    """As the shell hands it to the core."""
+    machine, now_ms = world.machine(node_id), world.now_ms
+    match what:
+        case peer_pb2.VoteRequest():
+            machine.event(lambda node: node.vote_request(Ticket(lambda content: None, real=False), what, now_ms))
+        case peer_pb2.BeginQuorumEpochRequest():
+            machine.event(lambda node: node.begin_quorum_epoch(what, now_ms))
+        case peer_pb2.FetchSnapshotRequest():
+            assert machine.node is not None
+            try:
+                machine.node.snapshot_request(what)
+            except MinilogError:
+                return
+        case peer_pb2.ReplicateRequest():
+            machine.event(lambda node: node.open_session(900 + node_id, what, now_ms))
+            machine.event(lambda node: node.replicate_request(900 + node_id, what, now_ms))
+            machine.event(lambda node: node.next_message(900 + node_id, now_ms))
+        case peer_pb2.ReplicateResponse():
+            machine.event(lambda node: node.leader_message(what, now_ms))
+
+
+def goes_on(world: World, sent: list[tuple[int, Message]]) -> None:
+    """What was sent is forgotten after a while: one leader, that commits."""
+    for node_id, what in sent:
+        send(world, node_id, what)
+        world.run(1.0)
+        assert [machine.failure for machine in world.machines.values()] == [None] * 3
+        epochs = [machine.node.epoch for machine in world.leaders() if machine.node is not None]
+        assert len(epochs) == len(set(epochs)), "V11: two lead in one epoch"
+    for node_id in VOTERS:
+        world.machine(node_id).event(lambda node, each=node_id: node.close_session(900 + each))  # type: ignore[misc]
+    world.run(6_000.0)
+    leader = world.leader()
+    assert leader.node is not None
+    before, events = leader.node.committed_end_offset, world.events
+    leader.append(topic_record("t"))
+    world.run(1_000.0)
+    assert world.leader().node is not None
+    assert world.leader().node.committed_end_offset > before, "nothing is committed any more"  # type: ignore[union-attr]
+    assert world.events - events < 2_000, "work without bound"
+    assert [machine.failure for machine in world.machines.values()] == [None] * 3
+
+
+def _sent(kind: type[Message]) -> st.SearchStrategy[list[tuple[int, Message]]]:
+    return st.lists(st.tuples(_whom, messages(kind, PLAUSIBLE)), min_size=1, max_size=4)
+
+
+@fuzzing(40)
+@given(_sent(peer_pb2.VoteRequest))
+def test_vote_requests(sent: list[tuple[int, Message]]) -> None:
+    goes_on(quorum(), sent)
+
+
+@fuzzing(40)
+@given(_sent(peer_pb2.BeginQuorumEpochRequest))
+def test_begin_quorum_epoch_requests(sent: list[tuple[int, Message]]) -> None:
+    goes_on(quorum(), sent)
+
+
+@fuzzing(40)
+@given(_sent(peer_pb2.ReplicateRequest))
+def test_sessions(sent: list[tuple[int, Message]]) -> None:
+    goes_on(quorum(), sent)
+
+
+@fuzzing(40)
+@given(_sent(peer_pb2.ReplicateResponse))
+def test_answers_of_a_leader(sent: list[tuple[int, Message]]) -> None:
+    goes_on(quorum(), sent)
+
+
+@fuzzing(20)
+@given(_sent(peer_pb2.FetchSnapshotRequest))
+def test_requests_for_snapshots(sent: list[tuple[int, Message]]) -> None:
+    goes_on(quorum(), sent)

@@ -1,0 +1,179 @@
+"""The replication core under messages from a broken or hostile peer: it answers on the wire, or drops the session.
+
+Nothing is raised but MinilogError, work is bounded, and what was committed stays: afterwards an honest producer's batch
+is acknowledged by all three replicas, with what the messages could reach judged by the invariants.
+"""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minilog.errors import MinilogError
+from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
+from minilog_broker.replication.state import PartitionKey
+from tests.unit.fuzz.messages import fuzzing, messages
+from tests.unit.replication.invariants import Checker
+from tests.unit.replication.world import KEY, TOPIC_ID, World, batch
+
+MAX_EFFECTS = 2_000
+PLAUSIBLE = {
+    "topic_id": (TOPIC_ID,),
+    "partition": (0,),
+    "leader_epoch": (0,),
+    "position_number": (1,),
+    "fetch_offset": (0, 1, 2, 3),
+    "first_offset": (2, 3),
+    "previous_epoch": (0,),
+    "last_fetched_epoch": (0,),
+    "last_epoch": (0,),
+    "durable_end_offset": (0, 2, 3),
+    "credit_bytes": (1 << 20,),
+    "broker_id": (2, 3),
+    "broker_epoch": (102, 103),
+    "batches": (batch(), batch()[:-1], batch(3) + batch()),
+    "high_watermark": (2, 3),
+    "log_end_offset": (2, 3),
+}
+_partition_keys = st.builds(
+    PartitionKey, st.sampled_from([TOPIC_ID, b"", b"x" * 16, b"x" * 99]), st.sampled_from([0, 1, -1, 2**31 - 1])
+)
+
+
+def world_with_two_records() -> World:
+    world = World()
+    for _ in range(2):
+        world.produce(1)
+    world.settle()
+    return world
+
+
+def told(what: Message) -> str:
+    return str(what).replace("\n", " ")
+
+
+def judged(world: World, checker: Checker, *, honest: bool = True) -> None:
+    """The cluster goes on, and nothing that was committed is gone."""
+    world.advance(60.0)
+    checker.check()
+    assert all(len(broker.history) < MAX_EFFECTS for broker in world.live()), "work without bound"
+    if not honest:
+        return
+    ticket = world.produce(1)
+    world.advance(30_000.0)
+    answer = world[1].answers[ticket]
+    assert answer.error is None, str(answer.error)
+    assert [broker.ends()[2] for broker in world.live()] == [3, 3, 3]
+    checker.check()
+
+
+@fuzzing(60)
+@given(st.lists(messages(data_pb2.FetchRequest, PLAUSIBLE), min_size=1, max_size=4))
+def test_fetch_requests(requests: list[data_pb2.FetchRequest]) -> None:
+    world = world_with_two_records()
+    checker = Checker(world)
+    for broker_id in (1, 2):
+        session_id, broker = world.session_id(), world[broker_id]
+        broker.consumers[session_id] = []
+        broker.manager.open_consumer_session(session_id, requests[0].isolation_level, world.now_ms)
+        for request in requests:
+            try:
+                broker.manager.fetch_request(session_id, request, world.now_ms)
+            except MinilogError:
+                break
+            broker.run()
+            world.settle()
+        broker.manager.close_session(session_id)
+        broker.consumers_ready.pop(session_id, None)
+    judged(world, checker)
+
+
+@fuzzing(80)
+@given(
+    st.lists(messages(peer_pb2.ReplicateRequest, PLAUSIBLE), min_size=1, max_size=4),
+    st.sampled_from([(2, 102), (3, 1), (2, -1), (1, 101), (9, 102), (-1, 2**63 - 1)]),
+)
+def test_replicate_requests(requests: list[peer_pb2.ReplicateRequest], who: tuple[int, int]) -> None:
+    """A second session as a follower, or as nobody that is known.
+
+    A member of the ISR is believed when it lies about what it has; so nothing is judged after one that spoke for it."""
+    world = world_with_two_records()
+    checker, broker, session_id = Checker(world), world[1], world.session_id()
+    broker.manager.open_follower_session(session_id, *who, world.now_ms)
+    broker.run()
+    for request in requests:
+        try:
+            broker.manager.replicate_request(session_id, request, world.now_ms)
+            broker.run()
+            for _ in range(20):
+                message = broker.manager.next_message(session_id, world.now_ms)
+                broker.run()
+                if message is None:
+                    break
+        except MinilogError:
+            break
+    broker.manager.close_session(session_id)
+    broker.run()
+    world.advance(60.0)
+    assert all(len(each.history) < MAX_EFFECTS for each in world.live()), "work without bound"
+    if who != (2, 102):
+        judged(world, checker)
+
+
+@fuzzing(80)
+@given(st.lists(messages(peer_pb2.ReplicateResponse, PLAUSIBLE), min_size=1, max_size=4))
+def test_replicate_responses(responses: list[peer_pb2.ReplicateResponse]) -> None:
+    """A follower believes its leader's offsets and epochs: it may be led astray, but it goes on."""
+    world = world_with_two_records()
+    follower = world[2]
+    for response in responses:
+        try:
+            follower.manager.leader_message(1, response, world.now_ms)
+        except MinilogError:
+            break
+        follower.run()
+        world.settle()
+    world.advance(60.0)
+    high_watermark, durable_end, end = follower.ends()
+    assert 0 <= high_watermark <= durable_end <= end
+    assert len(follower.history) < MAX_EFFECTS, "work without bound"
+
+
+@fuzzing(80)
+@given(
+    _partition_keys,
+    st.sampled_from([-1, 0, 1, 2**31 - 1, -(2**31)]),
+    st.sampled_from([0, 1, -1]),
+    st.sampled_from([0, 1, 2**32 - 1]),
+    st.one_of(st.binary(max_size=100), st.sampled_from([batch(), batch()[:60], batch() + b"x", b""])),
+)
+def test_produce(key: PartitionKey, epoch: int, acks: int, timeout_ms: int, data: bytes) -> None:
+    world = world_with_two_records()
+    broker = world[1]
+    broker.manager.produce("ticket", key, epoch, acks, timeout_ms, data, world.now_ms)
+    broker.run()
+    world.advance(100.0)
+    assert acks == 0 or "ticket" in broker.answers
+    Checker(world).check()
+    if key != KEY or data != batch():
+        assert broker.ends()[2] == 2
+
+
+@fuzzing(80)
+@given(messages(metadata_pb2.ListOffsetsEntry, PLAUSIBLE))
+def test_list_offsets(entry: metadata_pb2.ListOffsetsEntry) -> None:
+    world = world_with_two_records()
+    try:
+        found = world[1].manager.list_offsets(entry, world.now_ms)
+    except MinilogError:
+        return
+    assert found.log_start_offset <= found.high_watermark <= found.log_end_offset
+
+
+def test_the_honest_case_is_judged_so() -> None:
+    world = world_with_two_records()
+    judged(world, Checker(world))
+    with pytest.raises(KeyError):
+        world[1].answers["nothing"]
