@@ -97,11 +97,25 @@ class Peer:
         return answer
 
 
-def pairs(cluster: Cluster) -> Iterator[tuple[int, int]]:
-    """Every voter, asked in the name of another one that does not lead."""
-    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-        controller = admin.describe_cluster().controller
+def wait_calm(cluster: Cluster) -> None:
+    """Until every voter hears a leader, or is it. While an election is on, a vote may well be granted."""
+    deadline = time.monotonic() + SOON_S
     for to in cluster.voters:
+        me = next(each for each in cluster.voters if each != to)
+        while True:
+            with Peer(cluster, me, to) as peer:
+                if peer.vote(peer.epoch, pre_vote=True, log_end=0).leader_id > 0:
+                    break
+            assert time.monotonic() < deadline, f"broker {to} hears no leader"
+            time.sleep(0.05)
+
+
+def pairs(cluster: Cluster) -> Iterator[tuple[int, int]]:
+    """Every voter, asked in the name of another one that does not lead; each when all is calm."""
+    for to in cluster.voters:
+        wait_calm(cluster)
+        with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+            controller = admin.describe_cluster().controller
         yield next(each for each in cluster.voters if each not in (to, controller)), to
 
 
