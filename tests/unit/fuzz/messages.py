@@ -43,7 +43,10 @@ def messages(kind: type[_Kind], plausible: Plausible) -> st.SearchStrategy[_Kind
 def _built(message: _Kind, fields: Mapping[str, Any]) -> _Kind:
     for name, value in fields.items():
         field = message.DESCRIPTOR.fields_by_name[name]
-        if field.is_repeated and field.message_type:
+        if field.is_repeated and field.message_type and field.message_type.GetOptions().map_entry:
+            for each in value:
+                getattr(message, name)[each.get("key", "")] = each.get("value", "")
+        elif field.is_repeated and field.message_type:
             for each in value:
                 _built(getattr(message, name).add(), each)
         elif field.is_repeated:

@@ -98,7 +98,7 @@ def goes_on(world: World, sent: list[tuple[int, Message]]) -> None:
         epochs = [machine.node.epoch for machine in world.leaders() if machine.node is not None]
         assert len(epochs) == len(set(epochs)), "V11: two lead in one epoch"
     for node_id in VOTERS:
-        world.machine(node_id).event(lambda node, each=node_id: node.close_session(900 + each))  # type: ignore[misc]
+        world.machine(node_id).event(lambda node, each=node_id: node.close_session(900 + each))
     world.run(6_000.0)
     leader = world.leader()
     assert leader.node is not None
@@ -106,7 +106,7 @@ def goes_on(world: World, sent: list[tuple[int, Message]]) -> None:
     leader.append(topic_record("t"))
     world.run(1_000.0)
     assert world.leader().node is not None
-    assert world.leader().node.committed_end_offset > before, "nothing is committed any more"  # type: ignore[union-attr]
+    assert world.leader().node.committed_end_offset > before, "nothing is committed any more"
     assert world.events - events < 2_000, "work without bound"
     assert [machine.failure for machine in world.machines.values()] == [None] * 3
 

@@ -1,0 +1,113 @@
+"""The controller under requests that nobody of ours would send: each is answered, once, with an error or what it did.
+
+What it decides is judged by the world: its image is the replay of what it wrote, leaders are in their ISR, a leader
+epoch belongs to one life. Afterwards an honest broker is unfenced and a topic can be created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minilog.v1 import admin_pb2, peer_pb2
+from minilog_broker.controller.controller import Controller
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
+from minilog_broker.storage.snapshot_files import SnapshotId
+from tests.unit.controller.world import CLUSTER_ID, World, directory_id
+from tests.unit.fuzz.messages import Plausible, fuzzing, messages
+
+Ask = Callable[[Controller, int, Message, float], None]
+ASK: dict[type[Message], Ask] = {
+    peer_pb2.RegisterRequest: lambda controller, ticket, what, now_ms: controller.register(ticket, what, now_ms),
+    peer_pb2.HeartbeatRequest: lambda controller, ticket, what, now_ms: controller.heartbeat(ticket, what, now_ms),
+    peer_pb2.ProposeInSyncReplicasRequest: lambda controller, ticket, what, _: controller.propose_isr(ticket, what),
+    peer_pb2.AllocateProducerIdsRequest: lambda controller, ticket, what, _: controller.allocate_producer_ids(
+        ticket, what
+    ),
+    admin_pb2.CreateTopicsRequest: lambda controller, ticket, what, _: controller.create_topics(ticket, what),
+    admin_pb2.DeleteTopicsRequest: lambda controller, ticket, what, _: controller.delete_topics(ticket, what),
+    admin_pb2.AlterTopicsRequest: lambda controller, ticket, what, _: controller.alter_topics(ticket, what),
+    admin_pb2.ElectLeadersRequest: lambda controller, ticket, what, _: controller.elect_leaders(ticket, what),
+    admin_pb2.AlterPartitionReassignmentsRequest: lambda controller, ticket, what, _: controller.alter_reassignments(
+        ticket, what
+    ),
+    admin_pb2.ReplaceVoterRequest: lambda controller, ticket, what, _: controller.replace_voter(ticket, what),
+}
+
+
+def cluster() -> World:
+    world = World()
+    world.start_all()
+    world.created("flights", partitions=2)
+    return world
+
+
+def plausible(world: World) -> Plausible:
+    brokers = tuple(world.image.brokers)
+    return {
+        "cluster_id": (CLUSTER_ID, ""),
+        "broker_id": brokers,
+        "broker_epoch": tuple(broker.broker_epoch for broker in world.image.brokers.values()),
+        "clean_stop_broker_epoch": tuple(broker.broker_epoch for broker in world.image.brokers.values()),
+        "directory_id": tuple(directory_id(each) for each in brokers),
+        "lost_directory_id": tuple(directory_id(each) for each in brokers),
+        "metadata_offset": (world.image.end_offset, 1 << 40),
+        "topic_id": tuple(world.image.topics),
+        "partition": (0, 1),
+        "partitions": (0, 1),
+        "leader_epoch": (0,),
+        "partition_epoch": (0,),
+        "name": ("flights", "planes"),
+        "num_partitions": (1, 3),
+        "replication_factor": (1, 3, -1),
+        "replicas": brokers,
+        "key": (
+            "retention.ms",
+            "min.insync.replicas",
+            "segment.bytes",
+            "flush.policy",
+            "unclean.leader.election.enable",
+        ),
+        "value": ("1", "-1", "fsync", "true", "9" * 30, "1e9"),
+        "unset_configs": ("retention.ms", "no.such"),
+        "host": ("host",),
+        "port": (9092,),
+    }
+
+
+PLAUSIBLE = plausible(cluster())
+
+
+@pytest.mark.parametrize("kind", ASK, ids=lambda kind: kind.DESCRIPTOR.name)
+def test_requests(kind: type[Message]) -> None:
+    @fuzzing(60)
+    @given(st.lists(messages(kind, PLAUSIBLE), min_size=1, max_size=4))
+    def answered_and_harmless(requests: list[Message]) -> None:
+        world = cluster()
+        for request in requests:
+            ticket, before = world.ticket(), len(world.records)
+            ASK[kind](world.controller, ticket, request, world.now_ms)
+            world.commit()
+            assert world.answers.pop(ticket) is not None
+            assert len(world.records) - before < 1_000, "work without bound"
+        goes_on(world)
+
+    answered_and_harmless()
+
+
+def goes_on(world: World) -> None:
+    image = world.image
+    content = encode_snapshot(image, 1)
+    assert decode_snapshot(content, SnapshotId(image.end_offset, 1)) == image
+    assert MetadataImage() != image
+    for broker_id in (1, 2, 3):
+        world.restart(broker_id)
+    name = "afterwards"
+    world.created(name)
+    world.advance(10_000.0)
+    world.check()
