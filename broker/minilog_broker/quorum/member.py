@@ -53,6 +53,7 @@ class Member:
         self.directory_id = directory_id
         self.known_cluster_id = cluster_id
         self.given = tuple(given)
+        self._voter_ids = sorted(voter.broker_id for voter in given)
         self.log = log
         self.settings = settings
         self.timing = timing
@@ -76,7 +77,7 @@ class Member:
 
     @property
     def voter_ids(self) -> list[int]:
-        return sorted(voter.broker_id for voter in self.given)
+        return self._voter_ids
 
     @property
     def own_key(self) -> VoterKey:
@@ -86,8 +87,8 @@ class Member:
     @property
     def is_voter(self) -> bool:
         """By the log; by what was given as long as the log does not say."""
-        if self.voters.current:
-            return any(voter.key == self.own_key for voter in self.voters.current)
+        if self.voters.keys:
+            return self.own_key in self.voters.keys
         return self.node_id in self.voter_ids
 
     @property

@@ -90,6 +90,11 @@ class VoterHistory:
         return self._entries[-1].voters if self._entries else ()
 
     @property
+    def keys(self) -> VoterSet:
+        """Those of `current`."""
+        return self._entries[-1].keys if self._entries else frozenset()
+
+    @property
     def newest_end_offset(self) -> int:
         """The end of the newest entry, 0 where there is none."""
         return self._entries[-1].end_offset if self._entries else 0
