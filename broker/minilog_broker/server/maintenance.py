@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 
@@ -12,30 +13,38 @@ from minilog.errors import CorruptMessage
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import DiskThread
 from minilog_broker.server.log_directory import LogDirectory
+from minilog_broker.storage.clock_guard import ClockGuard, ClockNews
 
 logger = structlog.get_logger()
 
 CHECKPOINT_INTERVAL_S = 5.0  # Kafka's: what a restart may have to learn again
 RETENTION_EVERY = 60  # checkpoints: five minutes, Kafka's
-CLOCK_JUMP_S = 3600.0  # REPLICATION.md, Controller and clock
 
 
 class WallClock:
-    """The wall clock, watched by the monotonic one: after a jump of more than an hour nothing is deleted by age."""
+    """The wall clock, guarded (storage/clock_guard.py); what there is to tell is logged once."""
 
     def __init__(self) -> None:
-        self._difference_s = time.time() - time.monotonic()
-        self.trusted = True
+        self._guard = ClockGuard(wall_s=time.time(), monotonic_s=_monotonic_s())
 
-    def check(self) -> bool:
-        """Whether the wall clock may be used to delete; a jump is logged once."""
-        jump_s = abs(time.time() - time.monotonic() - self._difference_s)
-        if self.trusted and jump_s > CLOCK_JUMP_S:
-            self.trusted = False
+    def trusted_now_us(self) -> int | None:
+        """Now, in microseconds; None while the clock is not to be trusted."""
+        wall_s = time.time()
+        news = self._guard.look(wall_s=wall_s, monotonic_s=_monotonic_s())
+        if news is ClockNews.JUMPED:
             logger.error(
-                "the wall clock jumped: nothing is deleted by age until this broker is started again", seconds=jump_s
+                "the wall clock jumped: nothing is deleted by age until it is set back, or, if the time is right now, "
+                "until this broker is started again",
+                seconds=round(self._guard.jump_s),
             )
-        return self.trusted
+        elif news is ClockNews.RESUMED:
+            logger.warning("the wall clock is back where it was: what is too old is deleted again")
+        return int(wall_s * 1e6) if self._guard.trusted else None
+
+
+def _monotonic_s() -> float:
+    """Goes on while the machine sleeps, where the system has such a clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 async def maintain(disk: DiskThread, directory: LogDirectory, log_start_moved: Callable[[PartitionKey], None]) -> None:
@@ -48,17 +57,17 @@ async def maintain(disk: DiskThread, directory: LogDirectory, log_start_moved: C
         try:
             await disk.call(directory.write_checkpoints)
             await disk.call(directory.purge)
-            if rounds % RETENTION_EVERY == 0 and clock.check():
-                for key in await disk.call(lambda: apply_retention(directory)):
+            if rounds % RETENTION_EVERY == 0:
+                now_us = clock.trusted_now_us()
+                for key in await disk.call(functools.partial(apply_retention, directory, now_us)):
                     log_start_moved(key)
         except OSError as error:
             logger.error("maintenance met a disk error; it goes on with the next round", error=str(error))
 
 
-def apply_retention(directory: LogDirectory) -> list[PartitionKey]:
+def apply_retention(directory: LogDirectory, now_us: int | None) -> list[PartitionKey]:
     """Remove what is older or larger than its topic says, in every log; the keys of those that were cut."""
     moved = []
-    now_us = time.time_ns() // 1000
     for key, log in list(directory.logs.items()):
         try:
             removed = log.apply_retention(now_us)

@@ -263,11 +263,11 @@ class Log:
             self._files.fsync_dir(self.directory)
         return count
 
-    def apply_retention(self, now_us: int) -> int:
-        """Remove what retention takes (retention.py). `now_us` is wall clock: the caller judges whether to trust it."""
+    def apply_retention(self, now_us: int | None) -> int:
+        """Remove what retention takes (retention.py). `now_us`: the wall clock; None where it is not to be trusted."""
         self._check_usable()
         active = self._segments[-1]
-        if is_expired(active, self.settings, now_us) or roll_is_due(active, self.settings, 0, now_us):
+        if is_expired(active, self.settings, now_us) or (now_us and roll_is_due(active, self.settings, 0, now_us)):
             self._roll()
         count = removable(self._segments, self.settings, self.high_watermark, now_us)
         return self.advance_log_start(self._segments[count].base_offset)

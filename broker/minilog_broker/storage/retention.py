@@ -19,13 +19,17 @@ def roll_is_due(active: Segment, settings: LogSettings, run_bytes: int, timestam
     return first_us is not None and timestamp_us - first_us > settings.segment_ms * 1000
 
 
-def is_expired(segment: Segment, settings: LogSettings, now_us: int) -> bool:
-    """Whether every record of the segment is older than retention.ms. Record timestamps, against the wall clock."""
+def is_expired(segment: Segment, settings: LogSettings, now_us: int | None) -> bool:
+    """Whether every record of the segment is older than retention.ms, by its timestamp against the wall clock.
+
+    Without one (None) nothing is."""
+    if now_us is None:
+        return False
     oldest_us = now_us - settings.retention_ms * 1000
     return settings.retention_ms >= 0 and segment.end.size_bytes > 0 and segment.end.max_timestamp_us < oldest_us
 
 
-def removable(segments: Sequence[Segment], settings: LogSettings, high_watermark: int, now_us: int) -> int:
+def removable(segments: Sequence[Segment], settings: LogSettings, high_watermark: int, now_us: int | None) -> int:
     """How many of the first of `segments` may go; never the last one."""
     total_bytes = sum(segment.end.size_bytes for segment in segments)
     for count, segment in enumerate(segments[:-1]):

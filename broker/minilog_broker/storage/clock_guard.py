@@ -1,0 +1,42 @@
+"""Whether the wall clock may be used to delete by age (REPLICATION.md, Controller and clock).
+
+Two clocks run side by side; what they differ by was noted at the start of the process.
+
+    state        entered when                                            deletes by age    left by
+    TRUSTED      the process starts                                      yes               a jump of more than an hour
+    SUSPENDED    the wall clock jumped against the monotonic one         no                the jump is undone, to within
+                                                                                           an hour, or the next start
+
+Only age is in doubt: what is above retention.bytes is deleted all the same. Pure: both clocks come in as arguments.
+"""
+
+from __future__ import annotations
+
+import enum
+
+MAX_JUMP_S = 3600.0
+
+
+class ClockNews(enum.Enum):
+    """What a look at the clocks found, to be told to people once."""
+
+    NOTHING = enum.auto()
+    JUMPED = enum.auto()
+    RESUMED = enum.auto()
+
+
+class ClockGuard:
+    """See the module's text. `monotonic_s` goes on while the machine sleeps, else its sleep is a jump."""
+
+    def __init__(self, *, wall_s: float, monotonic_s: float) -> None:
+        self._difference_s = wall_s - monotonic_s
+        self.jump_s = 0.0
+        self.trusted = True
+
+    def look(self, *, wall_s: float, monotonic_s: float) -> ClockNews:
+        """Compare the clocks; `trusted` and `jump_s` are as of now."""
+        self.jump_s = wall_s - monotonic_s - self._difference_s
+        before, self.trusted = self.trusted, abs(self.jump_s) <= MAX_JUMP_S
+        if before == self.trusted:
+            return ClockNews.NOTHING
+        return ClockNews.RESUMED if self.trusted else ClockNews.JUMPED
