@@ -15,7 +15,7 @@ import random
 from typing import TYPE_CHECKING
 
 from minilog.errors import CorruptMessage, OffsetOutOfRange
-from minilog.record_batch.header import check_crc, decode_header
+from minilog.record_batch.header import check_crc, iterate_headers
 from minilog_broker.replication.effects import DeleteLog, OpenLog, PartitionOffline, WriteProducerSnapshot
 from minilog_broker.replication.follower import FollowerPartition
 from minilog_broker.replication.follower_reads import FollowerReads
@@ -261,13 +261,14 @@ class HostedReplica:
         if self.follower is not None:
             self.follower.pause(now_ms, self._host.settings.no_space_pause_ms)
 
-    def look_at_copy(self, offset: int, now_ms: float) -> None:
-        """A consumer asks again for what it was sent from `offset` on: is our copy of that batch what was written?"""
+    def look_at_copy(self, offset: int, sent_end: int, now_ms: float) -> None:
+        """A consumer asks again for what it was sent from `offset` on: is our copy of that what was written?"""
         if self.log is None or not self.log.log_start <= offset < self.log.appended_end:
             return
         try:
-            batch = self.log.log.read(offset, 1, self.log.appended_end)
-            check_crc(*self.key, batch, decode_header(batch))
+            run = self.log.log.read(offset, self._host.settings.message_bytes, min(sent_end, self.log.appended_end))
+            for position, header in iterate_headers(run):
+                check_crc(*self.key, memoryview(run)[position : position + header.length], header)
         except OffsetOutOfRange:  # retention was quicker
             return
         except (OSError, CorruptMessage) as error:

@@ -181,13 +181,6 @@ class Session:
         self._judge(subscription, now_ms)
         return subscription
 
-    def asks_again(self, key: PartitionKey, position: data_pb2.FetchPosition) -> bool:
-        """Whether a consumer wants what it was sent already: it may have come damaged."""
-        found = self.subscriptions.get(key)
-        if found is None or found.state is not SubscriptionState.SENDING or self.audience is not Audience.CONSUMER:
-            return False
-        return position.fetch_offset < found.next_offset
-
     def forget(self, key: PartitionKey) -> None:
         """Send no more of it."""
         self.subscriptions.pop(key, None)
