@@ -48,7 +48,6 @@ class Judge:
         self.quorum = QuorumTruth(cluster.plan.fetch_timeout_ms)
         self.fencing = Fencing(cluster.plan.broker_session_timeout_ms)
         self._lives: dict[int, int] = {}  # node: the number of the life that was seen begin
-        self._boots: dict[int, int] = {}  # node: the boot of its kernel in that life
 
     def __call__(self, touched: Touched) -> None:
         """After one event."""
@@ -82,7 +81,8 @@ class Judge:
                 self._look_at_controller(node_id, life)
         voters = self._voters()
         for node_id in touched.nodes:
-            self.quorum.check_heard(node_id, voters, now_ms)
+            if not nodes[node_id].paused:
+                self.quorum.check_heard(node_id, voters, now_ms)
 
     def _voters(self) -> list[int]:
         recorded = self.metadata.image.voters
@@ -106,19 +106,17 @@ class Judge:
     def _died(self, node: Node, how: str) -> None:
         self.states[f"lives ended: {how}"] += 1
         power = how == "power"
-        for key, truth in self.partitions.items():
+        for truth in self.partitions.values():
             if (mirror := truth.mirrors.get(node.node_id)) is not None and mirror.kept_end is None:
                 if power and not mirror.synced:
                     self._exempt(truth, "power lost under flush.policy=os")
-                mirror.died(power=power or key in node.cache_lost)
+                mirror.died()
         mirror = self.metadata.mirrors.get(node.node_id)
         if mirror is not None and mirror.kept_end is None:
-            mirror.died(power=power or METADATA_KEY in node.cache_lost)
+            mirror.died()
 
     def _reborn(self, node: Node, life: Life) -> None:
         node_id, harmed = node.node_id, node.harmed
-        same_boot = self._boots.get(node_id) == node.boot
-        self._boots[node_id] = node.boot
         for key, log in life.logs.items():
             truth = self.partitions.get(key)
             if truth is None:
@@ -128,7 +126,7 @@ class Judge:
             if damaged:
                 truth.excused.add(node_id)
             counted = truth.is_counted(node_id)
-            mirror.reborn(log, life.number, damaged=damaged, counted=counted, same_boot=same_boot)
+            mirror.reborn(log, life.number, damaged=damaged, counted=counted)
             if log.recovery.damaged:
                 self.states["damaged logs found"] += 1
         for key, truth in self.partitions.items():
@@ -136,7 +134,7 @@ class Judge:
                 self._lost(truth, node_id, damaged=key in harmed)
         mirror = self._mirror(self.metadata.mirrors, self.metadata, node_id, METADATA_KEY)
         damaged = METADATA_KEY in harmed
-        mirror.reborn(life.metadata_log, life.number, damaged=damaged, counted=True, same_boot=same_boot)
+        mirror.reborn(life.metadata_log, life.number, damaged=damaged, counted=True)
         if METADATA_KEY in harmed:
             self.quorum.wiped(node_id)
 
@@ -182,7 +180,7 @@ class Judge:
             truth.mirrors.pop(node_id, None)
             return
         mirror = self._mirror(truth.mirrors, truth, node_id, key)
-        mirror.life, mirror.failed = life.number, log.failed is not None
+        mirror.life = life.number
         changed = mirror.look(log)
         replica = life.manager._replicas.get(key)
         leader = replica.leader if replica is not None else None
@@ -234,7 +232,12 @@ class Judge:
     def _look_at_controller(self, node_id: int, life: Life) -> None:
         image = life.controller.image
         if image is not None:
-            alive = {n: other.life.broker_epoch for n, other in self.cluster.nodes.items() if other.life is not None}
+            hosts = self.cluster.network.hosts
+            alive = {
+                other_id: other.life.broker_epoch
+                for other_id, other in self.cluster.nodes.items()
+                if other.life is not None and hosts.get(other_id) is not None  # it listens
+            }
             self.fencing.check((node_id, life.quorum.epoch), image, alive, self.cluster.now_ms)
 
     # -- acknowledgements

@@ -88,9 +88,7 @@ class Mirror:
     life: int = 0
     synced: bool = True  # flush.policy=fsync: what is durable survives a loss of power
     _epochs: object = None
-    failed: bool = False  # the log had an I/O error: what was written and not synced is as after a loss of power
     unreadable: bool = False  # by damage of which nobody knows what stood there
-    _lost_power: bool = False
     _former: list[Entry] = field(default_factory=list)  # of a life before, where a fault has damaged the log
 
     def _fail(self, rule: str, message: str) -> Violation:
@@ -131,10 +129,10 @@ class Mirror:
 
     def _take_entries(self, log: Log, start: int, end: int) -> None:
         entries = self.entries
-        if start > self.start and (not entries or entries[-1].next_offset <= start):
-            self._begin_at(start)
         while entries and entries[-1].next_offset > end:
             entries.pop()
+        if start > self.start and (not entries or entries[-1].next_offset <= start):
+            self._begin_at(start)
         # The last one is read again: a cut and an append in one event would show there.
         if entries:
             last = entries[-1]
@@ -205,21 +203,23 @@ class Mirror:
         have = min(agreed_end, max(self.durable_end, self.start))
         return have if have < self.committed.end_offset and not self.unreadable else None
 
+    def durable_epoch(self) -> int:
+        """The epoch of the last entry that is durable, -1 where there is none."""
+        return next((each.epoch for each in reversed(self.entries) if each.next_offset <= self.durable_end), -1)
+
     # -- lives
 
-    def died(self, *, power: bool) -> None:
-        """The process is gone. Its disk has what it wrote; where power was lost too, what was durable."""
-        self.kept_end = self.durable_end if power or self.failed else self.end
-        self._lost_power = power or self.failed
+    def died(self) -> None:
+        """The process is gone. Its disk has what was durable."""
+        self.kept_end = self.durable_end
 
-    def reborn(self, log: Log, life: int, *, damaged: bool, counted: bool, same_boot: bool) -> None:
-        """Another life has opened the log: V7, what the disk kept is there.
+    def reborn(self, log: Log, life: int, *, damaged: bool, counted: bool) -> None:
+        """Another life has opened the log: V7, what was durable of what is committed is there.
 
-        Power may have gone in the middle of a cut: then what is not committed may be gone, and of a replica that is
-        not `counted` on, all of it."""
+        The rest may have been cut in the moment of the end; of a replica that is not `counted` on, all of it."""
         former, kept_end = self.entries, self.kept_end
-        if kept_end is not None and (self._lost_power or not same_boot):
-            kept_end = min(self.durable_end, self.agree()) if counted else None
+        if kept_end is not None:
+            kept_end = min(kept_end, self.agree()) if counted else None
         self.entries, self.kept_end, self.life = [], None, life
         self._former = former if damaged else []
         self.unreadable = False

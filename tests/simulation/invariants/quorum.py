@@ -89,7 +89,12 @@ class QuorumTruth:
         if not response.granted or request.pre_vote:
             return
         candidate = request.candidate_id
-        if stored is None or (stored.epoch, stored.voted_for) != (request.epoch, candidate):
+        # A later epoch on the disk, written in the same event, keeps it from voting again in this one as well.
+        if (
+            stored is None
+            or stored.epoch < request.epoch
+            or (stored.epoch == request.epoch and stored.voted_for != candidate)
+        ):
             text = f"node {voter} votes for {candidate} in epoch {request.epoch}, its disk has {stored}"
             raise self._fail("V11", text, voter, candidate, epoch=request.epoch)
         before = self.votes.setdefault((voter, request.epoch), candidate)
