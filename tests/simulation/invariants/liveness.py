@@ -41,12 +41,12 @@ def _controller(live: dict[int, Life]) -> Violation | None:
 def _partition(key: PartitionKey, live: dict[int, Life], judge: Judge) -> Violation | None:
     state = judge.partitions[key].state
     assert state is not None
-    replicas = {node_id for node_id in state.replicas if node_id in live}
+    replicas = {n for n in state.replicas if n in live and key not in live[n].offline}  # offline: until a restart
     if not replicas:
         return None
     name = f"partition {key.partition} of {state.topic_name}"
     candidates = {*state.in_sync_replicas, *state.eligible_leaders} - set(state.damaged_replicas)
-    if state.leader_id not in live:
+    if state.leader_id not in replicas:
         if not candidates & replicas and not judge.partitions[key].unclean_allowed:
             return None  # nobody who is there could lead
         return Violation("V19", f"{name} has no live leader: {state}", nodes=tuple(replicas), key=key)
