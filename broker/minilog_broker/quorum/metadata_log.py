@@ -22,6 +22,7 @@ class MetadataLog(ReplicaLog):
 
     def __init__(self, log: Log, snapshot: SnapshotId | None) -> None:
         self.snapshots = [] if snapshot is None else [snapshot]
+        self._cuts_asked = 0  # a snapshot may come while the disk still truncates: the last answer counts
         super().__init__(log)
 
     def _adopt_ends(self) -> None:
@@ -56,7 +57,15 @@ class MetadataLog(ReplicaLog):
                 f"the quorum's leader leaves our metadata log at offset {end_offset}, of which {self.high_watermark} "
                 f"are committed: it is another cluster's, or has lost its disk"
             )
+        self._cuts_asked += 1
         super().begin_truncation(end_offset)
+
+    def truncated(self) -> None:
+        """One of the cuts is done; `truncating` as long as another is to come."""
+        self._cuts_asked -= 1
+        if self._cuts_asked <= 0:
+            self._cuts_asked = 0
+            super().truncated()
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
         """The largest epoch up to `epoch`, the one before the start included, and where it ends."""

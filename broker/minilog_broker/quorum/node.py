@@ -272,7 +272,7 @@ class QuorumNode:
         """TruncateLog or StartLogAt is done."""
         self._at(now_ms)
         self._log.truncated()
-        if (fetcher := self._transitions.fetcher) is not None:
+        if (fetcher := self._transitions.fetcher) is not None and not self._log.truncating:
             fetcher.truncated()
         self._transitions.look_at_voters(now_ms)
 

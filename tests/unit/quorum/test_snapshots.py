@@ -7,9 +7,12 @@ import pytest
 from minilog.errors import InconsistentClusterId, NotLeaderOrFollower, OffsetOutOfRange, StorageError
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum.effects import FetchSnapshot, LoadSnapshot
+from minilog_broker.quorum.metadata_log import MetadataLog
+from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
+from minilog_broker.storage.log import Log
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId, snapshot_name
 from tests.unit.quorum.judges import Judges
-from tests.unit.quorum.machine import DIRECTORY, Machine
+from tests.unit.quorum.machine import DIRECTORY, SETTINGS, Machine
 from tests.unit.quorum.world import World, topic_record
 from tests.unit.storage.crashable_files import CrashableFiles
 
@@ -217,6 +220,29 @@ def test_nothing_is_replayed_before_the_snapshot_is_loaded() -> None:
     leader.replay.load(held[0].snapshot_id)
     assert leader.image.end_offset == node.replayed_end_offset
     assert node.role.name != "LEADER"
+
+
+def test_a_snapshot_that_comes_while_the_disk_truncates_is_the_one_that_counts() -> None:
+    world, leader = trimming()
+    write(leader, 10)
+    world.stop(leader.node_id)
+    log = Log.open(
+        leader.files, DIRECTORY, METADATA_KEY, CLUSTER_METADATA_TOPIC_NAME, SETTINGS, unclean=True, create=False
+    )
+    metadata_log = MetadataLog(log, None)
+    metadata_log.high_watermark = 5
+    metadata_log.begin_truncation(8)
+    metadata_log.begin_truncation(90)
+    log.truncate_to(8)
+    metadata_log.truncated()
+    assert metadata_log.truncating
+    log.truncate_fully_and_start_at(90)
+    metadata_log.add_snapshot(SnapshotId(90, 7))
+    metadata_log.truncated()
+    assert not metadata_log.truncating
+    assert metadata_log.last_entry == (7, 90)
+    with pytest.raises(InconsistentClusterId, match="90 are committed"):
+        metadata_log.begin_truncation(89)
 
 
 def test_files_are_written_aside_and_listed_newest_first() -> None:
