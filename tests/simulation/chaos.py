@@ -62,16 +62,16 @@ class Chaos:
             if node.life is not None:
                 node.life.effects_left = None
                 self._faults.set_slowness(node.life, 1.0)
-                if node.life.offline:  # an operator replaces the disk's cable, and starts it again
-                    node.kill()
             node.wants_life = True
         self._supervise()
 
     def _supervise(self, _: object = None) -> None:
-        """Whatever process of the core is not there is started, now and later."""
+        """Whatever process of the core is not there is started, now and later; one with a failed replica anew."""
         cluster = self._cluster
         for node_id in cluster.core:
             node = cluster.nodes[node_id]
+            if node.life is not None and node.life.is_registered and node.life.offline:
+                node.kill()
             if node.life is None:
                 cluster.scheduler.after(self._random.uniform(10.0, 300.0), node.start)
         cluster.scheduler.after(SUPERVISE_MS, self._supervise)

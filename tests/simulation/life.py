@@ -23,6 +23,7 @@ from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey, TopicConfig
 from minilog_broker.server.disk import DiskCommand
 from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_settings
+from minilog_broker.storage.clock_guard import ClockGuard
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
@@ -94,6 +95,7 @@ class Life:
         self.process.on_failed = lambda error: node.life_failed(self, error)
         self._random = rng
         self._rounds = 0
+        self._clock_guard = ClockGuard(wall_s=self.node.now_us / 1e6, monotonic_s=self.now_ms / 1e3)
 
     def begin(self) -> None:
         """Recover what the disk has, take part in the quorum, ask to be registered."""
@@ -289,7 +291,9 @@ class Life:
 
     def _apply_retention(self) -> list[PartitionKey]:
         now_us = self.node.now_us
-        return [key for key, log in list(self.logs.items()) if log.apply_retention(now_us)]
+        self._clock_guard.look(wall_s=now_us / 1e6, monotonic_s=self.now_ms / 1e3)
+        trusted_us = now_us if self._clock_guard.trusted else None
+        return [key for key, log in list(self.logs.items()) if log.apply_retention(trusted_us)]
 
     def _log_starts_moved(self, keys: list[PartitionKey]) -> None:
         for key in keys:
