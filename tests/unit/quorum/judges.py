@@ -161,7 +161,8 @@ class Judges:
             elif machine.node is not None and machine.directory_id == directory_id:
                 state, awake = machine.node._transitions.state, world.now_ms >= machine.paused_until_ms
                 follows = isinstance(state, Follower) and state.leader_id == leader.node_id
-                if follows and awake and machine.node.epoch == led.epoch:
+                connected = not {(voter_id, leader.node_id), (leader.node_id, voter_id)} & world.cut
+                if follows and awake and connected and machine.node.epoch == led.epoch:
                     count += state.hears_leader(world.now_ms)
         return 2 * count > len(voters)
 
