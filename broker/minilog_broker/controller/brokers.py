@@ -13,6 +13,7 @@ Whatever befalls a broker is one decision: its state and all its partitions' in 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from minilog.errors import (
     BrokerIdNotRegistered,
@@ -37,6 +38,13 @@ from minilog_broker.controller.liveness import Liveness
 from minilog_broker.replication.state import PartitionKey, PartitionState
 
 DIRECTORY_ID_BYTES = 16
+
+
+def handed_over(state: PartitionState, broker_id: int, rules: ElectionRules) -> Outcome:
+    """Out of the ISR, another leads; where nobody else can lead it stays."""
+    if state.leader_id == broker_id and not can_be_led_by_another(state, broker_id, rules):
+        return Outcome(state)
+    return depart(state, broker_id, Departure.OUT, rules)
 
 
 def require_life(ledger: Ledger, broker_id: int, broker_epoch: int) -> Broker:
@@ -71,6 +79,7 @@ class BrokerLives:
         clean = self._is_clean(request, former)
         broker_epoch = self._ledger.write(records_pb2.MetadataRecord(broker_registration=_registration_record(request)))
         self._ledger.offline.pop(request.broker_id, None)
+        self._ledger.full.discard(request.broker_id)
         self._liveness.heard(request.broker_id, now_ms)
         damaged = {PartitionKey(each.topic_id, each.partition) for each in request.damaged_replicas}
         for state in self._ledger.image.replicas_on(request.broker_id):
@@ -138,6 +147,7 @@ class BrokerLives:
         broker = require_life(self._ledger, request.broker_id, request.broker_epoch)
         self._liveness.heard(broker.broker_id, now_ms)
         self._went_offline(broker.broker_id, {PartitionKey(e.topic_id, e.partition) for e in request.offline_replicas})
+        self._is_full(broker.broker_id, full=request.no_space)
         if request.wants_stop or broker.stopping:
             self._stop(broker)
         elif broker.fenced and request.metadata_offset > broker.broker_epoch:
@@ -157,6 +167,23 @@ class BrokerLives:
             lambda state, rules: depart(state, broker_id, Departure.UNCLEAN, rules),
         )
         self._ledger.write_outcomes(self._states(broker_id, known - keys), reconsider)
+
+    def _is_full(self, broker_id: int, *, full: bool) -> None:
+        """A full disk takes no records: another leads where one can, and no ISR waits for it.
+
+        Looked at again with every heartbeat: another may have come in sync meanwhile."""
+        ledger = self._ledger
+        if not full:
+            ledger.full.discard(broker_id)
+            return
+        ledger.full.add(broker_id)
+
+        def hand_over(state: PartitionState, rules: ElectionRules) -> Outcome:
+            roomy = replace(rules, electable=lambda each: rules.electable(each) and each not in ledger.full)
+            return handed_over(state, broker_id, roomy)
+
+        states = [state for state in ledger.image.replicas_on(broker_id) if broker_id in state.in_sync_replicas]
+        ledger.write_outcomes(states, hand_over)
 
     def _states(self, broker_id: int, keys: Iterable[PartitionKey]) -> list[PartitionState]:
         """Those that have a replica on this broker."""
@@ -182,13 +209,10 @@ class BrokerLives:
             self._write_state(broker, fenced=broker.fenced, stopping=True)
         broker_id = broker.broker_id
 
-        def hand_over(state: PartitionState, rules: ElectionRules) -> Outcome:
-            # Where nobody else can lead it stays, and leads until its process ends.
-            if state.leader_id == broker_id and not can_be_led_by_another(state, broker_id, rules):
-                return Outcome(state)
-            return depart(state, broker_id, Departure.OUT, rules)
-
-        self._ledger.write_outcomes(self._ledger.image.replicas_on(broker_id), hand_over)
+        self._ledger.write_outcomes(
+            self._ledger.image.replicas_on(broker_id),
+            lambda state, rules: handed_over(state, broker_id, rules),
+        )
 
     def _write_state(self, broker: Broker, *, fenced: bool, stopping: bool) -> None:
         self._ledger.write(

@@ -5,7 +5,8 @@
     FENCED_LEADER_EPOCH      the proposer leads it, in this leader epoch
     INVALID_UPDATE_VERSION   the proposal was made from the current partition epoch
     INVALID_REQUEST          members are replicas, once each, the leader among them (V4)
-    INELIGIBLE_REPLICA       each member's broker epoch is current and unfenced; a joiner neither stops nor is offline
+    INELIGIBLE_REPLICA       each member's broker epoch is current and unfenced; a joiner neither stops, nor is
+                             offline, nor has a full disk
 
 INELIGIBLE_REPLICA ends the proposal: it is committed as a higher partition epoch. Else a copy of it that was delayed on
 its way could be accepted when the joiner is eligible again, after the leader went back to the committed ISR (V10); and
@@ -102,6 +103,8 @@ def _check_member(ledger: Ledger, state: PartitionState, member: peer_pb2.InSync
         reason = "it is stopping"
     elif joins and state.key in ledger.offline.get(member.broker_id, ()):
         reason = "its replica is offline"
+    elif joins and member.broker_id in ledger.full:
+        reason = "its disk is full"
     else:
         return
     raise IneligibleReplica(f"broker {member.broker_id} cannot be in the ISR of {where}: {reason}")

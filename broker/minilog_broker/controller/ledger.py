@@ -35,6 +35,7 @@ class Ledger:
         self.unclean_elections = 0
         # Replicas that an I/O error took offline in the current life of their broker.
         self.offline: dict[int, frozenset[PartitionKey]] = {}
+        self.full: set[int] = set()  # brokers whose disk is full, as they say with every heartbeat
         self._append = append
         self._effects = effects
         self._records: list[records_pb2.MetadataRecord] = []

@@ -159,12 +159,15 @@ class HeartbeatRequest(_message.Message):
     METADATA_OFFSET_FIELD_NUMBER: _builtins.int
     WANTS_STOP_FIELD_NUMBER: _builtins.int
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
+    NO_SPACE_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     broker_epoch: _builtins.int
     metadata_offset: _builtins.int
     """The end of what this broker has replayed of the metadata log."""
     wants_stop: _builtins.bool
     """A controlled shutdown is wanted: move leadership away, then answer should_stop."""
+    no_space: _builtins.bool
+    """The disk is full, and produce refused: lead nothing that another can lead. In every heartbeat while it is so."""
     @_builtins.property
     def offline_replicas(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]:
         """Replicas that an I/O error took offline in this life."""
@@ -177,10 +180,11 @@ class HeartbeatRequest(_message.Message):
         metadata_offset: _builtins.int = ...,
         wants_stop: _builtins.bool = ...,
         offline_replicas: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
+        no_space: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "metadata_offset", b"metadata_offset", "offline_replicas", b"offline_replicas", "wants_stop", b"wants_stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "metadata_offset", b"metadata_offset", "no_space", b"no_space", "offline_replicas", b"offline_replicas", "wants_stop", b"wants_stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

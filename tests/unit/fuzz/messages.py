@@ -2,7 +2,7 @@
 of another size than it should have; and often enough right, so that a core looks at the rest.
 
 `messages(kind, plausible)` draws one; `plausible` names values by field name that are right now and then.
-`LONG` is the profile of a longer search: pytest --hypothesis-profile=long tests/unit/fuzz
+A longer search, at random: pytest --hypothesis-profile=long tests/unit/fuzz
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 Plausible: TypeAlias = Mapping[str, Sequence[Any]]
 _Kind = TypeVar("_Kind", bound=Message)
 
-settings.register_profile("long", max_examples=2_000, deadline=None)
 _BITS = {
     FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
     FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),

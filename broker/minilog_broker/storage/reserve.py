@@ -1,0 +1,101 @@
+"""Space kept for the metadata log, votes and checkpoints: a file that is let go when the disk is full.
+
+    state      entered when                            data may be written    left by
+    HELD       made at the start                       yes                    a write that finds the disk full
+    LET GO     a write found the disk full             no                     as much as it, twice, is free again
+
+What is let go belongs to those three alone (REPLICATION.md, No space): data is refused without trying until the reserve
+is held again. Asking for twice its size keeps the two states apart: else what was let go would look like space.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from minilog_broker.storage.files import FileSystem
+
+RESERVE_BYTES = 8 << 20  # thousands of decisions and checkpoints, small against any disk
+RETRY_S = 1.0  # how often, at most, a full disk is tried: each try writes until it is full
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+_CHUNK = bytes(1 << 20)
+
+_T = TypeVar("_T")
+
+
+class Reserve:
+    """See the module's text. Used by the disk threads of data and of metadata; `clock_s` is monotonic."""
+
+    def __init__(
+        self, files: FileSystem, directory: str, clock_s: Callable[[], float], size_bytes: int = RESERVE_BYTES
+    ) -> None:
+        self._files = files
+        self._path = f"{directory}/reserve"
+        self._clock_s = clock_s
+        self._size_bytes = size_bytes
+        self._lock = threading.Lock()
+        self._tried_s = float("-inf")
+        self.held = False
+
+    def hold(self) -> bool:
+        """Take the space where as much again is free besides; whether it is held. Raises OSError for another error."""
+        with self._lock:
+            if not self.held and self._clock_s() - self._tried_s >= RETRY_S:
+                self._tried_s = self._clock_s()
+                self.held = self._take()
+            return self.held
+
+    def let_go(self) -> bool:
+        """The disk is full: give the space back. Whether there was any to give."""
+        with self._lock:
+            held, self.held = self.held, False
+            self._tried_s = self._clock_s()
+            if held:
+                self._remove()
+            return held
+
+    def write_data(self, work: Callable[[], _T]) -> _T:
+        """`work` writes data: not while the reserve is let go. Raises OSError, ENOSPC where nothing was tried."""
+        if not self.hold():
+            raise OSError(errno.ENOSPC, "the disk is full: what was kept for the metadata log is in use")
+        try:
+            return work()
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                self.let_go()
+            raise
+
+    def write_metadata(self, work: Callable[[], _T]) -> _T:
+        """`work` writes what the reserve is for: where it finds the disk full it is done again in the reserve's space.
+
+        It must leave nothing half done when it fails for want of space, as logs and durable files do."""
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in NO_SPACE or not self.let_go():
+                raise
+            return work()
+
+    def _take(self) -> bool:
+        try:
+            file = self._files.open(self._path, create=True)
+            try:
+                for position in range(0, 2 * self._size_bytes, len(_CHUNK)):
+                    file.write([_CHUNK[: 2 * self._size_bytes - position]], position)
+                file.truncate(self._size_bytes)
+                file.fdatasync()
+            finally:
+                file.close()
+        except OSError as error:
+            self._remove()
+            if error.errno in NO_SPACE:
+                return False
+            raise
+        return True
+
+    def _remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self._files.remove(self._path)
