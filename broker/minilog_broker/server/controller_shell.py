@@ -208,7 +208,7 @@ class ControllerShell:
                 self._controller.broker_refused_connection(effect.broker_id, effect.broker_epoch, now_ms())
                 self._run()
                 return
-            except OSError as error:  # TimeoutError too
+            except (OSError, ValueError, OverflowError) as error:  # TimeoutError too; a host or port that cannot be one
                 logger.debug("a probe told nothing", broker=effect.broker_id, error=str(error))
             await asyncio.sleep(PROBE_PAUSE_S)
 

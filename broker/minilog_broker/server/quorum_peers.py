@@ -6,6 +6,7 @@ not come is None; the node asks again when it has reason to.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
 logger = structlog.get_logger()
 
 SNAPSHOT_TIMEOUT_S = 60.0
+PIECE_TIMEOUT_S = 5.0  # a leader that stands still or is cut off: another may have the snapshot by then
 
 
 class QuorumPeers:
@@ -68,7 +70,12 @@ class QuorumPeers:
     ) -> AsyncIterator[peer_pb2.FetchSnapshotResponse]:
         """The pieces of a snapshot's file, in order. Raises BrokerNotAvailable, or what the leader refused it with."""
         try:
-            async for piece in self._stub(leader_id).FetchSnapshot(request, timeout=SNAPSHOT_TIMEOUT_S):
+            call = self._stub(leader_id).FetchSnapshot(request, timeout=SNAPSHOT_TIMEOUT_S)
+            while True:
+                async with asyncio.timeout(PIECE_TIMEOUT_S):
+                    piece = await call.read()
+                if not isinstance(piece, peer_pb2.FetchSnapshotResponse):  # the end of the stream
+                    return
                 if (refused := error_from_wire(piece.error)) is not None:
                     raise refused
                 yield piece

@@ -1,0 +1,62 @@
+"""What a broker says to others, and how long it waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from minilog.errors import BrokerNotAvailable
+from minilog.v1 import peer_pb2, peer_pb2_grpc
+from minilog_broker.controller.effects import ProbeBroker
+from minilog_broker.server import controller_shell, quorum_peers
+from minilog_broker.server.controller_shell import ControllerShell
+from minilog_broker.server.quorum_peers import QuorumPeers
+
+TAKES_AT_MOST_S = 10.0
+
+
+@pytest.mark.parametrize(("host", "port"), [("a..b", 9092), ("a" * 70, 9092), ("nul\0", 9092), ("127.0.0.1", 70_000)])
+def test_a_broker_that_registered_an_address_that_cannot_be_one_does_not_end_the_controller(
+    host: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_shell, "PROBES", 1)
+    shell = ControllerShell.__new__(ControllerShell)
+    asyncio.run(shell._probe(ProbeBroker(7, 30, host, port)))
+
+
+class StandsStill(peer_pb2_grpc.PeerServiceServicer):
+    """Sends the first piece of a snapshot, and no other."""
+
+    async def FetchSnapshot(  # noqa: N802
+        self, request: peer_pb2.FetchSnapshotRequest, context: object
+    ) -> AsyncIterator[peer_pb2.FetchSnapshotResponse]:
+        yield peer_pb2.FetchSnapshotResponse(position=0, content=b"begin", total_bytes=10)
+        await asyncio.sleep(TAKES_AT_MOST_S)
+
+
+def test_a_leader_that_stands_still_is_not_waited_for_until_a_whole_snapshot_would_be_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quorum_peers, "PIECE_TIMEOUT_S", 0.2, raising=False)
+
+    async def fetch() -> list[bytes]:
+        server = grpc.aio.server()
+        peer_pb2_grpc.add_PeerServiceServicer_to_server(StandsStill(), server)  # type: ignore[abstract]
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        peers = QuorumPeers({2: ("127.0.0.1", port)}, 1_000)
+        pieces = peers.fetch_snapshot(2, peer_pb2.FetchSnapshotRequest())
+        came = [(await anext(pieces)).content]
+        try:
+            async with asyncio.timeout(TAKES_AT_MOST_S / 2):
+                with pytest.raises(BrokerNotAvailable):
+                    await anext(pieces)
+        finally:
+            await peers.close()
+            await server.stop(0)
+        return came
+
+    assert asyncio.run(fetch()) == [b"begin"]
