@@ -45,6 +45,7 @@ class ControllerLink:
         self.answered_ms = 0.0  # when a controller answered a heartbeat last
         self.metadata_offset: Callable[[], int]
         self.offline_replicas: Callable[[], Iterable[PartitionKey]]
+        self.no_space: Callable[[], bool] = lambda: False
         self.on_state: Callable[[bool], None] = lambda fenced: None
         self._client = client
         self._broker_id = broker_id
@@ -59,6 +60,7 @@ class ControllerLink:
         """Another leads the quorum by now, or nobody: no answer of the former one is waited for any more."""
         self._moved.set()
         self._moved = asyncio.Event()
+        self._beat_now.set()
 
     async def _unless_moved(self, answer: Awaitable[_Result]) -> _Result:
         """The answer; BrokerNotAvailable where the controller moved before it came."""
@@ -153,6 +155,7 @@ class ControllerLink:
             metadata_offset=self.metadata_offset(),
             wants_stop=self.wants_stop,
             offline_replicas=offline,
+            no_space=self.no_space(),
         )
 
     def _answered(self, answer: peer_pb2.HeartbeatResponse) -> None:

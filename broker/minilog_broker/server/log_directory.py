@@ -19,6 +19,7 @@ from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.recovery import mark_damaged
+from minilog_broker.storage.reserve import Reserve
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.topic_id_file import read_topic_id
 
@@ -48,10 +49,13 @@ def log_settings(config: TopicConfig) -> LogSettings:
 class LogDirectory:
     """See the module's text. `logs` holds every open data log by key."""
 
-    def __init__(self, files: FileSystem, directory: DataDirectory, delete_delay_ms: int) -> None:
+    def __init__(
+        self, files: FileSystem, directory: DataDirectory, delete_delay_ms: int, reserve: Reserve | None = None
+    ) -> None:
         self.logs: dict[PartitionKey, Log] = {}
         self._files = files
         self._directory = directory
+        self._reserve = reserve
         self._delete_delay_s = delete_delay_ms / 1000.0
         now_s = time.monotonic()
         self._set_aside = dict.fromkeys(directory.partitions_set_aside(), now_s)
@@ -123,7 +127,10 @@ class LogDirectory:
         """Record the high watermarks. A log that fails here has failed: its next append says so to its replica."""
         for key, log in list(self.logs.items()):
             try:
-                log.write_checkpoint()
+                if self._reserve is None:
+                    log.write_checkpoint()
+                else:
+                    self._reserve.write_metadata(log.write_checkpoint)
             except OSError as error:
                 logger.error(
                     "a checkpoint could not be written",

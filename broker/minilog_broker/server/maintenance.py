@@ -14,6 +14,7 @@ from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import DiskThread
 from minilog_broker.server.log_directory import LogDirectory
 from minilog_broker.storage.clock_guard import ClockGuard, ClockNews
+from minilog_broker.storage.reserve import Reserve
 
 logger = structlog.get_logger()
 
@@ -42,14 +43,37 @@ class WallClock:
         return int(wall_s * 1e6) if self._guard.trusted else None
 
 
+class Space:
+    """The reserve of a disk that may be full, looked at from time to time; a change is logged once."""
+
+    def __init__(self, reserve: Reserve) -> None:
+        self._reserve = reserve
+        self._was_held = True
+
+    def look(self) -> None:
+        """On the disk thread."""
+        held = self._reserve.hold()
+        if held != self._was_held:
+            self._was_held = held
+            if held:
+                logger.warning("the disk has space again: this broker takes data")
+            else:
+                logger.error(
+                    "the disk is full: data is refused here and others lead where they can; what was kept is for the "
+                    "metadata log and checkpoints alone. Free some space, or lower retention"
+                )
+
+
 def _monotonic_s() -> float:
     """Goes on while the machine sleeps, where the system has such a clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-async def maintain(disk: DiskThread, directory: LogDirectory, log_start_moved: Callable[[PartitionKey], None]) -> None:
+async def maintain(
+    disk: DiskThread, directory: LogDirectory, reserve: Reserve, log_start_moved: Callable[[PartitionKey], None]
+) -> None:
     """Until cancelled. `log_start_moved` is told of each log that retention has cut."""
-    clock = WallClock()
+    clock, space = WallClock(), Space(reserve)
     rounds = 0
     while True:
         await asyncio.sleep(CHECKPOINT_INTERVAL_S)
@@ -57,6 +81,7 @@ async def maintain(disk: DiskThread, directory: LogDirectory, log_start_moved: C
         try:
             await disk.call(directory.write_checkpoints)
             await disk.call(directory.purge)
+            await disk.call(space.look)
             if rounds % RETENTION_EVERY == 0:
                 now_us = clock.trusted_now_us()
                 for key in await disk.call(functools.partial(apply_retention, directory, now_us)):

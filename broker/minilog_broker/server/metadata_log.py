@@ -23,6 +23,7 @@ from minilog_broker.storage.durable_file import read_durable_file, write_durable
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.reserve import Reserve
 from minilog_broker.storage.settings import LogSettings
 
 logger = structlog.get_logger()
@@ -35,8 +36,11 @@ METADATA_LOG_SETTINGS = LogSettings(flush_on_append=True, retention_ms=-1, reten
 class MetadataLog:
     """See the module's text. What is done is told by callbacks on the event loop."""
 
-    def __init__(self, files: FileSystem, directory: DataDirectory, failed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, files: FileSystem, directory: DataDirectory, reserve: Reserve, failed: Callable[[BaseException], None]
+    ) -> None:
         self._files = files
+        self._reserve = reserve
         self._failed = failed
         self._vote_path = f"{directory.path}/{VOTE_FILE}"
         self.path = directory.partition_path(CLUSTER_METADATA_TOPIC_NAME, 0)
@@ -81,7 +85,7 @@ class MetadataLog:
         """Append and sync; `appended` and `flushed` are given the end offset."""
         self._disk.submit(
             DiskCommand(
-                work=lambda: self.log.append(batches),
+                work=lambda: self._reserve.write_metadata(lambda: self.log.append(batches)),
                 on_done=lambda _: appended(batches.end_offset),
                 on_failed=self._failed,
                 log=self.log,
@@ -92,7 +96,7 @@ class MetadataLog:
 
     def submit(self, work: Callable[[], object], done: Callable[[Any], None]) -> None:
         """Any other work on the log's files, in order with all that was asked before."""
-        self._disk.submit(DiskCommand(work, done, self._failed, self.log))
+        self._disk.submit(DiskCommand(lambda: self._reserve.write_metadata(work), done, self._failed, self.log))
 
     async def stop(self) -> bool:
         """Close the log; whether that was clean."""

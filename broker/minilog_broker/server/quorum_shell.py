@@ -38,6 +38,7 @@ from minilog_broker.server.snapshot_transfer import pieces, receive_snapshot
 from minilog_broker.server.timer import CoreTimer, now_ms
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
+from minilog_broker.storage.reserve import Reserve
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
 
 logger = structlog.get_logger()
@@ -60,6 +61,7 @@ class QuorumShell:
         options: BrokerOptions,
         files: FileSystem,
         directory: DataDirectory,
+        reserve: Reserve,
         client: common_pb2.ClientIdentity,
         settings: ReplicationSettings,
         failed: Callable[[BaseException], None],
@@ -73,7 +75,7 @@ class QuorumShell:
         self._broker_id = options.broker_id
         self._failed = failed
         config = options.config
-        self._log = MetadataLog(files, directory, failed)
+        self._log = MetadataLog(files, directory, reserve, failed)
         self._snapshots = SnapshotFiles(files, self._log.path)
         self._node = QuorumNode(
             options.broker_id,

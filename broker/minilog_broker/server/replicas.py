@@ -23,6 +23,7 @@ from minilog_broker.server.sessions import Sessions
 from minilog_broker.server.timer import CoreTimer, now_ms
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
+from minilog_broker.storage.reserve import NO_SPACE, Reserve
 
 logger = structlog.get_logger()
 
@@ -30,11 +31,11 @@ logger = structlog.get_logger()
 class Replicas:
     """All replicas of one broker: the core, its disk thread and its sessions.
 
-    `answer_produce`, `open_link`, `close_link`, `propose` and `went_offline` are what the rest of the server does for
-    effects that leave this broker.
+    `answer_produce`, `open_link`, `close_link`, `propose`, `went_offline` and `became_full` are what the rest of the
+    server does for effects that leave this broker.
     """
 
-    def __init__(self, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory) -> None:
+    def __init__(self, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory, reserve: Reserve) -> None:
         self.manager = manager
         self.offline: dict[PartitionKey, str] = {}
         self.sessions = Sessions()
@@ -45,8 +46,10 @@ class Replicas:
         self.crashed: Callable[[BaseException], None]
         self.propose: Callable[[effects.ProposeInSyncReplicas], None]
         self.went_offline: Callable[[], None]
+        self.became_full: Callable[[], None]
         self._disk = disk
         self._directory = directory
+        self._reserve = reserve
         self.timer = CoreTimer(manager.next_tick_ms, self._tick)
         self._running = False
         # How often each log was let go. A replica may come back: what the disk answers for its former log is not its.
@@ -109,7 +112,9 @@ class Replicas:
             case effects.OpenLog(key=key):
                 self._open(effect)
             case effects.RecordEpochStart(key=key, leader_epoch=epoch, start_offset=start):
-                self._submit(key, lambda log: log.assign_epoch(epoch, start), lambda _: None)
+                reserve = self._reserve
+                record = lambda log: reserve.write_metadata(lambda: log.assign_epoch(epoch, start))  # noqa: E731
+                self._submit(key, record, lambda _: None)
             case effects.TruncateLog(key=key, end_offset=end_offset):
                 self._submit(key, lambda log: _truncate(log, end_offset), lambda state: self._truncated(key, state))
             case effects.StartLogAt(key=key, offset=offset):
@@ -124,7 +129,7 @@ class Replicas:
         log = self._directory.logs[key]
         self._disk.submit(
             DiskCommand(
-                work=lambda: log.append(batches),
+                work=lambda: self._reserve.write_data(lambda: log.append(batches)),
                 on_done=self._of(key, lambda _: self.manager.log_appended(key, batches.end_offset, now_ms())),
                 on_failed=self._of(key, lambda error: self._failed(key, error)),
                 log=log,
@@ -174,6 +179,8 @@ class Replicas:
             "the disk failed under a replica", partition=str(key.partition), topic=key.topic_id.hex(), error=str(error)
         )
         self.manager.log_failed(key, error, now_ms())
+        if error.errno in NO_SPACE:
+            self.became_full()
 
     def _mark_failed(self, error: OSError) -> None:
         logger.error("damage could not be recorded: do not restart this broker on this disk", error=str(error))

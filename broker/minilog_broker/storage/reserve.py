@@ -80,6 +80,8 @@ class Reserve:
             return work()
 
     def _take(self) -> bool:
+        if self._files.exists(self._path) and self._files.size(self._path) == self._size_bytes:
+            return True  # a former life's
         try:
             file = self._files.open(self._path, create=True)
             try:

@@ -146,6 +146,15 @@ def test_a_disk_too_small_for_it_refuses_data_from_the_start(files: BoundedFiles
     assert not files.exists("/data/reserve")
 
 
+def test_the_next_life_has_it_at_once_and_half_of_one_is_made_anew(files: BoundedFiles, reserve: Reserve) -> None:
+    changes = files.changes
+    assert Reserve(files, "/data", Clock(), SIZE).hold()
+    assert files.changes == changes
+    files.cut("/data/reserve", SIZE // 2)
+    assert Reserve(files, "/data", Clock(), SIZE).hold()
+    assert files.size("/data/reserve") == SIZE
+
+
 def test_another_error_is_no_full_disk(files: BoundedFiles, log: Log, reserve: Reserve) -> None:
     files.fail("write", errno.EIO, ".log")
     with pytest.raises(OSError, match="Input/output"):
