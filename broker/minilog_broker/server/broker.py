@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import pathlib
 import random
 import secrets
 import signal
-import sys
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -45,6 +44,7 @@ from minilog_broker.server.data_service import DataService, answer_produce
 from minilog_broker.server.disk import DiskThread
 from minilog_broker.server.leader_links import LeaderLinks
 from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_settings
+from minilog_broker.server.logging import configure_logging
 from minilog_broker.server.maintenance import maintain
 from minilog_broker.server.metadata_service import MetadataService, ProducerIds
 from minilog_broker.server.peer_service import PeerService
@@ -53,6 +53,7 @@ from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.timer import now_ms
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
+from minilog_broker.storage.reserve import Reserve
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.version import CLIENT_VERSION
 
@@ -66,11 +67,7 @@ SERVER_GRACE_S = 0.5  # what is being answered when the server stops
 
 def run_broker(options: BrokerOptions) -> int:
     """Run one broker until SIGINT or SIGTERM; the exit code. Raises CommandFailed where it cannot start or go on."""
-    level = logging.getLevelNamesMapping()[options.config.log_level.upper()]
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    configure_logging(options.config.log_level)
     try:
         return asyncio.run(Broker(options).run())
     except MinilogError as error:
@@ -126,11 +123,13 @@ class Broker:
 
     async def _live(self, files: OsFileSystem, directory: DataDirectory) -> None:
         loop = asyncio.get_running_loop()
-        self._logs = LogDirectory(files, directory, self._config.delete_delay_ms)
+        self._reserve = reserve = Reserve(files, directory.path, time.monotonic)
+        await asyncio.to_thread(reserve.hold)
+        self._logs = LogDirectory(files, directory, self._config.delete_delay_ms, reserve)
         found = await asyncio.to_thread(self._logs.recover, self._default_settings())
         self._disk = DiskThread("data-disk", loop, self._failed)
         settings = self._replication_settings()
-        self._quorum = QuorumShell(self._options, files, directory, self._client, settings, self._failed)
+        self._quorum = QuorumShell(self._options, files, directory, reserve, self._client, settings, self._failed)
         self._build(settings)
         server = self._bind()
         await server.start()
@@ -156,12 +155,13 @@ class Broker:
         """Make the parts and join them."""
         options = self._options
         manager = ReplicaManager(options.broker_id, settings, random.Random(secrets.randbits(64)))
-        self._replicas = replicas = Replicas(manager, self._disk, self._logs)
+        self._replicas = replicas = Replicas(manager, self._disk, self._logs, self._reserve)
         self._link = link = ControllerLink(
             self._client, options.broker_id, self._quorum.leader_address, self._config.broker_heartbeat_interval_ms
         )
         link.metadata_offset = lambda: self._quorum.image.end_offset
         link.offline_replicas = lambda: self._replicas.offline
+        link.no_space = lambda: not self._reserve.held
         self._links = LeaderLinks(replicas, self._client, self._address_of)
         self._controller = ControllerShell(self._quorum, options.broker_id, self._config)
         replicas.answer_produce = answer_produce
@@ -172,7 +172,7 @@ class Broker:
         )
         replicas.propose = self._propose
         replicas.crashed = self._failed
-        replicas.went_offline = link.beat_now
+        replicas.went_offline = replicas.became_full = link.beat_now
         self._quorum.on_changed = self._image_changed
         self._quorum.on_leader_changed = link.controller_moved
         self._registered = self._stopped = False
@@ -242,7 +242,7 @@ class Broker:
         self._replicas.run()
         self._replicas.timer.start()
         self._spawn(self._link.keep_beating())
-        self._spawn(maintain(self._disk, self._logs, self._log_start_moved))
+        self._spawn(maintain(self._disk, self._logs, self._reserve, self._log_start_moved))
         logger.info("registered", broker=self._options.broker_id, broker_epoch=answer.broker_epoch)
 
     def _whole_image(self) -> ImageChanges:

@@ -29,8 +29,8 @@ from minilog_broker.storage.settings import LogSettings
 logger = structlog.get_logger()
 
 VOTE_FILE = "quorum-vote"
-# Always fsync, kept for good: only a snapshot moves its start.
-METADATA_LOG_SETTINGS = LogSettings(flush_on_append=True, retention_ms=-1, retention_bytes=-1)
+# Always fsync, kept for good: only a snapshot moves its start, and whole segments behind it can go.
+METADATA_LOG_SETTINGS = LogSettings(segment_bytes=8 << 20, flush_on_append=True, retention_ms=-1, retention_bytes=-1)
 
 
 class MetadataLog:

@@ -24,7 +24,8 @@ from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 
 _Answer = TypeVar("_Answer")
 _ATTEMPT_S = 1.0  # one broker's time for one question
-_PATIENCE_S = 0.2  # then another is asked beside it: a broker that hangs delays nobody longer
+_PATIENCE_S = 0.1  # then another is asked beside it: a broker that hangs delays nobody longer
+_AVOID_S = 2.0  # one that failed or hung is asked after all others for so long
 _PAUSE_S = 0.05  # between rounds over all brokers
 _TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the broker that is asked
 
@@ -67,6 +68,7 @@ class Cluster:
         self.cache = MetadataCache()
         self._channels: dict[Address, grpc.aio.Channel] = {}
         self._turn = itertools.count()
+        self._avoided_until_s: dict[Address, float] = {}
         self._last_error: MinilogError | None = None
 
     async def close(self) -> None:
@@ -88,17 +90,23 @@ class Cluster:
         return (broker.host, broker.port) if broker is not None else None
 
     def candidates(self) -> list[Address]:
-        """Whom to ask, another one first each time."""
+        """Whom to ask, another one first each time; those that did not answer lately are last."""
         known = [(broker.host, broker.port) for broker in self.cache.brokers.values()]
         every = list(dict.fromkeys([*known, *self.config.bootstrap_servers]))
         start = next(self._turn) % len(every)
-        return every[start:] + every[:start]
+        now_s = time.monotonic()
+        return sorted(every[start:] + every[:start], key=lambda each: self._avoided_until_s.get(each, 0.0) > now_s)
+
+    def avoid(self, address: Address) -> None:
+        """It failed, or has been silent: others are asked first for a while."""
+        self._avoided_until_s[address] = time.monotonic() + _AVOID_S
 
     async def call(self, address: Address, make: Callable[[grpc.aio.Channel], Awaitable[_Answer]]) -> _Answer | None:
         """One unary call; None where it did not get through (the reason is kept for the message at the end)."""
         try:
             return await make(self.channel(address))
         except grpc.aio.AioRpcError as error:
+            self.avoid(address)
             self._last_error = BrokerNotAvailable(
                 f"the broker at {address[0]}:{address[1]} did not answer: {error.code().name}, {error.details()}"
             )
@@ -121,6 +129,7 @@ class Cluster:
                     answer = await _first_answer(asked)
                     if answer is not None:
                         return answer
+                    self.avoid(address)
                 await asyncio.sleep(_PAUSE_S)
         finally:
             for task in asked:
