@@ -47,6 +47,13 @@ def send(cluster: Cluster, partition: int, count: int) -> tuple[list[int], list[
     return offsets, errors
 
 
+def fill(disk: pathlib.Path) -> pathlib.Path:
+    """Leave little; the file to remove for space."""
+    filler, free = disk / "filler", os.statvfs(disk)
+    filler.write_bytes(bytes(free.f_bavail * free.f_frsize - LEFT_BYTES))
+    return filler
+
+
 def led_by(cluster: Cluster) -> dict[int, int]:
     """Partition of each leader."""
     with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
@@ -61,9 +68,7 @@ def test_producing_waits_for_space_and_the_broker_lives(small_disk: pathlib.Path
         full, roomy = partition_of[2], partition_of[1]
         offsets, errors = send(cluster, full, 2)
         assert (offsets, errors) == ([0, 1], [])
-        filler = small_disk / "filler"
-        free = os.statvfs(small_disk)
-        filler.write_bytes(bytes(free.f_bavail * free.f_frsize - LEFT_BYTES))
+        filler = fill(small_disk)
 
         written, errors = send(cluster, full, 12)
         assert errors
@@ -91,3 +96,31 @@ def test_producing_waits_for_space_and_the_broker_lives(small_disk: pathlib.Path
         assert found == known
         assert set(cluster.stop(2, 1).values()) == {0}
         assert "Traceback" not in cluster.log_text(2)
+
+
+def test_leadership_leaves_a_full_disk_and_it_joins_again_when_there_is_space(small_disk: pathlib.Path) -> None:
+    with running_cluster(small_disk.parent, brokers=2) as cluster:
+        with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+            config = {"min.insync.replicas": "1"}
+            admin.create_topics([NewTopic(TOPIC, num_partitions=2, replication_factor=2, configs=config)])
+            (topic,) = admin.describe_topics([TOPIC])
+            partition = next(each.partition for each in topic.partitions if each.leader == 2)
+            filler = fill(small_disk)
+            settings = {"bootstrap.servers": cluster.bootstrap_servers, **SETTINGS, "delivery.timeout.ms": 30_000}
+            with Producer(settings) as producer:
+                futures = [producer.send(TOPIC, value=os.urandom(VALUE_BYTES), partition=partition) for _ in range(12)]
+                offsets = [future.result(timeout=60).offset for future in futures]
+            assert offsets == list(range(12))
+            (topic,) = admin.describe_topics([TOPIC])
+            assert [(each.leader, each.isr) for each in topic.partitions] == [(1, [1]), (1, [1])]
+
+            filler.unlink()
+            deadline = time.monotonic() + 40
+            while any(len(each.isr) < 2 for each in topic.partitions):
+                assert time.monotonic() < deadline, "it has space, and does not come back"
+                time.sleep(0.2)
+                (topic,) = admin.describe_topics([TOPIC])
+        assert set(cluster.stop(2, 1).values()) == {0}
+        said = cluster.log_text(2)
+        assert said.count("the disk is full: data is refused") <= 1
+        assert "Traceback" not in said
