@@ -118,7 +118,7 @@ class Operator:
             name=topic.name,
             partition=self._random.randrange(topic.partition_count),
             replicas=replicas,
-            throttle_bytes_per_second=self._random.choice((0, 0, 2_000)),
+            throttle_bytes_per_second=self._random.choice((0, 0, 20_000)),
         )
         self._ask("AlterPartitionReassignments", admin_pb2.AlterPartitionReassignmentsRequest(reassignments=[wanted]))
         return True
