@@ -73,18 +73,25 @@ class AppendToLog:
 
 @dataclass(frozen=True, slots=True)
 class TruncateLog:
-    """Cut the log to `end_offset` (a batch boundary; never below the high watermark), durably."""
+    """Cut the log to `end_offset` (a batch boundary), durably.
+
+    `committed_lost`: how many offsets go that were below our high watermark. Not 0 only where the leader lacks what was
+    committed: after an unclean election, or one whose disk came back older than it was. To be told loudly.
+    """
 
     key: PartitionKey
     end_offset: int
+    committed_lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StartLogAt:
-    """Drop everything and start anew, empty, at `offset`: the leader's log begins above our end."""
+    """Drop everything and start anew, empty, at `offset`: the leader's log begins above our end, or has nothing in
+    common with ours. `committed_lost` as in TruncateLog."""
 
     key: PartitionKey
     offset: int
+    committed_lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

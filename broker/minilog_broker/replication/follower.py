@@ -263,14 +263,16 @@ class FollowerPartition:
         )
         match what:
             case StartAnewAt(offset=offset):
+                lost = max(0, log.high_watermark - offset)
                 log.begin_truncation(offset)
-                self._emit(StartLogAt(self.key, offset))
+                self._emit(StartLogAt(self.key, offset, lost))
             case _ if what.end_offset == log.end:
                 self.pause(now_ms, self._settings.retry_pause_ms)  # nothing to cut: ask again, but not in a spin
                 return
             case _:
+                lost = max(0, log.high_watermark - what.end_offset)
                 log.begin_truncation(what.end_offset)
-                self._emit(TruncateLog(self.key, what.end_offset))
+                self._emit(TruncateLog(self.key, what.end_offset, lost))
         self.state = FollowerState.TRUNCATING
         self.leader_high_watermark = 0
 

@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 import structlog
 
-from minilog.errors import MinilogError, wire_error
+from minilog.errors import CorruptMessage, MinilogError, wire_error
 from minilog.v1 import common_pb2, peer_pb2, records_pb2
 from minilog_broker.controller.image import ImageChanges, MetadataImage
 from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
@@ -135,9 +135,12 @@ class QuorumShell:
     # -- life
 
     def start(self) -> None:
-        self._node.start(now_ms())
-        self._timer.start()
-        self.run()
+        try:
+            self._node.start(now_ms())
+            self._timer.start()
+            self.run()
+        except CorruptMessage as error:  # rot in a part that a clean stop vouched for
+            raise self._log.damaged(str(error)) from error
 
     async def stop(self) -> bool:
         """Close the log; whether that was clean."""
@@ -169,6 +172,8 @@ class QuorumShell:
         try:
             event()
             self.run()
+        except CorruptMessage as error:
+            self._failed(self._log.damaged(str(error)))
         except MinilogError as error:  # we do not belong to this cluster: the process ends with that sentence
             self._failed(error)
 
@@ -224,6 +229,12 @@ class QuorumShell:
         def truncated(_: object) -> None:
             self._event(lambda: node.log_truncated(now_ms()))
 
+        if isinstance(effect, effects.TruncateLog | effects.StartLogAt) and effect.committed_lost:
+            logger.error(
+                "committed decisions are gone: the quorum's leader lacks them, for a majority of voters came back with "
+                "disks older than they were. Set those aside, replace the voters, and start this broker again",
+                decisions=effect.committed_lost,
+            )
         match effect:
             case quorum.PersistVote():
                 self._log.persist_vote(effect, lambda: self._event(lambda: node.vote_persisted(now_ms(), now_us())))

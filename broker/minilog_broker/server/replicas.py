@@ -108,6 +108,15 @@ class Replicas:
                 self._change_log(effect)
 
     def _change_log(self, effect: Effect) -> None:
+        if isinstance(effect, effects.TruncateLog | effects.StartLogAt) and effect.committed_lost:
+            logger.error(
+                "committed records are gone: this replica has them, its leader does not, and it follows. An unclean "
+                "election does that, or a leader whose disk came back older than it was. The topic's reader sees other "
+                "records there",
+                topic=effect.key.topic_id.hex(),
+                partition=effect.key.partition,
+                records=effect.committed_lost,
+            )
         match effect:
             case effects.OpenLog(key=key):
                 self._open(effect)

@@ -206,6 +206,15 @@ def test_divergence_truncates_and_asks_again() -> None:
     assert (position.fetch_offset, position.last_fetched_epoch) == (3, 2)
 
 
+def test_committed_records_that_the_leader_lacks_are_counted() -> None:
+    """Unclean, or the leader's disk came back older: the shell says so."""
+    bench = Bench()
+    before = bench.follower.log.end
+    assert bench.follower.log.raise_high_watermark(before)
+    bench.diverging(4, 4)
+    assert bench.effects == [TruncateLog(KEY, 4, before - 4)]
+
+
 def test_lacking_the_epoch_it_truncates_to_the_end_of_the_one_below() -> None:
     bench = Bench()
     bench.diverging(3, 4)
