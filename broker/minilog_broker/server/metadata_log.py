@@ -42,6 +42,7 @@ class MetadataLog:
         self._files = files
         self._reserve = reserve
         self._failed = failed
+        self._broker_id = directory.broker_id
         self._vote_path = f"{directory.path}/{VOTE_FILE}"
         self.path = directory.partition_path(CLUSTER_METADATA_TOPIC_NAME, 0)
         self.log = self._open(directory)
@@ -58,12 +59,16 @@ class MetadataLog:
             create=True,
         )
         if log.recovery.damaged:
-            raise StorageError(
-                f"the metadata log {log.directory} is damaged: {log.recovery.reason}. Set the data directory aside and "
-                f"start with an empty one: an observer fetches all again; a voter is then to be replaced by "
-                f"`minilog cluster replace-voter {directory.broker_id}`"
-            )
+            raise self.damaged(str(log.recovery.reason))
         return log
+
+    def damaged(self, reason: str) -> StorageError:
+        """The sentence that this broker ends with where its metadata log cannot be read."""
+        return StorageError(
+            f"the metadata log {self.path} is damaged: {reason}. Set the data directory aside and start with an empty "
+            f"one: an observer fetches all again; a voter is then to be replaced by "
+            f"`minilog cluster replace-voter {self._broker_id}`"
+        )
 
     def read_vote(self) -> VoteState:
         """The vote of a former life. Raises StorageError where its file is damaged: it might vote twice in an epoch."""

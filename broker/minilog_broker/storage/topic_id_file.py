@@ -26,7 +26,12 @@ class TopicIdFile:
 def read_topic_id(files: FileSystem, directory: str) -> TopicIdFile | None:
     """What the log in `directory` is of; None where the file is missing. Raises CorruptFile."""
     path = f"{directory}/{FILE_NAME}"
-    content = read_durable_file(files, path)
+    try:
+        content = read_durable_file(files, path)
+    except CorruptFile as error:
+        raise CorruptFile(
+            f"{error}. Whose log this is cannot be told: set {directory} aside, and what it held is fetched again"
+        ) from error
     if content is None:
         return None
     try:
