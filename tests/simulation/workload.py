@@ -2,8 +2,8 @@
 
 phase      what users do
 SAFETY     producers write, consumers read, seek back and ask for "latest"
-LIVENESS   the same for a while; then nobody writes any more, and when all is settled (V19) a last reader reads
-           every partition from its start: `finished` when it is through
+LIVENESS   the same until every ISR is whole again, under load; then nobody writes any more, and when all is settled
+           (V19) a last reader reads every partition from its start: `finished` when it is through
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from minilog_broker.replication.state import PartitionKey
 from tests.simulation.clients import ClientProcess
 from tests.simulation.consuming import SimulatedConsumer
 from tests.simulation.history import History
-from tests.simulation.invariants.liveness import unsettled
+from tests.simulation.invariants.liveness import is_whole, unsettled
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.network import Failure
 from tests.simulation.producing import SimulatedProducer
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.invariants.judge import Judge
 
-WRITING_SHARE = 0.2  # of the liveness phase: then writers stop, and what they wait for must come
+LEAST_WRITING_MS = 1_000.0  # in the liveness phase
 LOOK_MS = 250.0  # how often the end is looked for
 LAST_READER = "last-reader"
 
@@ -42,7 +42,7 @@ class Workload:
         self._topics = [f"t{number}" for number in range(cluster.plan.topic_count)]
         self._replication_factor = cluster.plan.replication_factor
         self._writing = True
-        self._stop_ms: float | None = None
+        self._healed_ms = 0.0
         self._last: SimulatedConsumer | None = None
         self._admin = cluster.add_client()
         self._create(None)
@@ -148,23 +148,26 @@ class Workload:
         cluster = self.cluster
         if cluster.phase.name == "SAFETY":
             return
-        if self._stop_ms is None:
-            self._stop_ms = cluster.now_ms + WRITING_SHARE * cluster.plan.liveness_ms
-        if cluster.now_ms >= self._stop_ms and self._writing:
-            self._writing = False
-        if not self._writing and self.wrong() is None:
+        if self._writing:
+            self._healed_ms = self._healed_ms or cluster.now_ms
+            written = cluster.now_ms >= self._healed_ms + LEAST_WRITING_MS and not self._missing()
+            self._writing = not (written and is_whole(cluster, self.judge))
+        elif self.wrong() is None:
             self._last_read()
 
     def wrong(self) -> Violation | None:
         """What keeps the run from its end: V19 of brokers and of clients."""
         if (wrong := unsettled(self.cluster, self.judge)) is not None:
             return wrong
-        if missing := [name for name in self._topics if name not in self.judge.metadata.image.topic_ids]:
+        if missing := self._missing():
             return Violation("V19", f"topics {missing} could not be created")
         if pending := self.history.pending():
             text = f"{len(pending)} writes are not answered, the first of {pending[0].client}: {pending[0]}"
             return Violation("V19", text, key=pending[0].key)
         return None
+
+    def _missing(self) -> list[str]:
+        return [name for name in self._topics if name not in self.judge.metadata.image.topic_ids]
 
     def ends(self) -> dict[PartitionKey, tuple[int, int]]:
         """(start, end) of each of our partitions that are led, as the last reader must find them."""

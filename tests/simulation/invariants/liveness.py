@@ -25,6 +25,20 @@ def unsettled(cluster: Cluster, judge: Judge) -> Violation | None:
     )
 
 
+def is_whole(cluster: Cluster, judge: Judge) -> bool:
+    """Whether each partition is led and has all its live replicas in the ISR: to be reached under load."""
+    live = {node_id: life for node_id in cluster.core if (life := cluster.nodes[node_id].life) is not None}
+    if _controller(live) is not None:
+        return False
+    for key, truth in judge.partitions.items():
+        state = truth.state
+        assert state is not None
+        replicas = {n for n in state.replicas if n in live and key not in live[n].offline}
+        if state.leader_id in replicas and set(state.in_sync_replicas) != replicas:
+            return False
+    return True
+
+
 def _controller(live: dict[int, Life]) -> Violation | None:
     active = [node_id for node_id, life in live.items() if life.controller.is_active]
     if len(active) != 1:
