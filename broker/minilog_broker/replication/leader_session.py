@@ -113,7 +113,10 @@ class LeaderSession:
     def limit(self, key: PartitionKey, throttle: Throttle | None, now_ms: float) -> None:
         """What a follower may fetch from now on; None: all there is."""
         if throttle is not None:
+            under_way = key in self.followers and key not in self._throttles
             self._throttles[key] = throttle
+            if under_way:  # the leader sends without a bound, until it is told one
+                self.position_due(key)
         elif self._throttles.pop(key, None) is not None:
             self._held_back.add(key)
             self.take_turn(key, now_ms)

@@ -180,6 +180,24 @@ def test_a_limit_that_is_lifted_lets_go_at_once() -> None:
     assert end(world, 3) == 500
 
 
+def test_a_limit_that_is_set_later_holds_for_what_is_under_way() -> None:
+    world = World(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
+    without(world, 3)
+    world.settle()
+    produced(world, 500)
+    added(world, 3)
+    while end(world, 3) < 20:
+        world.steps()[0]()
+    world.controller.set_state(KEY, throttle_bytes_per_second=RATE)
+    world.replay(world[3])
+    world.settle()
+    assert end(world, 3) < 100
+    world.advance(1_000)
+    assert end(world, 3) < 300
+    world.advance(5_000)
+    assert end(world, 3) == 500
+
+
 def test_a_new_session_does_not_get_round_the_limit() -> None:
     world = World(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
     without(world, 3)
