@@ -114,6 +114,10 @@ class Broker:
         directory = DataDirectory.open(files, path, self._options.broker_id, None, boot_id=kernel_boot_id())
         try:
             await self._live(files, directory)
+        except CommandFailed:  # the port is taken: nothing was written, the former mark still tells the truth
+            if directory.clean_stop_epoch is not None:
+                directory.write_clean_stop(directory.clean_stop_epoch)
+            raise
         finally:
             directory.close()
             await _let_calls_end()
