@@ -36,6 +36,7 @@ class VotersHeard:
         self._member = member
         self._voters: dict[VoterKey, _Heard] = {}
         self._excused_ms = now_ms
+        self._stood_still_ms = -math.inf
         pause_ms = member.timing.begin_epoch_retry_ms
         others = (voter_id for voter_id in member.voter_ids if voter_id != member.node_id)
         self._telling = {voter_id: _Telling(now_ms, pause_ms) for voter_id in others}
@@ -63,7 +64,8 @@ class VotersHeard:
             self._of(key).heard_ms = now_ms
 
     def excuse(self, now_ms: float) -> None:
-        self._excused_ms = now_ms
+        """This process stood still until now."""
+        self._excused_ms = self._stood_still_ms = now_ms
 
     def quorum_until_ms(self) -> float:
         """Until when a majority of each set counts as heard; infinity where this node is the majority by itself."""
@@ -71,7 +73,9 @@ class VotersHeard:
         return found + self._member.timing.fetch_timeout_ms
 
     def hears_majority(self, now_ms: float) -> bool:
-        """Really, and of late: no excuse counts."""
+        """Really, and of late: no excuse counts, nor does what was sent to us while we stood still and is read now."""
+        if now_ms - self._stood_still_ms < self._member.timing.fetch_timeout_ms:
+            return False
         late_ms = now_ms - self._member.timing.fetch_timeout_ms / 2
         own, voters_heard = self._member.own_key, self._voters
         heard = {key for key, voter in voters_heard.items() if voter.heard_ms >= late_ms} | {own}

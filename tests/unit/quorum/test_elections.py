@@ -121,6 +121,21 @@ def test_a_leader_that_stood_still_gives_everybody_a_full_period() -> None:
     assert leader.node.is_active
 
 
+def test_what_a_leader_was_sent_while_it_stood_still_is_no_sign_that_a_majority_hears_it_now() -> None:
+    """Else one that was deposed meanwhile stands above its follower, and deposes it (found by the simulator)."""
+    world, leader, others = quorum()
+    assert leader.node is not None
+    heard = leader.node._transitions.leader
+    assert heard is not None
+    key = next(voter.key for voter in leader.node.voters if voter.broker_id == others[0].node_id)
+    now_ms = world.now_ms
+    heard.voters.excuse(now_ms)
+    heard.voters.hear(key, now_ms + 1.0)
+    assert not heard.voters.hears_majority(now_ms + 2.0)
+    heard.voters.hear(key, now_ms + 1_001.0)
+    assert heard.voters.hears_majority(now_ms + 1_002.0)
+
+
 def test_a_majority_that_is_gone_stops_all_and_comes_back() -> None:
     world, _, others = quorum()
     world.stop(*(machine.node_id for machine in others))
