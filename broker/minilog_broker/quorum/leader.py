@@ -97,6 +97,7 @@ class Leader:
         end = committed_end(self.voters.ends(), self.epoch_start_offset, before)
         if end > before and self._log.raise_high_watermark(end):
             self._tell_sessions(now_ms, news=True)
+            self._commit(now_ms)  # with a replacement the voters before it go, who may have held back what follows
 
     def _tell_sessions(self, now_ms: float, *, news: bool) -> None:
         for session_id, subscription in self._subscriptions.items():

@@ -158,6 +158,25 @@ def test_a_replacement_needs_the_majority_before_it_too() -> None:
     assert lost.node.may_vote
 
 
+def test_what_only_the_voters_before_a_replacement_held_back_is_committed_with_it() -> None:
+    world, leader, (lost, other) = whole()
+    lost_directory_id = emptied(lost)
+    world.run(1_000)
+    node = leader.node
+    assert node is not None
+    other.pause(100)
+    replacement = leader.append(replaced(lost, lost_directory_id))
+    world.run(20)
+    end = leader.append(topic_record("a"))
+    world.run(60)
+    assert lost.log.durable_end_offset == end
+    assert node.committed_end_offset < replacement
+    world.run_until(lambda: node.committed_end_offset >= replacement)
+    world.stop(other.node_id)
+    world.run(50)
+    assert node.committed_end_offset == end  # leader and the new one are a majority, and nobody else is asked any more
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_replacement_that_is_cut_counts_no_more(seed: int) -> None:
     world, leader, (lost, other) = whole(seed)
