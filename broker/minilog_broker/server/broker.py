@@ -306,9 +306,8 @@ class Broker:
         topic_ids = {state.key.topic_id for state in states} | (changes.configs & image.topics.keys())
         configs = {topic_id: self._controller.topic_config(topic_id) for topic_id in topic_ids}
         names = {topic_id: image.topics[topic_id].name for topic_id in topic_ids}
-        for key, log in (
-            list(self._logs.logs.items()) if changes.configs else ()
-        ):  # the disk thread makes and drops logs
+        # The disk thread makes and drops logs: a copy is walked.
+        for key, log in list(self._logs.logs.items()) if changes.configs else ():
             if key.topic_id in changes.configs and key.topic_id in configs:
                 log.settings = log_settings(configs[key.topic_id])
         self._replicas.manager.apply_image(states, changes.removed, configs, names, image.lives(), now_ms())
