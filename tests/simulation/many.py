@@ -13,6 +13,7 @@ from tests.simulation import mutants
 from tests.simulation.run import Result, run_seed
 
 CHUNK = 4  # seeds a process is given at once
+HUNT_EVENTS = 100_000  # a longer run of a mutant is not worth its time: the next seed is
 
 
 class Hunt(NamedTuple):
@@ -57,7 +58,7 @@ def run_many(first: int, count: int | None, minutes: float | None, processes: in
 def _hunt(name: str, first: int, seeds: int, until_s: float) -> Hunt:
     with mutants.mutated(name):
         for count, seed in enumerate(range(first, first + seeds), start=1):
-            result = run_seed(seed)
+            result = run_seed(seed, max_events=HUNT_EVENTS)
             if result.failure is not None and _is_true_code_clean(seed):
                 return Hunt(name, count, result)
             if time.time() > until_s:

@@ -78,6 +78,8 @@ class SimulatedProducer:
     def write(self, topics: Iterable[str]) -> bool:
         """Send a few records to a partition of one of `topics`, as far as they are known; False where none is."""
         known = [topic for name in topics if (topic := self.cache.topics.get(name)) is not None]
+        if not known:
+            self._picture.refresh()
         if not known or self.pending >= MAX_PENDING:
             return False
         topic = self._rng.choice(known)

@@ -1,0 +1,39 @@
+"""The simulator's part of `make test`: a hundred seeds of the true code, and each mutant by its pinned seed.
+
+A pin that no longer kills was broken by a change of the code: `python -m tests.simulation --pin` searches anew. For
+more seeds there is `make simulate`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation import pins
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.report import reproduce
+from tests.simulation.run import run_seed
+
+SEEDS = 100
+SEEDS_PER_TEST = 5
+PINS = pins.load()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
+def test_the_invariants_hold(first: int) -> None:
+    for seed in range(first, first + SEEDS_PER_TEST):
+        failure = run_seed(seed).failure
+        assert failure is None, f"seed {seed}: {failure.message}; {reproduce(seed)}"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_rule_is_found(name: str) -> None:
+    assert name in PINS, f"{name} has no pinned seed: python -m tests.simulation --pin"
+    assert pins.kills(name, PINS[name]), f"seed {PINS[name].seed} finds {name} no more: search anew, --pin"
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    once, again = run_seed(7), run_seed(7, trace=True)
+    assert (once.events, once.virtual_ms, once.states) == (again.events, again.virtual_ms, again.states)
+    assert once.outcomes == again.outcomes
