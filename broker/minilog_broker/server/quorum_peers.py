@@ -7,20 +7,50 @@ not come is None; the node asks again when it has reason to.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import grpc
 import structlog
 
-from minilog.errors import BrokerNotAvailable, error_from_wire
+from minilog.errors import BrokerNotAvailable, MinilogError, error_from_wire
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
 
 logger = structlog.get_logger()
 
 SNAPSHOT_TIMEOUT_S = 60.0
+SILENT_VOTER_S = 5.0  # longer than brokers that are started together take, and than any election
 PIECE_TIMEOUT_S = 5.0  # a leader that stands still or is cut off: another may have the snapshot by then
+
+
+class VoterNews:
+    """Says once what keeps an election from being won: a voter that refuses this broker, or one that is silent."""
+
+    def __init__(self) -> None:
+        self._silent_s: dict[int, tuple[float, float]] = {}  # voter: since when, and when it was asked last
+        self._told: set[tuple[int, str]] = set()
+
+    def unanswered(self, voter_id: int, address: object, now_s: float) -> None:
+        since_s, asked_s = self._silent_s.get(voter_id, (now_s, now_s))
+        if now_s - asked_s > SILENT_VOTER_S:  # another election, long after
+            since_s = now_s
+        self._silent_s[voter_id] = since_s, now_s
+        if now_s - since_s >= SILENT_VOTER_S:
+            self._tell(voter_id, f"a voter at {address} does not answer: start it, or see whether it can be reached")
+
+    def answered(self, voter_id: int, refusal: MinilogError | None) -> None:
+        self._silent_s.pop(voter_id, None)
+        if refusal is None:
+            self._told = {told for told in self._told if told[0] != voter_id}
+        else:
+            self._tell(voter_id, f"a voter refuses this broker: {refusal}")
+
+    def _tell(self, voter_id: int, words: str) -> None:
+        if (voter_id, words) not in self._told:
+            self._told.add((voter_id, words))
+            logger.warning(words, voter=voter_id)
 
 
 class QuorumPeers:
@@ -30,6 +60,7 @@ class QuorumPeers:
         self._addresses = dict(addresses)
         self._answer_timeout_s = answer_timeout_ms / 1000.0
         self._channels: dict[int, grpc.aio.Channel] = {}
+        self._news = VoterNews()
 
     def address(self, voter_id: int) -> tuple[str, int] | None:
         """Where a voter listens; None where it is none."""
@@ -49,7 +80,9 @@ class QuorumPeers:
             answer: peer_pb2.VoteResponse = await self._stub(voter_id).Vote(request, timeout=self._answer_timeout_s)
         except (*STREAM_ERRORS, BrokerNotAvailable) as error:
             logger.debug("no answer to a candidate", voter=voter_id, error=reason(error))
+            self._news.unanswered(voter_id, "{}:{}".format(*self.address(voter_id) or ("?", 0)), time.monotonic())
             return None
+        self._news.answered(voter_id, error_from_wire(answer.error))
         return answer
 
     async def begin_quorum_epoch(
