@@ -217,7 +217,7 @@ class QuorumPart:
 
     def _persist_vote(self, effect: PersistVote) -> None:
         life = self._life
-        content = msgspec.json.encode(VoteState(effect.epoch, effect.voted_for))
+        content = msgspec.json.encode(VoteState(effect.epoch, effect.voted_for, effect.voted_directory))
         self.submit(
             lambda: write_durable_file(self._files, self._vote_path, content),
             lambda: self.node.vote_persisted(life.now_ms, life.node.now_us),

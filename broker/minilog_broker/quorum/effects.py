@@ -20,7 +20,7 @@ An OSError of the metadata log or of the vote's file ends the process: there is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from minilog.errors import MinilogError, wire_error
@@ -67,10 +67,15 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class VoteState:
-    """What a voter may never take back (V11): its epoch and whom it voted for in it; NO_VOTE: nobody."""
+    """What a voter may never take back (V11): its epoch and whom it voted for in it; NO_VOTE: nobody.
+
+    `voted_directory`: that candidate's directory id. A broker id may stand twice, with the disk that a person gave up
+    for lost and with the one in its place (KIP-853): those are two. Empty: not known, of an older file.
+    """
 
     epoch: int = 0
     voted_for: int = NO_VOTE
+    voted_directory: bytes = field(default=b"", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,7 @@ class PersistVote:
 
     epoch: int
     voted_for: int
+    voted_directory: bytes = field(default=b"", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from minilog.errors import (
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum import voting
 from minilog_broker.quorum.candidate import Candidate
-from minilog_broker.quorum.effects import NO_VOTE, AnswerVote
+from minilog_broker.quorum.effects import AnswerVote
 from minilog_broker.quorum.member import NO_LEADER, Member
 from minilog_broker.quorum.prospective import Prospective
 from minilog_broker.quorum.transitions import Transitions
@@ -84,10 +84,10 @@ class Elections:
             return False
         free = request.epoch > self._epoch or (
             self._leader_id == NO_LEADER
-            and transitions.keeper.voted_for(self._epoch) in (NO_VOTE, request.candidate_id)
+            and transitions.keeper.is_free_for(self._epoch, request.candidate_id, request.candidate_directory_id)
         )
         if free and up_to_date:
-            transitions.vote_for(request.epoch, request.candidate_id, now_ms)
+            transitions.vote_for(request.epoch, request.candidate_id, request.candidate_directory_id, now_ms)
         elif request.epoch > self._epoch:
             transitions.adopt(request.epoch, NO_LEADER, now_ms)
         return free and up_to_date

@@ -173,7 +173,7 @@ class Transitions:
         self.epoch = epoch
         state = Candidate(self._member, epoch, now_ms + self._member.election_timeout_ms(), directories)
         self._enter(state, now_ms)
-        self.keeper.record(epoch, self._member.node_id)
+        self.keeper.record(epoch, self._member.node_id, self._member.directory_id)
         self.keeper.when_durable(lambda: self._ask(state))
 
     def _ask(self, state: Candidate) -> None:
@@ -203,10 +203,10 @@ class Transitions:
 
     # -- epochs of others
 
-    def vote_for(self, epoch: int, candidate_id: int, now_ms: float) -> None:
+    def vote_for(self, epoch: int, candidate_id: int, directory_id: bytes, now_ms: float) -> None:
         """Our vote in `epoch`: answered when it is on disk."""
         self.epoch = epoch
-        self.keeper.record(epoch, candidate_id)
+        self.keeper.record(epoch, candidate_id, directory_id)
         self._await_leader(now_ms + self._member.election_timeout_ms(), now_ms)
 
     def adopt(self, epoch: int, leader_id: int, now_ms: float, *, stand_soon: bool = False) -> None:

@@ -19,16 +19,16 @@ class VoteKeeper:
         self._written = 0
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # (writes that must be done, what then)
 
-    def record(self, epoch: int, voted_for: int = NO_VOTE) -> None:
+    def record(self, epoch: int, voted_for: int = NO_VOTE, voted_directory: bytes = b"") -> None:
         """Never back: another vote in the same epoch, or an older epoch, is a mistake of ours."""
         current = self.current
         if epoch == current.epoch and voted_for in (NO_VOTE, current.voted_for):
             return
         if epoch < current.epoch or (epoch == current.epoch and current.voted_for != NO_VOTE):
             raise AssertionError(f"a vote for {voted_for} in epoch {epoch} would take back {current}")
-        self.current = VoteState(epoch, voted_for)
+        self.current = VoteState(epoch, voted_for, voted_directory)
         self._writing.append(self.current)
-        self._emit(PersistVote(epoch, voted_for))
+        self._emit(PersistVote(epoch, voted_for, voted_directory))
 
     @property
     def is_writing(self) -> bool:
@@ -37,6 +37,11 @@ class VoteKeeper:
     def voted_for(self, epoch: int) -> int:
         """Whom this voter has voted for in `epoch`, which is not below the current one."""
         return self.current.voted_for if self.current.epoch == epoch else NO_VOTE
+
+    def is_free_for(self, epoch: int, candidate_id: int, directory_id: bytes) -> bool:
+        """Whether our vote in `epoch`, which is not below the current one, is this candidate's or nobody's."""
+        voted_for, voted_directory = self.voted_for(epoch), self.current.voted_directory
+        return voted_for == NO_VOTE or (voted_for == candidate_id and voted_directory in (b"", directory_id))
 
     def when_durable(self, action: Callable[[], None]) -> None:
         """Do it as soon as all that is recorded now is on disk."""

@@ -83,7 +83,7 @@ class MetadataLog:
 
     def persist_vote(self, effect: PersistVote, done: Callable[[], None]) -> None:
         """Epoch and vote, durable with the name of their file before `done` is called."""
-        vote = msgspec.json.encode(VoteState(effect.epoch, effect.voted_for))
+        vote = msgspec.json.encode(VoteState(effect.epoch, effect.voted_for, effect.voted_directory))
         self.submit(lambda: write_durable_file(self._files, self._vote_path, vote), lambda _: done())
 
     def append(self, batches: PlacedBatches, appended: Callable[[int], None], flushed: Callable[[int], None]) -> None:

@@ -219,8 +219,9 @@ class Machine:
 
     def _carry_out_one(self, effect: effects.QuorumEffect) -> None:
         match effect:
-            case effects.PersistVote(epoch=epoch, voted_for=voted_for):
-                self.submit(lambda: self.write_vote(effects.VoteState(epoch, voted_for)), self._vote_persisted)
+            case effects.PersistVote(epoch=epoch, voted_for=voted_for, voted_directory=voted_directory):
+                vote = effects.VoteState(epoch, voted_for, voted_directory)
+                self.submit(lambda: self.write_vote(vote), self._vote_persisted)
             case effects.RecordEpochStart(leader_epoch=epoch, start_offset=start):
                 self.submit(lambda: self.log.assign_epoch(epoch, start))
             case effects.AppendToLog(batches=batches):

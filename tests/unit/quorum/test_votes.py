@@ -56,6 +56,29 @@ def ask(world: World, node: QuorumNode, asked: peer_pb2.VoteRequest) -> peer_pb2
     return answers[0].response if answers else None
 
 
+def test_a_broker_that_stands_with_two_directories_is_two_candidates() -> None:
+    """Its lost disk was none: the two have the same id, and sets of voters that need not meet but in us (V11)."""
+    world, machine, node = lonely_voter()
+    epoch = node.epoch + 1
+    assert ask(world, node, request(world, epoch)) is None
+    node.vote_persisted(world.now_ms, 0)
+    node.take_effects()
+    other = request(world, epoch, candidate_directory_id=b"another one's id")
+    for _ in range(2):
+        answer = ask(world, node, other)
+        assert answer is not None
+        assert not answer.granted
+        again = ask(world, node, request(world, epoch))
+        assert again is not None
+        assert again.granted
+        machine.write_vote(node._transitions.keeper.durable)
+        world.stop(2)
+        world.start(2)  # it is as true in the next life
+        world.run(1.0)
+        node = world.node(2)
+        assert node.epoch == epoch
+
+
 def test_a_vote_is_on_disk_before_it_is_answered() -> None:
     world, _, node = lonely_voter()
     epoch = node.epoch + 1
