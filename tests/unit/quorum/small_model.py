@@ -1,0 +1,210 @@
+"""A small model of the metadata quorum, searched breadth first: three voters, a few epochs and entries.
+
+The production decides what is committed (quorum/commit.py), whose log is up to date (quorum/voting.py), and where a
+voter's log leaves its leader's (replication/divergence.py). Judged at every state: V11, one leader per epoch and one
+vote per voter and epoch; V12, what is committed is on a majority's disks, and every later leader has it.
+
+Simpler than life: every write is synced at once, an election is one event, pre-votes and time-outs are left out
+(anybody may stand at any time).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from minilog.v1 import peer_pb2
+from minilog_broker.quorum import commit, voting
+from minilog_broker.replication import divergence
+from minilog_broker.replication.divergence import Accepted, Diverged, LeaderEpochs, StartAnewAt
+from minilog_broker.storage.epoch_cache import EpochCache
+
+VOTERS = (0, 1, 2)
+Entries: TypeAlias = tuple[int, ...]  # the epoch of each; a leader's first entry is its leader change
+
+
+class Voter(NamedTuple):
+    """A voter's disk (epoch, vote, log) and, where it leads, its memory."""
+
+    epoch: int = 0
+    voted_for: int = -1
+    log: Entries = ()
+    leads: bool = False
+    epoch_start: int = 0
+    ends: tuple[int, ...] = (0, 0, 0)  # what each voter has told this leader
+    committed: int = 0
+
+
+class State(NamedTuple):
+    """`committed` is what any leader ever said was: no rule looks at it."""
+
+    voters: tuple[Voter, ...]
+    committed: Entries
+    led: tuple[tuple[int, int], ...]  # (epoch, who led in it)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    epochs: int = 4
+    entries: int = 2
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+def hold(condition: bool, what: str) -> None:
+    if not condition:
+        raise Broken(what)
+
+
+def cache(log: Entries) -> EpochCache:
+    epochs = EpochCache()
+    for offset, epoch in enumerate(log):
+        epochs.assign(epoch, offset)
+    return epochs
+
+
+def up_to_date(voter: Voter, candidate: Voter) -> bool:
+    """Asks the production, which knows a log by its last entry."""
+
+    def last(log: Entries) -> tuple[int, int]:
+        return (log[-1] if log else -1, len(log))
+
+    request = peer_pb2.VoteRequest(last_epoch=last(candidate.log)[0], last_end_offset=len(candidate.log))
+    member = SimpleNamespace(log=SimpleNamespace(last_entry=last(voter.log)))
+    return voting.is_up_to_date(cast(Any, member), request)
+
+
+def next_states(state: State, bounds: Bounds) -> Iterator[tuple[str, State]]:
+    for number, voter in enumerate(state.voters):
+        if voter.leads:
+            yield f"leader {number} starts anew", _with(state, {number: Voter(voter.epoch, voter.voted_for, voter.log)})
+        if voter.leads and len(voter.log) < bounds.entries:
+            yield f"leader {number} appends", _led(state, number, voter._replace(log=(*voter.log, voter.epoch)))
+        for other, peer in enumerate(state.voters):
+            if other == number:
+                continue
+            if len(voter.log) < bounds.entries:
+                yield from _elect(state, number, other, bounds)
+            if voter.leads and peer.epoch <= voter.epoch:
+                yield from _fetch(state, number, other)
+
+
+def _with(state: State, changed: dict[int, Voter]) -> State:
+    voters = tuple(changed.get(number, voter) for number, voter in enumerate(state.voters))
+    return state._replace(voters=voters)
+
+
+def _elect(state: State, candidate_id: int, voter_id: int, bounds: Bounds) -> Iterator[tuple[str, State]]:
+    """A candidate and one voter are a majority: both votes are durable, it leads. Who stands in vain skips epochs."""
+    candidate, voter = state.voters[candidate_id], state.voters[voter_id]
+    for epoch in range(candidate.epoch + 1, bounds.epochs + 1):
+        free = voter.epoch < epoch or (voter.epoch == epoch and voter.voted_for in (-1, candidate_id))
+        if free and up_to_date(voter, candidate):
+            log = (*candidate.log, epoch)
+            leader = Voter(epoch, candidate_id, log, leads=True, epoch_start=len(candidate.log))
+            after = _with(state, {voter_id: Voter(epoch, candidate_id, voter.log)})
+            yield f"voter {voter_id} elects {candidate_id} in epoch {epoch}", _led(after, candidate_id, leader)
+
+
+def _led(state: State, leader_id: int, leader: Voter) -> State:
+    """What a leader's own log and what it was told let it commit."""
+    if leader.leads:
+        ends = tuple(len(leader.log) if each == leader_id else leader.ends[each] for each in VOTERS)
+        committed = commit.committed_end([ends], leader.epoch_start, leader.committed)
+        leader = leader._replace(ends=ends, committed=committed)
+    return _with(state, {leader_id: leader})
+
+
+def _fetch(state: State, leader_id: int, voter_id: int) -> Iterator[tuple[str, State]]:
+    """The position is judged; then truncation, or one entry, and the leader is told the end."""
+    leader, voter = state.voters[leader_id], state.voters[voter_id]
+    end = len(voter.log)
+    verdict = divergence.check_position(
+        LeaderEpochs(cache(leader.log), leader.epoch, leader.epoch_start),
+        log_start=0,
+        log_end=len(leader.log),
+        fetch_offset=end,
+        last_fetched_epoch=voter.log[-1] if voter.log else None,
+    )
+    vote = voter.voted_for if voter.epoch == leader.epoch else -1
+    log = voter.log
+    if isinstance(verdict, Diverged):
+        what = divergence.truncation(cache(log), log_start=0, log_end=end, told=verdict, leader_log_start=0)
+        log = log[: what.offset if isinstance(what, StartAnewAt) else what.end_offset]
+        hold(len(log) < end, "a diverged voter cuts nothing")
+    else:
+        assert isinstance(verdict, Accepted)
+        log = leader.log[: end + 1] if log == leader.log[:end] else (*log, *leader.log[end : end + 1])
+        ends = tuple(len(log) if each == voter_id else told for each, told in enumerate(leader.ends))
+        leader = leader._replace(ends=ends)
+    after = _with(state, {voter_id: Voter(leader.epoch, vote, log)})
+    after = _led(after, leader_id, leader)
+    if after != state:
+        yield f"voter {voter_id} fetches from leader {leader_id}", after
+
+
+def judged(state: State) -> State:
+    """The state, with what the judges remember brought up to date."""
+    led, committed = dict(state.led), state.committed
+    for number, voter in enumerate(state.voters):
+        hold(list(voter.log) == sorted(voter.log), "V3: an epoch decreases along the log")
+        if not voter.leads:
+            continue
+        hold(led.setdefault(voter.epoch, number) == number, f"V11: two lead in epoch {voter.epoch}")
+        below = voter.log[: voter.committed]
+        if len(below) > len(committed):
+            hold(below[: len(committed)] == committed, "V12: another entry is committed at an offset")
+            committed = below
+        newest = voter.epoch == max(led)
+        hold(not newest or voter.log[: len(committed)] == committed, "V12: a new leader lacks what is committed")
+        hold(below == committed[: len(below)], "V12: leaders disagree on what is committed")
+    copies = sum(voter.log[: len(committed)] == committed for voter in state.voters)
+    hold(2 * copies > len(VOTERS), "V12: what is committed is not on a majority's disks")
+    return state._replace(committed=committed, led=tuple(sorted(led.items())))
+
+
+@dataclass
+class Search:
+    """How many states there are, and the history to what is broken, if anything."""
+
+    states: int = 0
+    steps: int = 0
+    broken: str | None = None
+    history: list[str] = field(default_factory=list)
+
+
+def search(bounds: Bounds) -> Search:
+    """Visit all states within `bounds`, in the order of their distance from the first."""
+    first = State((Voter(),) * len(VOTERS), (), ())
+    parents: dict[State, tuple[State, str] | None] = {first: None}
+    frontier, found = [first], Search()
+    while frontier:
+        reached: list[State] = []
+        for state in frontier:
+            try:
+                for name, after in next_states(state, bounds):
+                    found.steps += 1
+                    found.history = [name]
+                    after = judged(after)
+                    if after not in parents:
+                        parents[after] = (state, name)
+                        reached.append(after)
+            except Broken as error:
+                found.broken, found.states = str(error), len(parents)
+                found.history = [*_history(parents, state), *found.history]
+                return found
+        frontier = reached
+    found.states, found.history = len(parents), []
+    return found
+
+
+def _history(parents: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+    steps: list[str] = []
+    while (parent := parents[state]) is not None:
+        state, name = parent
+        steps.append(name)
+    return steps[::-1]
