@@ -138,7 +138,7 @@ class QuorumShell:
         try:
             self._node.start(now_ms())
             self._timer.start()
-            self.run()
+            self._run()
         except CorruptMessage as error:  # rot in a part that a clean stop vouched for
             raise self._log.damaged(str(error)) from error
 
@@ -157,6 +157,13 @@ class QuorumShell:
         """Carry out what the node asks for, then replay what is committed."""
         if self._running:
             return
+        try:
+            self._run()
+        except Exception as error:  # what was to be done is lost, also where a call's own task takes the error
+            self._failed(self._log.damaged(str(error)) if isinstance(error, CorruptMessage) else error)
+            raise
+
+    def _run(self) -> None:
         self._running = True
         try:
             self._look_at_leadership()
