@@ -54,12 +54,13 @@ class Clock:
 
 def full(log: Log, reserve: Reserve) -> None:
     """Append data until the disk is full."""
-    while True:
-        try:
+
+    def until_it_is() -> None:
+        for _ in range(10_000):
             reserve.write_data(lambda: append(log, payload=bytes(200)))
-        except OSError as error:
-            assert error.errno == errno.ENOSPC
-            return
+
+    with pytest.raises(OSError, match="full"):
+        until_it_is()
 
 
 @pytest.fixture
