@@ -381,6 +381,11 @@ class QuorumNode:
         if isinstance(refusal, InconsistentClusterId | InconsistentVoters) and not self._ever_heard:
             raise refusal
         leader_id = response.quorum_leader_id if response.HasField("quorum_leader_id") else NO_LEADER
+        if leader_id != NO_LEADER and leader_id not in self._member.voter_ids and not self._ever_heard:
+            raise InconsistentVoters(
+                f"broker {leader_id} leads the metadata quorum, and is not among the voters {self._member.voter_ids} "
+                f"that broker {self.node_id} was started with: start all brokers with the same"
+            )
         if self._elections.learn(response.quorum_epoch, leader_id, now_ms):
             return
         fetcher = self._transitions.fetcher

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minilog.errors import NotController
+from minilog.errors import InconsistentVoters, NotController
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum.effects import VoteState
 from minilog_broker.quorum.member import Role
@@ -194,6 +194,18 @@ def test_an_observer_is_told_by_the_others_who_leads() -> None:
     world.run_until(lambda: observer.leader_id == leader.node_id, within_ms=500)
     world.stop(leader.node_id)
     world.run_until(lambda: observer.leader_id in [machine.node_id for machine in others], within_ms=1_500)
+
+
+def test_an_observer_that_does_not_know_the_leader_as_a_voter_ends_with_a_sentence() -> None:
+    """Found by real brokers: it was told who leads, could not ask that one, and waited in silence for ever."""
+    world, leader, others = quorum()
+    observer = world.machine(9)
+    observer.voters = (others[0].node_id,)
+    world.start(9)
+    world.run(2_000)
+    assert isinstance(observer.failure, InconsistentVoters)
+    assert f"broker {leader.node_id} leads" in str(observer.failure)
+    assert f"[{others[0].node_id}]" in str(observer.failure)
 
 
 def test_a_voter_is_told_who_leads_without_asking() -> None:
