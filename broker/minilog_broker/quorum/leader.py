@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minilog.errors import (
+    CorruptMessage,
     FencedLeaderEpoch,
     InconsistentClusterId,
     InconsistentVoters,
     MinilogError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    StorageError,
     TimedOut,
     UnknownLeaderEpoch,
 )
+from minilog.record_batch.header import check_crc, decode_header
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.quorum.commit import committed_end
 from minilog_broker.quorum.effects import (
@@ -187,6 +190,18 @@ class Leader:
             if session.is_at(_key(progress.partition_id), progress.leader_epoch, progress.position_number):
                 self.voters.set_end(key, min(progress.durable_end_offset, self._log.end))
                 self._commit(now_ms)
+            if progress.HasField("corrupt_offset"):
+                self._check_own_copy(progress.corrupt_offset)
+
+    def _check_own_copy(self, offset: int) -> None:
+        """A follower got this batch damaged three times. Raises StorageError where it is our copy: we lead no more."""
+        if not self._log.log_start <= offset < self._log.appended_end:
+            return
+        try:
+            batch = self._log.log.read(offset, 1, self._log.appended_end)
+            check_crc(*METADATA_KEY, batch, decode_header(batch))
+        except (OSError, CorruptMessage) as error:
+            raise StorageError(f"the metadata log of broker {self._member.node_id} is damaged: {error}") from error
 
     def next_message(self, session_id: int, now_ms: float) -> peer_pb2.ReplicateResponse | None:
         session = self._sessions.get(session_id)

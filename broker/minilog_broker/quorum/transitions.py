@@ -141,6 +141,9 @@ class Transitions:
             if not isinstance(self.state, Leader):
                 self.state.due_ms = now_ms + self._member.timing.disk_pause_ms
             return
+        if not self._member.is_voter:  # replaced while it led
+            self._enter(Observer(self._member, self.epoch, now_ms), now_ms)
+            return
         self._rounds += 1
         state = Prospective(
             self._member,

@@ -24,6 +24,7 @@ from minilog_broker.server.timer import now_ms
 logger = structlog.get_logger()
 
 RETRY_PAUSE_S = 0.05
+REGISTER_QUIETLY_MS = 5_000.0  # brokers that are started together, and an election, take less
 CALL_TIMEOUT_S = 2.0
 _Result = TypeVar("_Result")
 
@@ -98,7 +99,8 @@ class ControllerLink:
     # -- registration
 
     async def register(self, request: peer_pb2.RegisterRequest) -> peer_pb2.RegisterResponse:
-        """Register until it is accepted. A refusal that will not pass is raised."""
+        """Register until it is accepted. A refusal that will not pass is raised; one that stays is told once."""
+        began_ms, told = now_ms(), False
         while True:
             try:
                 answer: peer_pb2.RegisterResponse = await self.call("Register", request)
@@ -106,6 +108,14 @@ class ControllerLink:
                     raise error
             except RetriableError as error:
                 logger.debug("not registered yet", error=str(error))
+                if not told and now_ms() - began_ms > REGISTER_QUIETLY_MS:
+                    told = True
+                    logger.warning(
+                        "this broker waits to be registered: see that a majority of the voters runs and can be "
+                        "reached, and that no other process runs under its id",
+                        broker=self._broker_id,
+                        error=str(error),
+                    )
                 await asyncio.sleep(RETRY_PAUSE_S)
                 continue
             self.broker_epoch = answer.broker_epoch

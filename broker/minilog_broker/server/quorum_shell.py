@@ -369,7 +369,11 @@ class QuorumShell:
             self._event(lambda: self._node.replicate_request(session_id, request, now_ms()))
 
         def next_message(session_id: int) -> peer_pb2.ReplicateResponse | None:
-            message = self._node.next_message(session_id, now_ms())
+            try:
+                message = self._node.next_message(session_id, now_ms())
+            except (CorruptMessage, OSError) as error:
+                self._failed(self._log.damaged(str(error)))
+                return None
             self._event(_nothing)
             return message
 

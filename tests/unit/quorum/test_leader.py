@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minilog.errors import InconsistentClusterId, InconsistentVoters, NotController
+from minilog.errors import InconsistentClusterId, InconsistentVoters, NotController, StorageError
 from minilog_broker.quorum.effects import AppendToLog, PersistVote, RecordEpochStart, VoteState
 from minilog_broker.quorum.member import Role
 from tests.unit.quorum.machine import VOTE_FILE
@@ -154,3 +154,16 @@ def test_a_voter_that_knows_its_cluster_but_has_lost_the_log_does_not_begin_a_ne
     world.start(1)
     assert isinstance(world.machine(1).failure, InconsistentClusterId)
     assert "metadata log is empty" in str(world.machine(1).failure)
+
+
+def test_a_leader_whose_own_copy_is_damaged_ends_when_a_follower_says_so() -> None:
+    world = alone()
+    machine = world.machine(1)
+    machine.append(topic_record("a"))
+    world.run(50)
+    path = f"{machine.log.directory}/{0:020d}.log"
+    machine.files.damage(path, len(machine.files.content(path)) - 1, b"\xff")
+    world.start(2)
+    world.run(5_000)
+    assert isinstance(machine.failure, StorageError)
+    assert "metadata log of broker 1 is damaged" in str(machine.failure)
