@@ -125,6 +125,7 @@ class Cluster:
         if self.phase is Phase.SAFETY:
             self.phase = Phase.LIVENESS
             self.chaos.heal()
+            self.operator.heal()
             self.scheduler.after(self.plan.liveness_ms, self._end)
 
     def _end(self, _: object) -> None:

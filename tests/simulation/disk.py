@@ -102,8 +102,6 @@ class SimulatedFile:
 
     def pread(self, size_bytes: int, position: int) -> bytes:
         self._check()
-        if self._disk.failures:
-            self._disk.may_fail("pread", self._path)
         return bytes(self._inode.live[position : position + size_bytes])
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:

@@ -313,7 +313,7 @@ class Faults:
         if image is None or node is None or node.life is None:
             return False
         key = self._random.choice(list(node.life.logs))
-        if not self._has_another_good_copy(image, key, node.node_id):
+        if key in node.harmed or not self._has_another_good_copy(image, key, node.node_id):
             return False
         spot = self._spot_below_the_recorded_mark(node.life.logs[key])
         if spot is None:

@@ -63,6 +63,22 @@ class Operator:
             self._ask("ReplaceVoter", admin_pb2.ReplaceVoterRequest(broker_id=node_id))
         self._cluster.scheduler.after(REPLACE_MS, self._replace_voters)
 
+    def heal(self, _: object = None) -> None:
+        """The liveness phase: reassignments that are under way lose their throttles, which may outlast the phase."""
+        image = newest_image(self._cluster)
+        slow = (
+            [] if image is None else [state for state in image.partitions.values() if state.throttle_bytes_per_second]
+        )
+        for state in sorted(slow, key=lambda state: state.key):
+            target = [node_id for node_id in state.replicas if node_id not in state.removing_replicas]
+            wanted = admin_pb2.PartitionReassignment(
+                name=state.topic_name, partition=state.key.partition, replicas=target
+            )
+            self._ask(
+                "AlterPartitionReassignments", admin_pb2.AlterPartitionReassignmentsRequest(reassignments=[wanted])
+            )
+        self._cluster.scheduler.after(REPLACE_MS, self.heal)
+
     def _topic(self, image: MetadataImage) -> Topic | None:
         topics = [image.topics[topic_id] for _, topic_id in sorted(image.topic_ids.items())]
         return self._random.choice(topics) if topics else None

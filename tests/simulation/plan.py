@@ -135,7 +135,7 @@ class Plan:
             session_keepalive_ms=100.0 * pace,
             broker_session_timeout_ms=3_000.0 * pace,
             heartbeat_interval_ms=500.0 * pace,
-            fetch_credit_bytes=rng.choice((2_000, 64_000)),
+            fetch_credit_bytes=rng.choice((8_000, 64_000)),
             controlled_shutdown_timeout_ms=rng.choice((500.0, 5_000.0)),
             snapshot_bytes=rng.choice((2_000, 1 << 20)),
             quiet_ms=rng.choice((0.0, 1_000.0, 1_500.0, 1_500.0)),
