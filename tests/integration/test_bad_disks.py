@@ -1,0 +1,175 @@
+"""Disks that come back with a flipped bit or an older state: refused with a sentence, or survived, and nothing is lost.
+
+One cluster for all; each test spoils one broker's directory while it is down, and leaves the cluster whole. A writer
+goes on throughout, and in the end the history and the three copies are judged.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from minilog import Admin, NewTopic
+from minilog.errors import CorruptMessage
+from tests.cluster import Cluster, running_cluster
+from tests.integration.clients import Writer, read_all
+from tests.integration.history import judge_copies
+from tests.integration.rounds import TOPIC, Scene
+
+PARTITIONS = 3
+ENDS_WITHIN_S = 20.0
+METADATA = "__cluster_metadata-0"
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with running_cluster(tmp_path_factory.mktemp("bad-disks")) as cluster:
+        with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+            admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=3)])
+        writer = Writer(cluster.bootstrap_servers, TOPIC, in_flight=100)
+        scene = Scene(cluster, writer, random.Random(5), PARTITIONS)
+        writer.wait_for_more(2000)
+        try:
+            yield scene
+        finally:
+            history = writer.stop()
+        scene.wait_whole()
+        wrong = history.judge(read_all(cluster.bootstrap_servers, TOPIC))
+        assert cluster.stop() == {1: 0, 2: 0, 3: 0}
+        wrong += judge_copies(map(cluster.data_directory, cluster.ports), TOPIC)
+        assert wrong == []
+        assert (history.failed, history.unknown) == ({}, set())
+
+
+def flip_a_bit(path: pathlib.Path, share: float = 0.5) -> None:
+    """At `share` of the file's length."""
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * share)] ^= 0x10
+    path.write_bytes(content)
+
+
+def victim(scene: Scene) -> int:
+    """A broker that leads a partition and is not the controller."""
+    scene.number += 1
+    return scene.other_leader(scene.controller())
+
+
+def log_of(directory: pathlib.Path, partition: str) -> pathlib.Path:
+    return sorted((directory / partition).glob("*.log"))[0]
+
+
+def refused_start(cluster: Cluster, broker_id: int) -> str:
+    """The broker ends by itself, with code 1 and one sentence: that one."""
+    cluster.start(broker_id)
+    assert cluster.processes.pop(broker_id).wait(ENDS_WITHIN_S) == 1
+    said = cluster.said_in_this_life(broker_id)
+    assert "Traceback" not in said, said
+    return said.strip().splitlines()[-1]
+
+
+def mend(scene: Scene, broker_id: int) -> None:
+    """Start it, and wait until all is as before, under load."""
+    scene.cluster.start(broker_id)
+    scene.wait_whole()
+    scene.writer.wait_for_more(100)
+    assert "Traceback" not in scene.cluster.log_text(broker_id)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_a_log_with_a_flipped_bit_is_fetched_again_after_a_kill(scene: Scene, share: float) -> None:
+    broker_id = victim(scene)
+    scene.cluster.kill(broker_id)
+    for partition in range(PARTITIONS):
+        flip_a_bit(log_of(scene.cluster.data_directory(broker_id), f"{TOPIC}-{partition}"), share)
+    mend(scene, broker_id)
+    assert re.search("damaged|corrupt", scene.cluster.said_in_this_life(broker_id))
+
+
+def test_a_log_that_rotted_under_a_clean_stop_is_never_read_as_if_it_were_whole(scene: Scene) -> None:
+    """Nothing is looked at when it starts: whoever reads finds it out, and the next unclean start mends it."""
+    broker_id = victim(scene)
+    cluster = scene.cluster
+    assert cluster.stop(broker_id) == {broker_id: 0}
+    for partition in range(PARTITIONS):
+        flip_a_bit(log_of(cluster.data_directory(broker_id), f"{TOPIC}-{partition}"))
+    mend(scene, broker_id)
+    assert scene.led_by(broker_id)
+    with pytest.raises(CorruptMessage, match=r"partition \d of topic 'killed' cannot be read .* has crc 0x"):
+        read_all(cluster.bootstrap_servers, TOPIC)
+    cluster.kill(broker_id)  # it reads all of its logs when it starts again
+    mend(scene, broker_id)
+    assert re.search("damaged|corrupt", cluster.said_in_this_life(broker_id))
+    assert sum(map(len, read_all(cluster.bootstrap_servers, TOPIC).values())) > 2000
+
+
+REFUSED: dict[str, str] = {
+    "quorum-vote": r"^minilog: .*quorum-vote",
+    "broker.json": r"^minilog: .*broker\.json",
+    f"{METADATA}/*.log": rf"^minilog: .*{METADATA} is damaged: .*replace-voter",
+    f"{TOPIC}-0/topic-id": rf"^minilog: .*{TOPIC}-0/topic-id is damaged: .* set .*{TOPIC}-0 aside",
+}
+
+
+@pytest.mark.parametrize("pattern", REFUSED)
+def test_what_cannot_be_fetched_again_is_not_guessed(scene: Scene, pattern: str) -> None:
+    """A flipped bit in the vote, the metadata log, or in whose a directory or a log is: refused until restored."""
+    broker_id = victim(scene)
+    assert scene.cluster.stop(broker_id) == {broker_id: 0}
+    (path,) = scene.cluster.data_directory(broker_id).glob(pattern)
+    whole = path.read_bytes()
+    flip_a_bit(path, 0.3)
+    spoiled = path.read_bytes()
+    said = refused_start(scene.cluster, broker_id)
+    assert re.search(REFUSED[pattern], said), said
+    assert path.read_bytes() == spoiled, "a file that was refused is left for those who look into it"
+    scene.writer.wait_for_more(100)
+    path.write_bytes(whole)
+    mend(scene, broker_id)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "leader-epoch", "*.index", "*.timeindex", "*.snapshot"])
+def test_a_small_file_beside_a_log_is_made_anew_or_its_loss_is_told(scene: Scene, name: str) -> None:
+    broker_id = victim(scene)
+    assert scene.cluster.stop(broker_id) == {broker_id: 0}
+    directory = scene.cluster.data_directory(broker_id)
+    paths = sorted(directory.glob(f"{TOPIC}-*/{name}"))
+    assert paths
+    for path in paths:
+        flip_a_bit(path)
+    mend(scene, broker_id)
+
+
+def copy_of(directory: pathlib.Path) -> pathlib.Path:
+    copy = directory.with_name(f"copy-of-{directory.name}")
+    shutil.copytree(directory, copy)
+    return copy
+
+
+STOPS: dict[str, Callable[[Cluster, int], object]] = {
+    "stop": lambda cluster, broker_id: cluster.stop(broker_id),
+    "kill": lambda cluster, broker_id: cluster.kill(broker_id),
+}
+
+
+@pytest.mark.parametrize("before", STOPS)
+@pytest.mark.parametrize("after", STOPS)
+def test_an_older_copy_of_a_data_directory_put_back_only_fetches_what_it_lacks(
+    scene: Scene, before: str, after: str
+) -> None:
+    """Its clean-stop mark is another life's, so it leads nothing before it is in sync again."""
+    broker_id, cluster = victim(scene), scene.cluster
+    STOPS[before](cluster, broker_id)
+    older = copy_of(cluster.data_directory(broker_id))
+    mend(scene, broker_id)
+    scene.writer.wait_for_more(500)
+    STOPS[after](cluster, broker_id)
+    shutil.rmtree(cluster.data_directory(broker_id))
+    older.rename(cluster.data_directory(broker_id))
+    time.sleep(0.1)
+    mend(scene, broker_id)

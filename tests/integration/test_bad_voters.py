@@ -1,0 +1,125 @@
+"""Voter lists that disagree and broker ids used twice: refused with one sentence, and the cluster goes on."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from minilog import Admin, NewTopic, Producer
+from tests.cluster import HOST, Cluster, free_ports, running_cluster
+
+ENDS_WITHIN_S = 30.0
+TOPIC = "served"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("bad-voters")) as running:
+        with Admin({"bootstrap.servers": running.bootstrap_servers}) as admin:
+            admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=3)])
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def the_cluster_goes_on(cluster: Cluster) -> Iterator[None]:
+    before = {broker_id: process.pid for broker_id, process in cluster.processes.items()}
+    yield
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        producer.send(TOPIC, value=b"still here").result(timeout=20)
+    assert {broker_id: process.pid for broker_id, process in cluster.processes.items()} == before
+    assert all(process.poll() is None for process in cluster.processes.values())
+
+
+def controller(cluster: Cluster) -> int:
+    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        found = admin.describe_cluster().controller
+    assert found is not None
+    return found
+
+
+def command_of(cluster: Cluster, broker_id: int, directory: pathlib.Path, voters: str) -> list[str]:
+    """To start one more broker, at a port of its own."""
+    (port,) = free_ports(1)
+    command = cluster.command(cluster.voters[0])
+    for option, value in (("--id", broker_id), ("--listen", f"{HOST}:{port}"), ("--voters", voters)):
+        command[command.index(option) + 1] = str(value)
+    command[command.index("--data-dir") + 1] = str(directory)
+    return command
+
+
+def ended(cluster: Cluster, broker_id: int, directory: pathlib.Path, voters: str) -> str:
+    """It ends by itself with code 1 and one sentence: that one."""
+    command = command_of(cluster, broker_id, directory, voters)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False)
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said, said
+    assert done.returncode == 1, said
+    return said.strip().splitlines()[-1]
+
+
+def list_of(cluster: Cluster, *ids: int) -> str:
+    (port,) = free_ports(1)
+    return ",".join(f"{each}@{HOST}:{cluster.ports.get(each, port)}" for each in ids)
+
+
+@pytest.mark.parametrize("ids", [(1, 2, 4), (1, 2, 3, 4, 5), (1,)])
+def test_a_new_broker_with_other_voters_is_refused(
+    cluster: Cluster, tmp_path: pathlib.Path, ids: tuple[int, ...]
+) -> None:
+    said = ended(cluster, 9, tmp_path / "new", list_of(cluster, *ids))
+    assert said.startswith("minilog: broker 9: "), said
+    assert re.search(rf"voters.*{re.escape(str(list(ids)))}", said), said
+
+
+def test_a_voter_restarted_with_other_voters_is_refused(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    with running_cluster(tmp_path) as other:
+        other.stop()
+        said = ended(other, 3, other.data_directory(3), list_of(other, 2, 3, 4))
+        assert re.search(r"^minilog: broker 3: .*voters.*\[2, 3, 4\].*\[1, 2, 3\]", said), said
+
+
+def test_a_broker_id_used_twice_is_refused_while_the_first_lives(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    broker_id = next(each for each in cluster.voters if each != controller(cluster))
+    said = ended(cluster, broker_id, tmp_path / "second", cluster.voter_list)
+    assert re.search(rf"^minilog: broker {broker_id}: broker id {broker_id} is held by a live process", said), said
+
+
+def test_the_controllers_id_used_twice_waits_and_says_why(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    """Nobody refuses it: everybody says that the controller is whoever has its id."""
+    command = command_of(cluster, controller(cluster), tmp_path / "second", cluster.voter_list)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as second:
+        try:
+            assert second.stdout is not None
+            said = second.stdout.readline()
+        finally:
+            second.terminate()
+    assert "no other process runs under its id" in said
+    assert second.returncode == 0
+
+
+def test_new_voters_that_disagree_found_nothing_and_say_so(tmp_path: pathlib.Path) -> None:
+    """Two say 1, 2, 3, the third says 1, 3, 4: no cluster comes of it, and each names both lists, once."""
+    new = Cluster(tmp_path)
+    (new.ports[4],) = free_ports(1)
+    try:
+        new.start(1, 2)
+        new.voters = [1, 3, 4]
+        new.start(3)
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while not all("refuses this broker" in new.log_text(each) for each in (1, 2, 3)):
+            assert time.monotonic() < deadline, [new.log_text(each) for each in (1, 2, 3)]
+            time.sleep(0.1)
+        new.end()
+        said = [new.log_text(each) for each in (1, 2, 3)]
+    finally:
+        new.end()
+    for each in said:
+        assert "[1, 2, 3]" in each
+        assert "[1, 3, 4]" in each
+        assert each.count("refuses this broker") == 1
+        assert "registered" not in each
