@@ -203,6 +203,7 @@ class Life:
             directory_id=bytes.fromhex(self.directory.directory_id),
             host=address.host,
             port=address.port,
+            rack=f"r{1 + node.node_id % 2}",  # consumers of that rack read here, where this follows
             clean_stop_broker_epoch=self.directory.clean_stop_epoch,
             kernel_boot_id=f"boot-{node.node_id}-{node.boot}",
             damaged_replicas=damaged,

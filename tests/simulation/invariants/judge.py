@@ -16,11 +16,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from minilog.record_batch.header import decode_header
-from minilog_broker.controller.image import ImageChanges
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.state import PartitionKey
 from tests.simulation.invariants.fencing import Fencing
-from tests.simulation.invariants.metadata import MetadataTruth
+from tests.simulation.invariants.metadata import Decided, MetadataTruth
 from tests.simulation.invariants.mirror import Mirror
 from tests.simulation.invariants.partition import PartitionTruth
 from tests.simulation.invariants.quorum import QuorumTruth
@@ -202,30 +201,31 @@ class Judge:
         for state in self.quorum.look(node, life, voters, self.cluster.now_ms):
             self.states[state] += 1
         epoch = quorum.epoch if quorum.is_leader else None
-        changes = self.metadata.advance(node_id, life.metadata_log, quorum.committed_end_offset, epoch)
-        if changes is not None:
-            self._decided(changes)
+        for decided in self.metadata.advance(node_id, life.metadata_log, quorum.committed_end_offset, epoch):
+            self._decided(decided)
         if changed:
             mirror.check_high_watermark()
 
     # -- committed metadata
 
-    def _decided(self, changes: ImageChanges) -> None:
+    def _decided(self, decided: Decided) -> None:
         image = self.metadata.image
-        for key in changes.removed:
+        for key in decided.removed:
             self.partitions.pop(key, None)
             self.states["partitions deleted"] += 1
-        for key in sorted(changes.partitions):
-            truth = self.partitions.get(key)
+        for state in decided.states:
+            truth = self.partitions.get(state.key)
             if truth is None:
-                truth = self.partitions[key] = PartitionTruth(key)
+                if state.key not in image.partitions:
+                    continue  # deleted behind this record
+                truth = self.partitions[state.key] = PartitionTruth(state.key)
                 self.states["partitions created"] += 1
-            config = image.topic_config(key.topic_id)
+            config = image.topic_config(state.key.topic_id)
             truth.unclean_allowed = config.get("unclean.leader.election.enable", "") == "true" or (
                 "unclean.leader.election.enable" not in config and self.cluster.plan.unclean_election
             )
-            for state in truth.decided(image.partitions[key]):
-                self.states[state] += 1
+            for event in truth.decided(state):
+                self.states[event] += 1
             if truth.exempt is not None:
                 self._exempt(truth, truth.exempt)
 

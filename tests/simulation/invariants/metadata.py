@@ -7,9 +7,11 @@ majority of voters must have it on disk, and one of the leader's own epoch must 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from minilog_broker.controller.image import ImageChanges, MetadataImage
+from minilog_broker.controller.image import MetadataImage
 from minilog_broker.quorum.records import METADATA_KEY, decode_run
+from minilog_broker.replication.state import PartitionKey, PartitionState
 from minilog_broker.storage.log import Log
 from tests.simulation.invariants.mirror import Committed, Mirror
 from tests.simulation.invariants.violation import Violation
@@ -25,6 +27,13 @@ def digest(image: MetadataImage) -> int:
     return hash((*named, *(frozenset(table.items()) for table in tables), configs))
 
 
+class Decided(NamedTuple):
+    """What one committed record changed: partitions, as of that record, and partitions that are gone."""
+
+    states: list[PartitionState]
+    removed: list[PartitionKey]
+
+
 @dataclass(slots=True)
 class MetadataTruth:
     """See the module's text."""
@@ -37,13 +46,14 @@ class MetadataTruth:
     def _fail(self, rule: str, message: str, *nodes: int, epoch: int | None = None) -> Violation:
         return Violation(rule, message, nodes=nodes, key=METADATA_KEY, epoch=epoch)
 
-    def advance(self, node_id: int, log: Log, committed_end: int, leader_epoch: int | None) -> ImageChanges | None:
-        """A node says that all below `committed_end` is committed; None where that is no news.
+    def advance(self, node_id: int, log: Log, committed_end: int, leader_epoch: int | None) -> list[Decided]:
+        """A node says that all below `committed_end` is committed. What follows, record by record.
 
         `leader_epoch`: where it leads the quorum, in this epoch.
         """
         if committed_end <= self.committed.end_offset:
-            return None
+            return []
+        decided: list[Decided] = []
         offset = self.committed.end_offset
         self._append(self.mirrors[node_id], committed_end)
         if leader_epoch is None:
@@ -54,11 +64,17 @@ class MetadataTruth:
             raise self._fail("V12", text, node_id, epoch=leader_epoch)
         while offset < committed_end:
             for decision in decode_run(log.read(offset, _READ_BYTES, committed_end)):
-                self.image.apply_batch(decision.base_offset, decision.end_offset, decision.records)
+                for index, record in enumerate(decision.records):
+                    self.image.apply(decision.base_offset + index, record)
+                    changes = self.image.take_changes()
+                    states = [self.image.partitions[key] for key in sorted(changes.partitions)]
+                    if states or changes.removed:
+                        decided.append(Decided(states, sorted(changes.removed)))
+                self.image.end_offset = decision.end_offset
                 self.digests[decision.end_offset] = digest(self.image)
                 offset = decision.end_offset
         self._check_majority(node_id, leader_epoch)
-        return self.image.take_changes()
+        return decided
 
     def _has_majority_entered(self, epoch: int) -> bool:
         """An entry of this epoch is on a majority of disks, though the leader, behind with its own, says less."""

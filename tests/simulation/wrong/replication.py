@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from minilog.consumer.core import ConsumerCore
 from minilog.errors import OffsetOutOfRange
+from minilog_broker.controller import election
 from minilog_broker.replication import in_sync, leader_in_sync
 from minilog_broker.replication.accepting import Accepting
 from minilog_broker.replication.effects import ProposalAnswer, TruncateLog
@@ -20,7 +22,7 @@ from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.parked import ParkedProduce
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.session import Judgement, Refuse, Send, Session
-from minilog_broker.replication.state import PartitionState
+from minilog_broker.replication.state import NO_LEADER, PartitionState
 from minilog_broker.storage.producer_state import ProducerState
 
 Patches = list[tuple[Any, str, Any]]
@@ -51,16 +53,22 @@ def progress_without_position() -> Patches:
 
 
 def progress_of_another_epoch() -> Patches:
-    """Who leads again, in a later epoch, counts what it was told in the earlier one."""
+    """Progress that was told in an earlier epoch counts in this one, and in that of whoever leads again."""
     take_role = HostedReplica.take_role
 
     def mutant(self: HostedReplica, now_ms: float, *, why: str) -> None:
-        former = self.leader.in_sync.views if self.leader is not None and self.leader.leading else {}
+        former = self.leader.in_sync.views if self.leader is not None and self.leader.leading else _of_old(self)
+        self.__dict__["_views_of_old"] = former
         take_role(self, now_ms, why=why)
         if self.leader is not None and self.leader.leading:
-            self.leader.in_sync.views.update(former)
+            self.leader.in_sync.views.update({b: former[b] for b in self.leader.in_sync.views if b in former})
 
-    return [(HostedReplica, "take_role", mutant)]
+    return [(HostedReplica, "take_role", mutant), (Session, "is_at", lambda self, key, *_: key in self.subscriptions)]
+
+
+def _of_old(replica: HostedReplica) -> dict[int, FollowerView]:
+    found: dict[int, FollowerView] = replica.__dict__.get("_views_of_old", {})
+    return found
 
 
 def no_check_of_runs() -> Patches:
@@ -128,16 +136,15 @@ def progress_of_an_earlier_life() -> Patches:
 
 
 def epoch_spans_lives() -> Patches:
-    """A broker leads an epoch that names an earlier life of it."""
-    take_role = HostedReplica.take_role
+    """An election that finds the same broker again, in another life, keeps the leader epoch."""
+    with_epochs = election._with_epochs
 
-    def mutant(self: HostedReplica, now_ms: float, *, why: str) -> None:
-        state = self.state
-        if state is not None and state.leader_id == self._host.broker_id:
-            self.state = replace(state, leader_broker_epoch=self._host.broker_epoch or 0)
-        take_role(self, now_ms, why=why)
+    def mutant(before: PartitionState, state: PartitionState) -> PartitionState:
+        found = with_epochs(before, state)
+        moved = found.leader_id != before.leader_id and NO_LEADER not in (found.leader_id, before.leader_id)
+        return found if moved else replace(found, leader_epoch=before.leader_epoch)
 
-    return [(HostedReplica, "take_role", mutant)]
+    return [(election, "_with_epochs", mutant)]
 
 
 def removed_replica_keeps_progress() -> Patches:
@@ -160,14 +167,20 @@ def latest_at_once() -> Patches:
 
 
 def ahead_of_follower_is_out_of_range() -> Patches:
-    judge = FollowerReads._judge_log
+    judge, turn_away = FollowerReads._judge_log, ConsumerCore._turn_away
 
-    def mutant(self: FollowerReads, position: Any) -> Judgement:
+    def refuse(self: FollowerReads, position: Any) -> Judgement:
         if position.fetch_offset > self._log.high_watermark:
             return Refuse(OffsetOutOfRange(f"{self}: {position.fetch_offset} is above {self._log.high_watermark}"))
         return judge(self, position)
 
-    return [(FollowerReads, "_judge_log", mutant)]
+    def believe(self: ConsumerCore, assigned: Any, error: Any, run: Any, now_ms: float) -> None:
+        if isinstance(error, OffsetOutOfRange):
+            assigned.begin_reset("earliest", self._next_number())
+        else:
+            turn_away(self, assigned, error, run, now_ms)
+
+    return [(FollowerReads, "_judge_log", refuse), (ConsumerCore, "_turn_away", believe)]
 
 
 # -- 14, 15: deduplication

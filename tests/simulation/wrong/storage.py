@@ -14,6 +14,7 @@ from minilog_broker.controller.election import Departure
 from minilog_broker.replication.divergence import Diverged
 from minilog_broker.replication.follower import FollowerPartition
 from minilog_broker.storage import log as log_module
+from minilog_broker.storage import recovery as recovery_module
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Recovered, Recovery
@@ -56,7 +57,8 @@ def vote_not_synced() -> Patches:
 
 
 def epoch_file_not_synced() -> Patches:
-    return [(log_module, "write_durable_file", _write_unsynced)]
+    """And what recovery finds is believed, where the true one compares it with the batches."""
+    return [(log_module, "write_durable_file", _write_unsynced), (recovery_module, "_agrees", lambda *_: True)]
 
 
 def directory_entries_not_synced() -> Patches:
