@@ -83,7 +83,8 @@ class Workload:
     def _consumer(self, number: int) -> SimulatedConsumer:
         rng = self._rng
         reset = rng.choice(("earliest", "earliest", "latest"))
-        made, client = self._reader(f"c{number}", auto_offset_reset=reset, client_rack=rng.choice(("", "r1", "r2", "r1", "r2")))
+        rack = rng.choice(("", "r1", "r2", "r1", "r2"))
+        made, client = self._reader(f"c{number}", auto_offset_reset=reset, client_rack=rack)
         client.after(rng.uniform(200.0, 700.0), self._read, (made, client))
         return made
 
