@@ -220,7 +220,7 @@ def test_a_mistyped_setting_offers_the_nearest(cluster: Cluster) -> None:
 
 
 def test_a_disk_of_another_cluster_is_not_taken(cluster: Cluster, tmp_path: pathlib.Path) -> None:
-    with running_cluster(tmp_path / "other", brokers=2) as other:
+    with running_cluster(tmp_path / "other") as other:
         other.stop(2)
         shutil.rmtree(other.data_directory(2))
         shutil.copytree(cluster.data_directory(2), other.data_directory(2))
