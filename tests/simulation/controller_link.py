@@ -114,6 +114,7 @@ class ControllerLink:
             metadata_offset=life.image.end_offset,
             wants_stop=self.wants_stop,
             offline_replicas=offline,
+            no_space=not life.reserve.held,
         )
         stream.client.send(request)
         life.process.after(max(5 * self._interval_ms, 1_000.0), self._look, (stream, self._number))

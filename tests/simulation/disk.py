@@ -146,8 +146,8 @@ class SimulatedFile:
 class SimulatedDisk:
     """See the module's text. A FileSystem of minilog_broker.storage.files; the root `/` is there.
 
-    `failures`: (operation, part of the path, errno), each met once. `full_part`: writes that make a file longer fail
-    where it is in the path, but in the metadata log's, for which some space stays reserved. `changes` counts changes.
+    `failures`: (operation, part of the path, errno), each met once. `full_parts`: writes that make a file longer fail
+    where one is in the path, but in the metadata log's, for which some space stays reserved. `changes` counts changes.
     `life` counts processes: files of former ones are closed.
     """
 
@@ -156,7 +156,7 @@ class SimulatedDisk:
         self.life = 0
         self.changes = 0
         self.failures: list[tuple[str, str, int]] = []
-        self.full_part: str | None = None
+        self.full_parts: tuple[str, ...] = ()
         self.armed = False  # something may fail: kept so that the usual path asks one flag
         self._changes_left: int | None = None
         self._death: type[Death] = PowerLoss
@@ -172,9 +172,9 @@ class SimulatedDisk:
         self.failures.append((operation, path_part, error))
         self._arm()
 
-    def fill(self, path_part: str | None) -> None:
-        """No space is left for files with `path_part` in their paths; None: there is space again."""
-        self.full_part = path_part
+    def fill(self, *path_parts: str) -> None:
+        """No space is left for files with one of `path_parts` in their paths; none: there is space again."""
+        self.full_parts = path_parts
         self._arm()
 
     def die_after(self, changes: int, death: type[Death]) -> None:
@@ -213,7 +213,7 @@ class SimulatedDisk:
         """Nothing fails any more."""
         self._changes_left = None
         self.failures.clear()
-        self.full_part = None
+        self.full_parts = ()
         self._arm()
 
     def wipe(self) -> None:
@@ -242,7 +242,7 @@ class SimulatedDisk:
     # -- failing
 
     def _arm(self) -> None:
-        self.armed = bool(self.failures) or self.full_part is not None or self._changes_left is not None
+        self.armed = bool(self.failures) or bool(self.full_parts) or self._changes_left is not None
 
     def passes(self, operation: str, path: str, *, grows: bool = False) -> bool:
         """Whether a change may be made; where not, do half of it and call `interrupt`."""
@@ -251,7 +251,7 @@ class SimulatedDisk:
                 self._error = None
                 return False
             self._changes_left -= 1
-        if grows and self.full_part is not None and self.full_part in path and _METADATA not in path:
+        if grows and _METADATA not in path and any(part in path for part in self.full_parts):
             self._error = errno.ENOSPC
             return False
         for failure in self.failures:

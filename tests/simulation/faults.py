@@ -273,8 +273,8 @@ class Faults:
             return False
         node = life.node
         self._note(f"node {node.node_id} has a full disk")
-        node.files.fill(".log")
-        self._later(100.0, 4_000.0, lambda: node.files.fill(None))
+        node.files.fill(".log", "/reserve")
+        self._later(100.0, 4_000.0, lambda: node.files.fill())
         return True
 
     def disk_error(self) -> bool:

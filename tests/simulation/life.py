@@ -26,6 +26,7 @@ from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_sett
 from minilog_broker.storage.clock_guard import ClockGuard
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.reserve import Reserve
 from minilog_broker.storage.settings import LogSettings
 from tests.simulation.clients import node_address
 from tests.simulation.controller_link import ControllerLink
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 DATA_PATH = "/data"
 CHECKPOINT_INTERVAL_MS = 5_000.0
 SERVER_GRACE_MS = 50.0
+RESERVE_BYTES = 4_096
 RETENTION_EVERY = 2  # checkpoints
 
 
@@ -65,6 +67,7 @@ class Life:
     """
 
     directory: DataDirectory
+    reserve: Reserve
     log_directory: LogDirectory
     quorum_part: QuorumPart
     quorum: QuorumNode
@@ -109,7 +112,9 @@ class Life:
             lambda path, random_bytes=rng.randbytes: DataDirectory.set_aside(directory, path, random_bytes)
         )
         self.directory_id = self.directory.directory_id
-        self.log_directory = LogDirectory(node.files, self.directory, 0)
+        self.reserve = Reserve(node.files, DATA_PATH, lambda: self.now_ms / 1e3, RESERVE_BYTES)
+        self.reserve.hold()
+        self.log_directory = LogDirectory(node.files, self.directory, 0, self.reserve)
         self._logs = self.log_directory.logs
         self._found = self.log_directory.recover(self._default_settings())
         self.settings = ReplicationSettings(
@@ -286,6 +291,7 @@ class Life:
         directory = self.log_directory
         self.data_disk.submit(DiskCommand(directory.write_checkpoints, _nothing, _nothing))
         self.data_disk.submit(DiskCommand(directory.purge, _nothing, _nothing))
+        self.data_disk.submit(DiskCommand(self.reserve.hold, _nothing, _nothing))
         if self._rounds % RETENTION_EVERY == 0:
             self.data_disk.submit(DiskCommand(self._apply_retention, self._log_starts_moved, _nothing))
         self.process.after(CHECKPOINT_INTERVAL_MS, self._maintain)

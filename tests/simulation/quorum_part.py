@@ -173,7 +173,7 @@ class QuorumPart:
 
         def work() -> None:
             life.touched.quorum[life.node.node_id] = None
-            self.log.append(batches)
+            life.reserve.write_metadata(lambda: self.log.append(batches))
 
         self.disk.submit(
             DiskCommand(
@@ -192,7 +192,7 @@ class QuorumPart:
 
         def touching() -> object:
             life.touched.quorum[life.node.node_id] = None
-            return work()
+            return life.reserve.write_metadata(work)
 
         def told(_: object) -> None:
             done()

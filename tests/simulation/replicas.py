@@ -19,6 +19,7 @@ from minilog_broker.server.disk import DiskCommand
 from minilog_broker.server.log_directory import LogDirectory, log_settings
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
+from minilog_broker.storage.reserve import NO_SPACE
 from tests.simulation.clients import node_at
 from tests.simulation.disk_thread import DiskThread
 from tests.simulation.process import CoreTimer
@@ -108,7 +109,7 @@ class Replicas:
 
         def work() -> None:
             life.touch(key)
-            log.append(batches)
+            life.reserve.write_data(lambda: log.append(batches))
 
         self._disk.submit(
             DiskCommand(
@@ -157,7 +158,8 @@ class Replicas:
 
     def _record_epoch_start(self, effect: effects.RecordEpochStart) -> None:
         epoch, start = effect.leader_epoch, effect.start_offset
-        self._submit(effect.key, lambda log: log.assign_epoch(epoch, start), _nothing)
+        reserve = self._life.reserve
+        self._submit(effect.key, lambda log: reserve.write_metadata(lambda: log.assign_epoch(epoch, start)), _nothing)
 
     def _truncate(self, effect: effects.TruncateLog) -> None:
         def work(log: Log) -> ProducerState:
@@ -193,6 +195,8 @@ class Replicas:
 
     def _failed(self, key: PartitionKey, error: OSError) -> None:
         self._life.note(f"partition {key.partition} the disk failed: {error}")
+        if error.errno in NO_SPACE:
+            self._life.link.beat_now()
         self._life.touch(key)
         self.manager.log_failed(key, error, self._life.now_ms)
         self.run()
