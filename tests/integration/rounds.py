@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from minilog import Admin, NewTopic
+from minilog import Admin, NewTopic, TopicPartition
 from minilog.errors import MinilogError
 from minilog.types import PartitionDescription
 from tests.cluster import Cluster, broker_name
@@ -87,9 +87,16 @@ class Scene:
         while True:
             partitions = self.partitions()
             if all(len(each.isr) == len(each.replicas) and each.leader is not None for each in partitions):
-                return time.monotonic() - started
+                whole_s = time.monotonic() - started
+                self.spread_leaders()
+                return whole_s
             assert time.monotonic() - started < WHOLE_WITHIN_S, f"not all replicas are back in sync: {partitions}"
             time.sleep(0.05)
+
+    def spread_leaders(self) -> None:
+        """Every broker leads again what it is preferred for, so that the next round finds leaders everywhere."""
+        with Admin({"bootstrap.servers": self.cluster.bootstrap_servers, **_ASK}) as admin:
+            admin.elect_leaders([TopicPartition(TOPIC, each) for each in range(self.partition_count)])
 
     def decided_s(self, since_s: float) -> float:
         """Seconds from `since_s` until the controller committed a decision: a topic was created."""
