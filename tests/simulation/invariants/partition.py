@@ -185,7 +185,9 @@ class PartitionTruth:
             done = before.reassigning and not state.reassigning  # the last of the target joined, the others went
             if done or set(before.in_sync_replicas) & set(state.in_sync_replicas):
                 electable |= set(state.in_sync_replicas)  # who joins in the same record may lead
-            if state.leader_id != NO_LEADER and state.leader_id not in electable - set(before.damaged_replicas):
+            joined = set(state.in_sync_replicas) - set(before.in_sync_replicas)  # and so is damaged no more
+            electable -= set(before.damaged_replicas) - (joined if done else set())
+            if state.leader_id not in electable | {NO_LEADER}:
                 if not self.unclean_allowed:
                     text = f"node {state.leader_id} is elected, only {sorted(electable)} could be; damaged are "
                     raise self._fail("V6", text + str(before.damaged_replicas), state.leader_id)
