@@ -65,6 +65,7 @@ class Cluster:
         self.listen_ports = self.ports
         self.voters = list(range(1, (voters or (VOTERS if brokers >= VOTERS else 1)) + 1))
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._life_starts: dict[int, int] = {}
         self.proxy: Proxy | None = None
         if proxied:
             self.listen_ports = dict(zip(self.ports, free_ports(brokers), strict=True))
@@ -101,11 +102,18 @@ class Cluster:
         self.directory.mkdir(parents=True, exist_ok=True)
         for broker_id in broker_ids or self.ports:
             with (self.directory / f"broker-{broker_id}.log").open("ab") as log:
+                self._life_starts[broker_id] = log.tell()
                 process = subprocess.Popen(self.command(broker_id), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
             self.processes[broker_id] = process
             if self.proxy is not None:
                 self.proxy.name(process.pid, broker_name(broker_id))
                 self.proxy.accept(broker_name(broker_id))
+
+    def said_in_this_life(self, broker_id: int) -> str:
+        """What the broker has said since it was started last."""
+        with (self.directory / f"broker-{broker_id}.log").open("rb") as log:
+            log.seek(self._life_starts[broker_id])
+            return log.read().decode(errors="replace")
 
     def states(self) -> dict[int, str]:
         """State of each broker, as the cluster tells. MinilogError where nobody answers."""
@@ -113,14 +121,15 @@ class Cluster:
             return {broker.id: broker.state for broker in admin.describe_cluster().brokers}
 
     def wait_running(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Until every started broker is registered and unfenced, as the cluster itself tells."""
+        """Until every started broker is registered in its present life and unfenced, as the cluster itself tells."""
         wanted = set(self.processes)
         deadline = time.monotonic() + timeout_s
         seen: object = None
         while time.monotonic() < deadline:
             try:
                 seen = states = self.states()
-                if {each for each, state in states.items() if state == "running"} >= wanted:
+                registered = {each for each in wanted if "registered  " in self.said_in_this_life(each)}
+                if registered & {each for each, state in states.items() if state == "running"} >= wanted:
                     return
             except MinilogError as error:
                 seen = error

@@ -228,7 +228,7 @@ def test_a_disk_of_another_cluster_is_not_taken(cluster: Cluster, tmp_path: path
         other.start(2)
         assert other.processes.pop(2).wait(ANSWER_WITHIN_S) == 1
         said = other.log_text(2).splitlines()[-1]
-    XX
+        assert re.search(r"^minilog: broker 2: .*belongs to cluster \S+, .*[0-9a-f-]{36}", said), said
         assert "Traceback" not in other.log_text(2)
         assert (other.data_directory(2) / "broker.json").read_bytes() == mine
 
