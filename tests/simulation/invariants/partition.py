@@ -186,7 +186,7 @@ class PartitionTruth:
             if done or set(before.in_sync_replicas) & set(state.in_sync_replicas):
                 electable |= set(state.in_sync_replicas)  # who joins in the same record may lead
             joined = set(state.in_sync_replicas) - set(before.in_sync_replicas)  # and so is damaged no more
-            electable -= set(before.damaged_replicas) - (joined if done else set())
+            electable -= set(before.damaged_replicas) - joined
             if state.leader_id not in electable | {NO_LEADER}:
                 if not self.unclean_allowed:
                     text = f"node {state.leader_id} is elected, only {sorted(electable)} could be; damaged are "
