@@ -56,14 +56,17 @@ def run_many(first: int, count: int | None, minutes: float | None, processes: in
 
 
 def _hunt(name: str, first: int, seeds: int, until_s: float) -> Hunt:
+    """First only the beginnings of runs are looked at; then, for what shows itself at the end only, some whole ones."""
+    short = ((seed, HUNT_EVENTS) for seed in range(first, first + seeds))
+    whole = ((seed, None) for seed in range(first, first + seeds // 2))
     with mutants.mutated(name):
-        for count, seed in enumerate(range(first, first + seeds), start=1):
-            result = run_seed(seed, max_events=HUNT_EVENTS)
+        for count, (seed, max_events) in enumerate(itertools.chain(short, whole), start=1):
+            result = run_seed(seed, max_events=max_events)
             if result.failure is not None and _is_true_code_clean(seed, result.events):
                 return Hunt(name, count, result)
             if time.time() > until_s:
                 return Hunt(name, count, None)
-    return Hunt(name, seeds, None)
+    return Hunt(name, seeds + seeds // 2, None)
 
 
 def _is_true_code_clean(seed: int, events: int) -> bool:

@@ -195,6 +195,7 @@ class Judge:
 
     def _look_at_quorum(self, node: Node, life: Life) -> None:
         node_id, quorum = node.node_id, life.quorum
+        self._check_voters(node_id, life)
         mirror = self._mirror(self.metadata.mirrors, self.metadata, node_id, METADATA_KEY)
         changed = mirror.look(life.metadata_log)
         voters = self._voters()
@@ -205,6 +206,13 @@ class Judge:
             self._decided(decided)
         if changed:
             mirror.check_high_watermark()
+
+    def _check_voters(self, node_id: int, life: Life) -> None:
+        """Who was started with other voters than the recorded ones is refused, and never takes part."""
+        recorded = sorted(voter.broker_id for voter in self.metadata.image.voters)
+        if recorded and life.broker_epoch is not None and sorted(life.voter_ids) != recorded:
+            text = f"node {node_id} takes part with voters {sorted(life.voter_ids)}, recorded are {recorded}"
+            raise Violation("V11", text, nodes=(node_id,))
 
     # -- committed metadata
 

@@ -88,6 +88,9 @@ class QuorumTruth:
         self._promised[voter] = max(self._promised.get(voter, -1), response.epoch)
         if not response.granted or request.pre_vote:
             return
+        if request.voter_directory_id not in (b"", response.directory_id):
+            text = f"node {voter} grants the vote of directory {request.voter_directory_id.hex()[:8]}, which it lost"
+            raise self._fail("V11", text, voter, epoch=request.epoch)
         candidate = request.candidate_id
         # A later epoch on the disk, written in the same event, keeps it from voting again in this one as well.
         if (
