@@ -199,7 +199,11 @@ class Judge:
         mirror = self._mirror(self.metadata.mirrors, self.metadata, node_id, METADATA_KEY)
         changed = mirror.look(life.metadata_log)
         voters = self._voters()
-        for state in self.quorum.look(node, life, voters, self.cluster.now_ms):
+        intact = all(
+            self.cluster.nodes[voter.broker_id].directory_id == voter.directory_id.hex()
+            for voter in self.metadata.image.voters
+        )
+        for state in self.quorum.look(node, life, voters, self.cluster.now_ms, intact=intact):
             self.states[state] += 1
         epoch = quorum.epoch if quorum.is_leader else None
         for decided in self.metadata.advance(node_id, life.metadata_log, quorum.committed_end_offset, epoch):

@@ -111,8 +111,9 @@ class QuorumTruth:
 
     # -- epochs and tenures
 
-    def look(self, node: Node, life: Life, voters: list[int], now_ms: float) -> list[str]:
-        """A node after an event of its quorum. Returns what is worth counting."""
+    def look(self, node: Node, life: Life, voters: list[int], now_ms: float, *, intact: bool) -> list[str]:
+        """A node after an event of its quorum. Returns what is worth counting. `intact`: every voter has the disk that
+        is recorded; where one is being replaced, two sets of voters need their majority, and V20 is not asked."""
         node_id, quorum = node.node_id, life.quorum
         epoch = quorum.epoch
         known = max(self._epochs.get(node_id, -1), self._promised.get(node_id, -1))
@@ -122,11 +123,11 @@ class QuorumTruth:
         led = self._leads.get(node_id)
         if not quorum.is_leader:
             if led is not None:
-                self._deposed(node_id, led, voters, now_ms, stopping=life.stage.name == "STOPPING")
+                self._deposed(node_id, led, voters, now_ms, asked=intact and life.stage.name != "STOPPING")
                 return ["quorum leaders deposed"]
             return []
         if led is not None and led != epoch:
-            self._deposed(node_id, led, voters, now_ms, stopping=False)
+            self._deposed(node_id, led, voters, now_ms, asked=intact)
         return self._lead(node, life, epoch, now_ms) if led != epoch else []
 
     def _lead(self, node: Node, life: Life, epoch: int, now_ms: float) -> list[str]:
@@ -142,10 +143,10 @@ class QuorumTruth:
         self._promised[node_id] = max(self._promised.get(node_id, -1), epoch)
         return ["quorum elections"]
 
-    def _deposed(self, node_id: int, epoch: int, voters: list[int], now_ms: float, *, stopping: bool) -> None:
+    def _deposed(self, node_id: int, epoch: int, voters: list[int], now_ms: float, *, asked: bool) -> None:
         del self._leads[node_id]
         tenure = self.tenures[epoch]
-        if stopping or len(voters) < 2 or now_ms - tenure.since_ms < STEADY * self.fetch_timeout_ms:
+        if not asked or len(voters) < 2 or now_ms - tenure.since_ms < STEADY * self.fetch_timeout_ms:
             return
         hearing = [v for v in voters if v != node_id and self._is_steady(node_id, v, now_ms)]
         if node_id in voters and len(hearing) + 1 > len(voters) // 2:

@@ -48,10 +48,9 @@ def deposed_leader_refuses() -> Patches:
 def buffer_reused() -> Patches:
     """Three buffers are used in turn: a batch sent again has the bytes of one that was encoded later."""
     send = Sender._send
-    buffers: dict[tuple[str, int], bytes] = {}
 
     def mutant(self: Sender, lane: Any, batch: Any, leader: Any) -> None:
-        slot = (self._config.client_id, batch.number % 3)
+        buffers, slot = self.__dict__.setdefault("_buffers", {}), batch.number % 3
         if batch.attempts == 0:
             buffers[slot] = batch.encoded
         batch.encoded = buffers[slot]
