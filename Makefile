@@ -47,7 +47,7 @@ test-simulation: setup
 	$(PYTEST) -n 2 tests/simulation
 
 test-integration: setup
-	$(PYTEST) tests/integration
+	$(PYTEST) -n 2 --dist loadfile tests/integration
 
 test-spark: java setup
 	$(PYTEST) tests/spark

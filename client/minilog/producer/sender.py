@@ -41,6 +41,7 @@ from minilog.v1 import common_pb2, data_pb2
 
 # An answer is missing: perhaps its leader was cut off, and somebody else leads. Longer than any healthy write takes.
 _PATIENCE_MS = 500.0
+_LOOK_MS = 200.0  # who leads by now is asked so often while an answer is missing longer than that
 _GAP_ATTEMPTS = 3  # a first batch that is out of order so often follows something the leader has lost
 _FOREVER = float("inf")
 # Errors that say that our picture of the cluster is old.
@@ -209,7 +210,7 @@ class Sender:
         self._end_gone()
         self._ask_for_id(now_ms)
         if now_ms >= self._next_look_ms():
-            self._look_again_ms = now_ms + _PATIENCE_MS
+            self._look_again_ms = now_ms + _LOOK_MS
             self._effects.append(RefreshMetadata())
         for lane in self._lanes.values():
             if lane.may_resend(now_ms):
