@@ -49,11 +49,11 @@ def buffer_reused() -> Patches:
     """Three buffers are used in turn: a batch sent again has the bytes of one that was encoded later."""
     send = Sender._send
 
-    def mutant(self: Sender, lane: Any, batch: Any, leader: Any) -> None:
+    def mutant(self: Sender, lane: Any, batch: Any, *rest: Any) -> None:
         buffers, slot = self.__dict__.setdefault("_buffers", {}), batch.number % 3
         if batch.attempts == 0:
             buffers[slot] = batch.encoded
         batch.encoded = buffers[slot]
-        send(self, lane, batch, leader)
+        send(self, lane, batch, *rest)
 
     return [(Sender, "_send", mutant)]

@@ -92,6 +92,7 @@ def other_voters_accepted() -> Patches:
     return [
         (node_module, "check_cluster", nothing),
         (snapshots_module, "check_cluster", nothing),
+        (voting, "request_error", nothing),
         (brokers.BrokerLives, "_check_cluster", nothing),
     ]
 
