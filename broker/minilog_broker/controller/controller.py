@@ -111,14 +111,28 @@ class Controller:
         """In this term."""
         return self._term.ledger.unclean_elections if self._term else 0
 
-    def activate(self, epoch: int, image: MetadataImage, end_offset: int, now_ms: float) -> None:
-        """Call once an entry of this epoch is committed and replayed into `image` (it is copied) up to `end_offset`."""
+    def activate(
+        self,
+        epoch: int,
+        image: MetadataImage,
+        end_offset: int,
+        now_ms: float,
+        *,
+        lost_controller: tuple[int, float] | None = None,
+    ) -> None:
+        """Call once an entry of this epoch is committed and replayed into `image` (it is copied) up to `end_offset`.
+
+        `lost_controller`: the one before, and how many milliseconds a majority has not heard it. Its session time-out
+        began then, by a third of it at most; everybody else's begins now.
+        """
         self.deactivate(NO_CONTROLLER)
         own = image.copy()
         settings = self._settings
         ledger = Ledger(own, end_offset, settings.defaults, self._append, self._effects)
         unfenced = [broker for broker in own.brokers.values() if not broker.fenced]
         liveness = Liveness(settings.broker_session_timeout_ms, now_ms, [broker.broker_id for broker in unfenced])
+        if lost_controller is not None:
+            liveness.silent_before(*lost_controller, now_ms)
         topics = Topics(
             ledger,
             self._random,

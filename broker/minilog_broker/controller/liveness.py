@@ -20,6 +20,11 @@ class Liveness:
         self._probed: dict[int, float] = {}
         self._due_ms = now_ms + self._interval_ms
 
+    def silent_before(self, broker_id: int, silent_ms: float, now_ms: float) -> None:
+        """It was silent already when we began: for `silent_ms`, of which a third of the time-out counts at most."""
+        if broker_id in self._heard:
+            self._heard[broker_id] = now_ms - min(silent_ms, self._timeout_ms / 3)
+
     @property
     def _interval_ms(self) -> float:
         return self._timeout_ms / _TICKS_PER_TIMEOUT

@@ -147,7 +147,7 @@ class ControllerShell:
     def _activated(self, epoch: int) -> None:
         image = self._quorum.image
         logger.info("this broker is the active controller", epoch=epoch)
-        self._controller.activate(epoch, image, image.end_offset, now_ms())
+        self._controller.activate(epoch, image, image.end_offset, now_ms(), lost_controller=self._quorum.lost_leader())
         self._timer.start()
         self._run()
 

@@ -73,6 +73,7 @@ class QuorumShell:
         self.on_committed: Callable[[int], None]
         self.on_changed: Callable[[ImageChanges], None]
         self._broker_id = options.broker_id
+        self._fetch_timeout_ms = float(options.config.quorum_fetch_timeout_ms)
         self._failed = failed
         config = options.config
         self._log = MetadataLog(files, directory, reserve, failed)
@@ -106,7 +107,7 @@ class QuorumShell:
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = False
         self._active_epoch: int | None = None
-        self._known_leader_id = NO_LEADER
+        self._known_leader_id = self._former_leader_id = NO_LEADER
 
     # -- what the rest of the server asks
 
@@ -122,6 +123,12 @@ class QuorumShell:
     def leader_address(self) -> tuple[str, int] | None:
         """Where the controller listens; None where it is not known."""
         return self._peers.address(self._node.leader_id)
+
+    def lost_leader(self) -> tuple[int, float] | None:
+        """The leader before this one, and for how many milliseconds the voters had not heard it when they elected."""
+        if self._former_leader_id in (NO_LEADER, self._broker_id):
+            return None
+        return self._former_leader_id, self._fetch_timeout_ms
 
     def append_records(self, records: Sequence[records_pb2.MetadataRecord]) -> int:
         return self._node.append_records(records, now_us())
@@ -194,6 +201,8 @@ class QuorumShell:
             self._active_epoch = None
             self.on_deposed(self._node.leader_id)
         if self._node.leader_id != self._known_leader_id:
+            if self._known_leader_id != NO_LEADER:
+                self._former_leader_id = self._known_leader_id
             self._known_leader_id = self._node.leader_id
             self.on_leader_changed()
 

@@ -271,6 +271,17 @@ def test_a_new_controller_gives_everybody_a_full_period(world: World) -> None:
     assert not any(broker.fenced for broker in world.image.brokers.values())
 
 
+def test_the_controller_before_was_silent_already_by_a_third_of_its_time_out_at_most(world: World) -> None:
+    world.controller.deactivate(-1)
+    image, now_ms = world.image, world.now_ms
+    world.controller.activate(2, image, image.end_offset, now_ms, lost_controller=(2, 10 * SESSION_TIMEOUT_MS))
+    world.advance(SESSION_TIMEOUT_MS * 2 / 3 - 1)
+    assert not any(broker.fenced for broker in world.image.brokers.values())
+    world.advance(SESSION_TIMEOUT_MS * 0.1)
+    world.commit()
+    assert [broker.broker_id for broker in world.image.brokers.values() if broker.fenced] == [2]
+
+
 def test_a_killed_process_is_fenced_at_once(world: World) -> None:
     key = led_by(world, 2)
     world.controller.heartbeat_stream_broken(2, world.epoch(2), world.now_ms)
