@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation import pins
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants import AT_LARGE, MUTANTS
 from tests.simulation.report import reproduce
 from tests.simulation.run import run_seed
 
@@ -27,10 +27,14 @@ def test_the_invariants_hold(first: int) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", PINS)
 def test_a_wrong_rule_is_found(name: str) -> None:
-    assert name in PINS, f"{name} has no pinned seed: python -m tests.simulation --pin"
     assert pins.kills(name, PINS[name]), f"seed {PINS[name].seed} finds {name} no more: search anew, --pin"
+
+
+def test_every_mutant_has_a_pin_or_is_said_to_be_at_large() -> None:
+    assert PINS.keys() | AT_LARGE == MUTANTS.keys()
+    assert not PINS.keys() & AT_LARGE
 
 
 def test_the_same_seed_is_the_same_run() -> None:
