@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__.partition("\n")[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, help="run this one")
     parser.add_argument("--seeds", type=int, help="run so many (default: 100; without an end where --minutes is given)")
     parser.add_argument("--first", type=int, default=0, help="the first of them")

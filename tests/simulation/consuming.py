@@ -99,9 +99,9 @@ class SimulatedConsumer:
             for run, batches in good:
                 self._hand_out(run, batches)
                 self.core.run_is_good(run)
-            for run, error in corrupt:
+            for run, damage in corrupt:
                 self.corrupt_runs += 1
-                self.core.run_is_corrupt(run, error, self._client.now_ms)
+                self.core.run_is_corrupt(run, damage, self._client.now_ms)
 
     def _hand_out(self, run: Run, batches: list[pa.RecordBatch]) -> None:
         key = PartitionKey(*run.key)

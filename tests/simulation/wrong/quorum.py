@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from minilog_broker.controller import brokers
+from minilog_broker.controller import brokers, election
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.quorum import leader as leader_module
 from minilog_broker.quorum import node as node_module
@@ -37,7 +37,7 @@ def no_pre_vote() -> Patches:
 
     def mutant(self: Transitions, now_ms: float) -> None:
         if self._member.log.truncating or self._snapshots.loading is not None or self.keeper.is_writing:
-            self.state.due_ms = now_ms + 20.0  # type: ignore[misc, union-attr]
+            self.state.due_ms = now_ms + 20.0  # type: ignore[misc]
         elif not self._member.voters.current:
             stand(self, now_ms)
         else:
@@ -99,7 +99,7 @@ def other_voters_accepted() -> Patches:
 
 def last_member_fenced_out() -> Patches:
     """Fencing takes the last member out of the ISR too: then nobody can ever lead."""
-    depart = brokers.depart
+    depart = election.depart
 
     def mutant(state: Any, broker_id: int, departure: Any, rules: Any) -> Any:
         outcome = depart(state, broker_id, departure, rules)

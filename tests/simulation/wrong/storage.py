@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import google_crc32c
 
-from minilog_broker.controller import brokers
+from minilog_broker.controller import brokers, election
 from minilog_broker.controller.election import Departure
 from minilog_broker.replication.divergence import Diverged
 from minilog_broker.replication.follower import FollowerPartition
@@ -92,7 +92,7 @@ def damage_not_said() -> Patches:
 
 def damage_not_heeded() -> Patches:
     """The controller treats a damaged replica, and an emptied one, as one that was away."""
-    depart = brokers.depart
+    depart = election.depart
 
     def mutant(state: Any, broker_id: int, departure: Departure, rules: Any) -> Any:
         return depart(state, broker_id, Departure.OUT, rules)
