@@ -78,7 +78,6 @@ AT_LARGE = frozenset(
         "15 producer state changed before the append",
         "19 epoch file not synced",
         "20 recovery serves a tail that was not synced",
-        "23 an old epoch's entry committed by counting",
         "25 damage is not said at registration",
         "25 damage is not heeded by the controller",
         "27 a refused growth is never taken back",
