@@ -76,7 +76,6 @@ AT_LARGE = frozenset(
         "11 a read ahead of a follower's HW is out of range",
         "14 producer state not truncated",
         "15 producer state changed before the append",
-        "19 epoch file not synced",
         "20 recovery serves a tail that was not synced",
         "25 damage is not said at registration",
         "25 damage is not heeded by the controller",
