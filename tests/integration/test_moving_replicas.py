@@ -56,7 +56,7 @@ def test_a_throttled_one_takes_its_time_is_shown_and_can_be_cancelled(cluster: C
     create(cluster, "slow")
     with admin(cluster) as client:
         before = replicas(client, "slow")
-        fill(cluster, "slow", size_bytes=20 * RATE)
+        fill(cluster, "slow", size_bytes=100 * RATE)  # each copy takes half a minute: longer than all that follows
         spare = [({1, 2, 3, 4} - set(each)).pop() for each in before]
         to = [f"--to={number}:{spare[number]},{before[number][0]},{before[number][1]}" for number in range(PARTITIONS)]
         minilog(cluster, "topic", "reassign", "slow", *to, "--throttle", str(RATE))
