@@ -11,11 +11,11 @@ import time
 
 from tests.cluster import broker_name
 from tests.integration.rounds import TOPIC, Measured, Scene
-from tests.integration.side_client import SideClient, SideResult
+from tests.integration.side_client import DELIVERY_TIMEOUT_S, SideClient, SideResult
 from tests.proxy import CLIENT, CUT
 
 SIDE_SETTLES_S = 1.0
-"""Before the cut the side client writes for this long, and after it beside the old leader."""
+"""Before the cut the side client writes for this long; behind its delivery time-out the cut lasts as long."""
 
 
 def isolate(scene: Scene, folder: pathlib.Path) -> tuple[Measured, SideResult]:
@@ -51,6 +51,7 @@ def _apart(scene: Scene, victim: int, side: str) -> Measured:
     what = "the controller" if scene.number % 2 and len(scene.cluster.voters) > 1 else "a leader"
     measured = Measured(f"isolation of {what} with a client", (victim,), writes_s=scene.writer.failover_s(watch))
     measured.controller_s = scene.decided_s(fault_s)
-    time.sleep(SIDE_SETTLES_S)
+    # So long that what was under way on the wrong side when the link was cut is unknown, whoever was quick.
+    time.sleep(max(SIDE_SETTLES_S, fault_s + DELIVERY_TIMEOUT_S + SIDE_SETTLES_S - time.monotonic()))
     scene.proxy.heal()
     return measured

@@ -8,17 +8,23 @@ Works until its standard input ends; then what it wrote and read is in RESULT_FI
 from __future__ import annotations
 
 import pathlib
-import pickle
 import subprocess
 import sys
 from dataclasses import dataclass
+
+import msgspec
 
 from tests.integration.clients import Reader, Writer
 from tests.integration.history import History, Stored
 
 STOP_WITHIN_S = 60.0
 # What is never answered on the wrong side of a cut is unknown after this, and not after two minutes.
-SETTINGS: dict[str, object] = {"delivery.timeout.ms": 4_000, "request.timeout.ms": 2_000, "max.block.ms": 1_000}
+DELIVERY_TIMEOUT_S = 4.0
+SETTINGS: dict[str, object] = {
+    "delivery.timeout.ms": int(DELIVERY_TIMEOUT_S * 1000),
+    "request.timeout.ms": 2_000,
+    "max.block.ms": 1_000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class SideClient:
     """The process, seen from the test."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int, name: str, folder: pathlib.Path) -> None:
-        self._file = folder / f"{name}.pickle"
+        self._file = folder / f"{name}.msgpack"
         command = [sys.executable, "-m", "tests.integration.side_client", bootstrap_servers, topic]
         command += [str(partitions), name, str(self._file)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
@@ -45,8 +51,7 @@ class SideClient:
         finally:
             self._process.kill()
         assert self._process.returncode == 0, "the client on the other side failed"
-        result: SideResult = pickle.loads(self._file.read_bytes())
-        return result
+        return msgspec.msgpack.decode(self._file.read_bytes(), type=SideResult)
 
 
 def main(bootstrap_servers: str, topic: str, partitions: str, name: str, file: str) -> None:
@@ -54,11 +59,8 @@ def main(bootstrap_servers: str, topic: str, partitions: str, name: str, file: s
     reader = Reader(bootstrap_servers, topic, int(partitions))
     sys.stdin.read()
     result = SideResult(writer.stop(), reader.stop())
-    pathlib.Path(file).write_bytes(pickle.dumps(result))
+    pathlib.Path(file).write_bytes(msgspec.msgpack.encode(result))
 
 
 if __name__ == "__main__":
-    # Not __main__'s own class: it would be pickled under a name that nobody else knows.
-    from tests.integration import side_client
-
-    side_client.main(*sys.argv[1:])
+    main(*sys.argv[1:])

@@ -3,6 +3,7 @@ cost at most an election, and in neither case anything acknowledged (V7, V11, V2
 
 from __future__ import annotations
 
+import datetime
 import json
 import time
 from collections.abc import Iterator
@@ -97,9 +98,6 @@ class Peer:
         return answer
 
 
-CALM_ATTEMPTS = 3
-
-
 def wait_calm(cluster: Cluster) -> None:
     """Until every voter hears a leader, or is it. While an election is on, a vote may well be granted."""
     deadline = time.monotonic() + SOON_S
@@ -133,14 +131,19 @@ def test_a_candidate_of_a_later_epoch_deposes_nobody_whom_a_majority_hears(
     cluster: Cluster, ahead: int, pre_vote: bool
 ) -> None:
     for me, to in pairs(cluster):
-        assert not all(is_granted(cluster, me, to, ahead, pre_vote) for _ in range(CALM_ATTEMPTS))
+        with Peer(cluster, me, to) as peer:
+            asked = datetime.datetime.now()
+            answer = peer.vote(min(peer.epoch + ahead, LARGEST), pre_vote=pre_vote)
+        assert not answer.granted or had_lost_its_leader(cluster, to, asked), cluster.log_text(to)[-3000:]
 
 
-def is_granted(cluster: Cluster, me: int, to: int, ahead: int, pre_vote: bool) -> bool:
-    """A voter that hears no leader for a moment, on a busy machine, may grant; one that hears it never does."""
-    wait_calm(cluster)
-    with Peer(cluster, me, to) as peer:
-        return peer.vote(min(peer.epoch + ahead, LARGEST), pre_vote=pre_vote).granted
+def had_lost_its_leader(cluster: Cluster, broker_id: int, asked: datetime.datetime) -> bool:
+    """Whether the broker said by itself, before it was asked, that it knows no leader: then it may vote."""
+    said = [line for line in cluster.log_text(broker_id).splitlines() if "the quorum's leader" in line]
+    before = [
+        line for line in said if datetime.datetime.fromisoformat(line[: len("2026-01-01 00:00:00.000000")]) < asked
+    ]
+    return bool(before) and "leader=-1" in before[-1]
 
 
 def test_a_candidate_that_is_no_voter_is_refused(cluster: Cluster) -> None:

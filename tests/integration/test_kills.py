@@ -49,11 +49,6 @@ def test_slow_links_losses_and_resets_cost_no_record(tmp_path: pathlib.Path) -> 
 @pytest.mark.timeout(180)
 def test_an_isolated_leader_acknowledges_nothing_that_is_lost(tmp_path: pathlib.Path) -> None:
     """A client is on its side: what that one was told is written stands there in the end, the rest is unknown."""
-    under_way = 0
-    for attempt in range(3):  # whether a write is under way when the link is cut, and stays so, is not ours to choose
-        outcome = run("isolate", 2, seed=7 + attempt, directory=tmp_path / str(attempt), settings=QUICK)
-        check(outcome, errors_allowed=True)
-        under_way += len(outcome.history.unknown)
-        if under_way:
-            return
-    pytest.fail("nothing was ever under way on the wrong side")
+    outcome = run("isolate", 2, seed=7, directory=tmp_path, settings=QUICK)
+    check(outcome, errors_allowed=True)
+    assert outcome.history.unknown, "nothing was under way on the wrong side"

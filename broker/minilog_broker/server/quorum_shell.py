@@ -204,6 +204,7 @@ class QuorumShell:
             if self._known_leader_id != NO_LEADER:
                 self._former_leader_id = self._known_leader_id
             self._known_leader_id = self._node.leader_id
+            logger.info("the quorum's leader", leader=self._known_leader_id, epoch=self._node.epoch)
             self.on_leader_changed()
 
     def _carry_out(self, effect: QuorumEffect) -> None:
