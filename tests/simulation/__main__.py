@@ -2,6 +2,7 @@
 
 --seed 4711              one run; --trace prints its trace
 --seeds 1000             many, on all cores; --first N, --minutes M bound them
+--theme NAME             every seed under this theme, for looking at it
 --mutant NAME|all        the true rule replaced: how many seeds until the judge finds it
 --pin                    search anew for one seed of each mutant, and rewrite the table of pins
 """
@@ -21,6 +22,7 @@ from tests.simulation import mutants, pins
 from tests.simulation.many import Hunt, hunt_many, run_many
 from tests.simulation.report import Report, reproduce, show_failure
 from tests.simulation.run import run_seed
+from tests.simulation.themes import THEMES
 
 
 def main() -> int:
@@ -32,7 +34,7 @@ def main() -> int:
     if options.mutant is not None:
         return _search(console, options)
     if options.seed is not None:
-        return _one(console, options.seed, trace=options.trace)
+        return _one(console, options, None)
     return _many(console, options)
 
 
@@ -42,6 +44,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, help="run so many (default: 100; without an end where --minutes is given)")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--minutes", type=float, help="begin no seed after so many minutes")
+    parser.add_argument("--theme", choices=THEMES, help="of all seeds, instead of each seed's own")
     parser.add_argument("--mutant", metavar="NAME", help="a mutant's name or number, or all")
     parser.add_argument("--pin", action="store_true", help="search a seed for each mutant and rewrite the table")
     parser.add_argument("--trace", action="store_true", help="print the trace of --seed")
@@ -49,10 +52,10 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _one(console: Console, seed: int, *, trace: bool, mutant: str | None = None) -> int:
+def _one(console: Console, options: argparse.Namespace, mutant: str | None) -> int:
     with mutants.mutated(mutant):
-        result = run_seed(seed, trace=True)
-    if trace:
+        result = run_seed(options.seed, trace=True, theme=options.theme)
+    if options.trace:
         for line in result.lines:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     report = Report()
@@ -70,7 +73,7 @@ def _many(console: Console, options: argparse.Namespace) -> int:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("seeds", total=total)
-        for result in run_many(options.first, total, options.minutes, options.processes):
+        for result in run_many(options.first, total, options.minutes, options.processes, options.theme):
             report.add(result)
             progress.update(task, advance=1, description=f"{report.events:,} events, {len(report.failures)} failures")
             if result.failure is not None:
@@ -86,13 +89,13 @@ def _many(console: Console, options: argparse.Namespace) -> int:
 
 
 def _hunts(options: argparse.Namespace, names: list[str]) -> Iterator[Hunt]:
-    return hunt_many(names, options.first, options.seeds or 100, options.minutes, options.processes)
+    return hunt_many(names, options.first, options.seeds or 100, options.minutes, options.processes, options.theme)
 
 
 def _search(console: Console, options: argparse.Namespace) -> int:
     names = mutants.named(options.mutant)
     if options.seed is not None:
-        return max(_one(console, options.seed, trace=options.trace, mutant=name) for name in names)
+        return max(_one(console, options, name) for name in names)
     alive = []
     for name, count, result in _hunts(options, names):
         if result is None or result.failure is None:

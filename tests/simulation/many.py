@@ -28,16 +28,18 @@ def _pool(processes: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
 
 
-def _run_chunk(seeds: list[int]) -> list[Result]:
+def _run_chunk(seeds: list[int], theme: str | None) -> list[Result]:
     """What a process does: a failure is run again with a trace."""
     found = []
     for seed in seeds:
-        result = run_seed(seed)
-        found.append(run_seed(seed, trace=True) if result.failure is not None else result)
+        result = run_seed(seed, theme=theme)
+        found.append(run_seed(seed, theme=theme, trace=True) if result.failure is not None else result)
     return found
 
 
-def run_many(first: int, count: int | None, minutes: float | None, processes: int) -> Iterator[Result]:
+def run_many(
+    first: int, count: int | None, minutes: float | None, processes: int, theme: str | None = None
+) -> Iterator[Result]:
     """Results in the order in which they come. `count` None: until `minutes` are over; no seed is begun after that."""
     seeds = itertools.count(first) if count is None else iter(range(first, first + count))
     until_s = time.monotonic() + 60.0 * minutes if minutes else float("inf")
@@ -47,7 +49,7 @@ def run_many(first: int, count: int | None, minutes: float | None, processes: in
             while len(running) <= processes and time.monotonic() < until_s:
                 if not (chunk := list(itertools.islice(seeds, CHUNK))):
                     break
-                running.add(pool.submit(_run_chunk, chunk))
+                running.add(pool.submit(_run_chunk, chunk, theme))
             if not running:
                 return
             done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -55,30 +57,32 @@ def run_many(first: int, count: int | None, minutes: float | None, processes: in
                 yield from future.result()
 
 
-def _hunt(name: str, first: int, seeds: int, until_s: float) -> Hunt:
+def _hunt(name: str, first: int, seeds: int, until_s: float, theme: str | None) -> Hunt:
     """First only the beginnings of runs are looked at; then, for what shows itself at the end only, some whole ones."""
     short = ((seed, HUNT_EVENTS) for seed in range(first, first + seeds))
     whole = ((seed, None) for seed in range(first, first + seeds // 2))
     with mutants.mutated(name):
         for count, (seed, max_events) in enumerate(itertools.chain(short, whole), start=1):
-            result = run_seed(seed, max_events=max_events)
-            if result.failure is not None and _is_true_code_clean(seed, result.events):
+            result = run_seed(seed, max_events=max_events, theme=theme)
+            if result.failure is not None and _is_true_code_clean(seed, result.events, theme):
                 return Hunt(name, count, result)
             if time.time() > until_s:
                 return Hunt(name, count, None)
     return Hunt(name, seeds + seeds // 2, None)
 
 
-def _is_true_code_clean(seed: int, events: int) -> bool:
+def _is_true_code_clean(seed: int, events: int, theme: str | None) -> bool:
     """A kill counts only where the true rules live on beyond it in the same run."""
     with mutants.unmutated():
-        return run_seed(seed, max_events=2 * events).failure is None
+        return run_seed(seed, max_events=2 * events, theme=theme).failure is None
 
 
-def hunt_many(names: list[str], first: int, seeds: int, minutes: float | None, processes: int) -> Iterator[Hunt]:
+def hunt_many(
+    names: list[str], first: int, seeds: int, minutes: float | None, processes: int, theme: str | None = None
+) -> Iterator[Hunt]:
     """Hunts in the order of `names`, each over the same seeds until one finds the mutant."""
     until_s = time.time() + 60.0 * minutes if minutes else float("inf")
     with _pool(processes) as pool:
-        asked = [pool.submit(_hunt, name, first, seeds, until_s) for name in names]
+        asked = [pool.submit(_hunt, name, first, seeds, until_s, theme) for name in names]
         for future in asked:
             yield future.result()

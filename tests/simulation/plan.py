@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from minilog_broker.replication.state import TopicConfig
+from tests.simulation.themes import narrowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,12 @@ class Plan:
         return Plan(**changes)  # type: ignore[arg-type]
 
     @staticmethod
-    def draw(seed: int) -> Plan:
-        """The plan of a seed."""
+    def draw(seed: int, theme: str | None = None) -> Plan:
+        """The plan of a seed: with its own theme or none, or with `theme`."""
+        return narrowed(Plan._draw(seed), seed, theme)
+
+    @staticmethod
+    def _draw(seed: int) -> Plan:
         rng = random.Random(f"plan {seed}")
         nodes = rng.choice((3, 3, 3, 4, 5))
         voters = rng.choice([count for count in VOTER_COUNTS if count <= nodes])

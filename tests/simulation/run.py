@@ -42,10 +42,10 @@ class Result:
     lines: tuple[str, ...] = ()  # of the trace, where one was kept
 
 
-def run_seed(seed: int, *, trace: bool = False, plan: Plan | None = None, max_events: int | None = None) -> Result:
+def run_seed(seed: int, *, trace: bool = False, theme: str | None = None, max_events: int | None = None) -> Result:
     """Run a seed to its end, or to the first violation. The same seed is the same run, traced or not."""
     started_s = time.perf_counter()
-    cluster = Cluster(seed, plan)
+    cluster = Cluster(seed, Plan.draw(seed, theme))
     history = History()
     judge = Judge(cluster, history)
     cluster.observers.append(judge)
