@@ -14,6 +14,7 @@ from tests.simulation.faults import Faults, newest_image, unreplaced_voters
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
+    from tests.simulation.life import Life
 
 SUPERVISE_MS = 500.0
 OUTSIDE_CHANCE = 0.3  # of leaving a node outside of the core, where that may be
@@ -70,7 +71,7 @@ class Chaos:
         cluster = self._cluster
         for node_id in cluster.core:
             node = cluster.nodes[node_id]
-            if node.life is not None and node.life.is_registered and node.life.offline:
+            if node.life is not None and node.life.is_registered and _needs_restart(node.life):
                 node.kill()
             if node.life is None:
                 cluster.scheduler.after(self._random.uniform(10.0, 300.0), node.start)
@@ -111,3 +112,8 @@ class Chaos:
         # Members outside may be all that is left of the ISR by now: all of it has to be inside.
         candidates = {*state.in_sync_replicas, *state.eligible_leaders}
         return candidates <= set(core) and not state.damaged_replicas
+
+
+def _needs_restart(life: Life) -> bool:
+    """An I/O error took a replica offline; of damage alone it must come back by itself."""
+    return any(not each.damaged for each in life.offline.values())

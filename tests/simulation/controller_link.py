@@ -106,14 +106,16 @@ class ControllerLink:
         self._number += 1
         self._waiting, self._again = True, False
         offline = [
-            common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in life.replicas.offline
+            (common_pb2.PartitionId(topic_id=each.key.topic_id, partition=each.key.partition), each.damaged)
+            for each in life.replicas.offline.values()
         ]
         request = peer_pb2.HeartbeatRequest(
             broker_id=life.node.node_id,
             broker_epoch=-1 if life.broker_epoch is None else life.broker_epoch,
             metadata_offset=life.image.end_offset,
             wants_stop=self.wants_stop,
-            offline_replicas=offline,
+            offline_replicas=[partition_id for partition_id, _ in offline],
+            damaged_replicas=[partition_id for partition_id, damaged in offline if damaged],
             no_space=not life.reserve.held,
         )
         stream.client.send(request)

@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from minilog.record_batch.header import HEADER_BYTES
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.storage.log import Log
@@ -338,8 +337,7 @@ class Faults:
         if not spots:
             return None
         path, position, length = self._random.choice(spots)
-        # Of the batch's body: judges compare headers, and a replica may serve what it never looked at again.
-        return path, position + self._random.randrange(HEADER_BYTES, length)
+        return path, position + self._random.randrange(length)
 
     def _has_another_good_copy(self, image: MetadataImage, key: PartitionKey, node_id: int) -> bool:
         state = image.partitions.get(key)

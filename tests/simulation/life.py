@@ -18,6 +18,7 @@ from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.controller.controller import Controller
 from minilog_broker.controller.image import ImageChanges, MetadataImage
 from minilog_broker.quorum.node import QuorumNode
+from minilog_broker.replication.effects import PartitionOffline
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey, TopicConfig
@@ -162,7 +163,7 @@ class Life:
         return self.quorum_part.log
 
     @property
-    def offline(self) -> dict[PartitionKey, str]:
+    def offline(self) -> dict[PartitionKey, PartitionOffline]:
         """Replicas out of service, and why."""
         return self.replicas.offline
 
@@ -177,6 +178,10 @@ class Life:
     def touch(self, key: PartitionKey) -> None:
         """The replica of `key` here may have changed."""
         self.touched.replicas[(self.node.node_id, key)] = None
+
+    def log_was_cut(self, key: PartitionKey) -> None:
+        """It was found damaged in this life."""
+        self.touched.recovered.append((self.node.node_id, key))
 
     def note(self, text: str) -> None:
         cluster = self.cluster

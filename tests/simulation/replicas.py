@@ -48,7 +48,7 @@ class Replicas:
 
     def __init__(self, life: Life, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory) -> None:
         self.manager = manager
-        self.offline: dict[PartitionKey, str] = {}
+        self.offline: dict[PartitionKey, effects.PartitionOffline] = {}
         self.sessions: dict[int, Any] = {}
         self.timer = CoreTimer(life.process, manager.next_tick_ms, self._tick)
         self._life = life
@@ -67,7 +67,8 @@ class Replicas:
             effects.ProposeInSyncReplicas: lambda effect: life.link.propose(effect),
             effects.SessionRefused: self._session_refused,
             effects.PartitionOffline: self._go_offline,
-            effects.OpenLog: self._open,
+            effects.OpenLog: self._create,
+            effects.RecoverLog: self._recover,
             effects.RecordEpochStart: self._record_epoch_start,
             effects.TruncateLog: self._truncate,
             effects.StartLogAt: self._start_at,
@@ -123,19 +124,33 @@ class Replicas:
             )
         )
 
-    def _open(self, effect: effects.OpenLog) -> None:
-        key = effect.key
+    def _create(self, effect: effects.OpenLog) -> None:
+        self._open(effect.key, lambda: (self._directory.create(effect), ProducerState()))
 
-        def opened(log: Log) -> None:
+    def _recover(self, effect: effects.RecoverLog) -> None:
+        key = effect.key
+        self._let_go[key] += 1
+
+        def work() -> tuple[Log, ProducerState]:
+            found = self._directory.recover_damaged(key, log_settings(effect.config))
+            self._life.log_was_cut(key)
+            return found
+
+        self._open(key, work)
+
+    def _open(self, key: PartitionKey, work: Callable[[], tuple[Log, ProducerState]]) -> None:
+        def opened(found: tuple[Log, ProducerState]) -> None:
+            log, producers = found
             if (config := self.manager.topic_config(key.topic_id)) is not None:
                 log.settings = log_settings(config)
             self._life.touch(key)
-            self.manager.log_opened(key, log, self._life.now_ms)
+            self.offline.pop(key, None)
+            self.manager.log_opened(key, log, producers, self._life.now_ms)
             self.run()
 
         self._disk.submit(
             DiskCommand(
-                work=lambda: self._directory.create(effect),
+                work=work,
                 on_done=self._of(key, opened),
                 on_failed=self._of(key, lambda error: self._failed(key, error)),
             )
@@ -207,7 +222,7 @@ class Replicas:
             self._disk.submit(DiskCommand(lambda: self._directory.mark_damaged(key, reason), _nothing, _nothing))
         self._life.note(f"partition {key.partition} replica offline: {reason}")
         self._life.touch(key)
-        self.offline[key] = reason
+        self.offline[key] = effect
         self._life.link.beat_now()
 
     # -- answers and sessions served here

@@ -49,6 +49,7 @@ class Touched:
     broken    pairs of nodes between which a connection was lost, though both live
     controlled  nodes whose controller answered something without an error
     began     nodes whose life began (recovered, not yet registered)
+    recovered (node, partition): its log was found damaged in this life, and cut there
     ended     (node, how): node.life is None now; "crash" keeps the page cache, "power" does not, "failed" is by an
               error of its own, "clean" or "unclean stop" after SIGTERM
     """
@@ -64,6 +65,7 @@ class Touched:
     broken: dict[tuple[int, int], None] = field(default_factory=dict)
     controlled: list[int] = field(default_factory=list)
     began: list[int] = field(default_factory=list)
+    recovered: list[tuple[int, PartitionKey]] = field(default_factory=list)
     ended: list[tuple[int, str]] = field(default_factory=list)
 
     def clear(self) -> None:
@@ -87,6 +89,8 @@ class Touched:
             self.broken.clear()
         if self.controlled:
             self.controlled.clear()
+        if self.recovered:
+            self.recovered.clear()
         if self.began or self.ended:
             self.began.clear()
             self.ended.clear()

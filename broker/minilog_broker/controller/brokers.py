@@ -23,7 +23,7 @@ from minilog.errors import (
     InvalidArgument,
     StaleBrokerEpoch,
 )
-from minilog.v1 import peer_pb2, records_pb2
+from minilog.v1 import common_pb2, peer_pb2, records_pb2
 from minilog_broker.controller.election import (
     Departure,
     ElectionRules,
@@ -81,7 +81,7 @@ class BrokerLives:
         self._ledger.offline.pop(request.broker_id, None)
         self._ledger.full.discard(request.broker_id)
         self._liveness.heard(request.broker_id, now_ms)
-        damaged = {PartitionKey(each.topic_id, each.partition) for each in request.damaged_replicas}
+        damaged = _keys(request.damaged_replicas)
         for state in self._ledger.image.replicas_on(request.broker_id):
             departure = Departure.OUT if clean else self._unclean_departure(request, former, state)
             if state.key in damaged:
@@ -146,7 +146,7 @@ class BrokerLives:
         """A sign of life. Raises for a life that is not the current one."""
         broker = require_life(self._ledger, request.broker_id, request.broker_epoch)
         self._liveness.heard(broker.broker_id, now_ms)
-        self._went_offline(broker.broker_id, {PartitionKey(e.topic_id, e.partition) for e in request.offline_replicas})
+        self._went_offline(broker.broker_id, _keys(request.offline_replicas), _keys(request.damaged_replicas))
         self._is_full(broker.broker_id, full=request.no_space)
         if request.wants_stop or broker.stopping:
             self._stop(broker)
@@ -155,16 +155,18 @@ class BrokerLives:
         broker = self._ledger.image.brokers[broker.broker_id]
         return peer_pb2.HeartbeatResponse(fenced=broker.fenced, should_stop=broker.stopping)
 
-    def _went_offline(self, broker_id: int, keys: set[PartitionKey]) -> None:
-        """An I/O error took replicas offline: out of the ISR, and what they hold is not to be relied on.
+    def _went_offline(self, broker_id: int, keys: set[PartitionKey], damaged: set[PartitionKey]) -> None:
+        """An I/O error or damage took replicas offline: out of the ISR, and what they hold is not to be relied on.
 
-        One that is not named any more went from this broker, and came back with a new log if it is here at all.
+        One that is not named any more went from this broker, or came back with a new log, or was damaged and is cut.
         """
         known = self._ledger.offline.get(broker_id, frozenset())
         self._ledger.offline[broker_id] = frozenset(keys)
         self._ledger.write_outcomes(
             self._states(broker_id, keys - known),
-            lambda state, rules: depart(state, broker_id, Departure.UNCLEAN, rules),
+            lambda state, rules: depart(
+                state, broker_id, Departure.DAMAGED if state.key in damaged else Departure.UNCLEAN, rules
+            ),
         )
         self._ledger.write_outcomes(self._states(broker_id, known - keys), reconsider)
 
@@ -222,6 +224,10 @@ class BrokerLives:
                 )
             )
         )
+
+
+def _keys(partition_ids: Iterable[common_pb2.PartitionId]) -> set[PartitionKey]:
+    return {PartitionKey(each.topic_id, each.partition) for each in partition_ids}
 
 
 def _registration_record(request: peer_pb2.RegisterRequest) -> records_pb2.BrokerRegistrationRecord:

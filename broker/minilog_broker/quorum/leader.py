@@ -270,6 +270,10 @@ class Leader:
         except OffsetOutOfRange:  # the log start has moved up: the session says so, and we name a snapshot
             return b""
 
+    def read_failed(self, error: Exception) -> None:
+        """Raises it: a broker whose metadata log is damaged ends."""
+        raise error
+
     def epoch_before(self, offset: int) -> int | None:
         return self._log.log.epoch_before(offset)
 

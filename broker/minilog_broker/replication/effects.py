@@ -2,6 +2,7 @@
 
     effect                          answered by (a method of ReplicaManager)
     AppendToLog                     log_appended, then log_flushed when durable; or log_failed
+    RecoverLog                      log_opened; or log_failed
     RecordEpochStart                log_flushed is not awaited: the disk thread does it, durably, before what follows
     TruncateLog, StartLogAt         log_truncated; or log_failed
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
@@ -44,6 +45,14 @@ class OpenLog:
 
     key: PartitionKey
     topic_name: str
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverLog:
+    """The log was found damaged in this life, and the controller knows it: read all of it, and cut it at the damage."""
+
+    key: PartitionKey
     config: TopicConfig
 
 
@@ -165,7 +174,7 @@ class ProposeInSyncReplicas:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffline:
-    """An I/O error or a damaged copy: tell the controller with the next heartbeat; the log is closed."""
+    """An I/O error or a damaged copy: tell the controller with the next heartbeat; nothing is written to the log."""
 
     key: PartitionKey
     reason: str
@@ -182,6 +191,7 @@ class ProposalAnswer:
 
 Effect: TypeAlias = (
     OpenLog
+    | RecoverLog
     | DeleteLog
     | RecordEpochStart
     | AppendToLog

@@ -57,7 +57,7 @@ class FollowerReads:
         self._follower = follower
         self._log = follower.log
         self._subscribers = subscribers
-        self._read_failed = read_failed
+        self.read_failed = read_failed
         self._told = (-1, -1)
 
     def __str__(self) -> str:
@@ -136,7 +136,7 @@ class FollowerReads:
         except OffsetOutOfRange:  # retention was quicker: the session looks at the log start
             return b""
         except (OSError, CorruptMessage) as error:
-            self._read_failed(error)
+            self.read_failed(error)
             return b""
 
     def epoch_before(self, offset: int) -> int | None:

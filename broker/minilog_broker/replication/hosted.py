@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from minilog.errors import CorruptMessage, OffsetOutOfRange
 from minilog.record_batch.header import check_crc, iterate_headers
-from minilog_broker.replication.effects import DeleteLog, OpenLog, PartitionOffline, WriteProducerSnapshot
+from minilog_broker.replication.effects import DeleteLog, OpenLog, PartitionOffline, RecoverLog, WriteProducerSnapshot
 from minilog_broker.replication.follower import FollowerPartition
 from minilog_broker.replication.follower_reads import FollowerReads
 from minilog_broker.replication.host import Host
@@ -70,10 +70,12 @@ class HostedReplica:
         self.follower: FollowerPartition | None = None
         self.reads: FollowerReads | None = None  # what consumers read from the follower
         self.offline: str | None = None
+        self.damaged = False  # in this life
         self.subscribers = subscribers
         self._host = host
         self._sessions = sessions
         self._opening = False
+        self._to_recover = False
         self._snapshot_due_bytes = 0
 
     # -- metadata
@@ -89,6 +91,7 @@ class HostedReplica:
         self.state = state
         if self.log is None:
             self._open_log()
+            self._recover_log()
         if former is None or former.leader_epoch != state.leader_epoch or former.leader_id != state.leader_id:
             self.take_role(now_ms, why="another leader epoch began")
         elif self.leader is not None:
@@ -109,6 +112,19 @@ class HostedReplica:
         if not self._opening and self.offline is None and self.state is not None and self.config is not None:
             self._opening = True
             self._host.emit(OpenLog(self.key, self.state.topic_name, self.config))
+
+    def _recover_log(self) -> None:
+        """A damaged copy is cut and fetched again when the controller counts on it no more. Once in a life: a disk that
+        damages it again is not to be trusted, and the replica stays offline."""
+        state, config = self.state, self.config
+        if (
+            self._to_recover
+            and state is not None
+            and config is not None
+            and self._host.broker_id in state.damaged_replicas
+        ):
+            self._to_recover, self.offline, self._opening = False, None, True
+            self._host.emit(RecoverLog(self.key, config))
 
     def remove(self, now_ms: float) -> None:
         """The topic is gone, or this broker is no replica of it any more."""
@@ -261,12 +277,12 @@ class HostedReplica:
         if self.follower is not None:
             self.follower.pause(now_ms, self._host.settings.no_space_pause_ms)
 
-    def look_at_copy(self, offset: int, sent_end: int, now_ms: float) -> None:
-        """A consumer asks again for what it was sent from `offset` on: is our copy of that what was written?"""
+    def look_at_copy(self, offset: int, now_ms: float) -> None:
+        """What a consumer was sent from `offset` on came damaged: is our copy of that what was written?"""
         if self.log is None or not self.log.log_start <= offset < self.log.appended_end:
             return
         try:
-            run = self.log.log.read(offset, self._host.settings.message_bytes, min(sent_end, self.log.appended_end))
+            run = self.log.log.read(offset, self._host.settings.message_bytes, self.log.appended_end)
             for position, header in iterate_headers(run):
                 check_crc(*self.key, memoryview(run)[position : position + header.length], header)
         except OffsetOutOfRange:  # retention was quicker
@@ -284,4 +300,7 @@ class HostedReplica:
         if self.log is not None:
             self._sessions.give_back(self.log.append_failed())
         self.log = None
-        self._host.emit(PartitionOffline(self.key, self.offline, damaged=isinstance(error, CorruptMessage)))
+        damaged = isinstance(error, CorruptMessage)
+        self._host.emit(PartitionOffline(self.key, self.offline, damaged))
+        self._to_recover, self.damaged = damaged and not self.damaged, self.damaged or damaged
+        self._recover_log()

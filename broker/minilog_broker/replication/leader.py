@@ -62,7 +62,7 @@ class LeaderPartition:
         self._state = state
         self._host = host
         self._subscribers = subscribers
-        self._read_failed = read_failed
+        self.read_failed = read_failed
         self._accepting = Accepting(host, str(self), state, log, producers)
 
     def __str__(self) -> str:
@@ -263,7 +263,7 @@ class LeaderPartition:
             batch = self.log.log.read(offset, 1, self.log.appended_end)
             check_crc(*self.key, batch, decode_header(batch))
         except (OSError, CorruptMessage) as error:
-            self._read_failed(error)
+            self.read_failed(error)
 
     def check_lag(self, now_ms: float) -> None:
         """Timer."""
@@ -356,7 +356,7 @@ class LeaderPartition:
         except OffsetOutOfRange:  # retention was quicker: the session looks at the log start
             return b""
         except (OSError, CorruptMessage) as error:
-            self._read_failed(error)
+            self.read_failed(error)
             return b""
 
     def epoch_before(self, offset: int) -> int | None:

@@ -68,11 +68,11 @@ class ReplicaManager:
         """A log that was found at start. It has no role before the image names it."""
         self._replica(key).opened(log, producer_state, now_ms)
 
-    def log_opened(self, key: PartitionKey, log: Log, now_ms: float) -> None:
-        """OpenLog is done."""
+    def log_opened(self, key: PartitionKey, log: Log, producers: ProducerState, now_ms: float) -> None:
+        """OpenLog or RecoverLog is done."""
         replica = self._replicas.get(key)
         if replica is not None and replica.state is not None:
-            replica.opened(log, ProducerState(), now_ms)
+            replica.opened(log, producers, now_ms)
 
     def apply_image(
         self,

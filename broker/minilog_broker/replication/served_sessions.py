@@ -13,7 +13,6 @@ from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.effects import SessionReady, SessionRefused
 from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.hosted import HostedReplica
-from minilog_broker.replication.sent_ends import SentEnds
 from minilog_broker.replication.session import Audience, Session, Subscription
 from minilog_broker.replication.state import PartitionKey
 
@@ -29,7 +28,6 @@ class ServedSessions:
         self._sessions: dict[int, Session] = {}
         self._of_follower: dict[int, int] = {}  # broker id -> session id
         self._subscribers: dict[PartitionKey, dict[int, Subscription]] = {}
-        self._sent_ends = SentEnds()
 
     def subscribers(self, key: PartitionKey) -> dict[int, Subscription]:
         """Who subscribes to a partition, by session id; the same object for as long as anybody does."""
@@ -87,10 +85,8 @@ class ServedSessions:
             del self._of_follower[session.broker_id]
         for key in list(session.subscriptions):
             self._unsubscribe(session, key)
-        self._sent_ends.close(session_id)
 
     def _unsubscribe(self, session: Session, key: PartitionKey) -> None:
-        self._sent_ends.note(session, key)
         session.forget(key)
         subscribers = self._subscribers.get(key)
         if subscribers is not None:
@@ -124,9 +120,8 @@ class ServedSessions:
             self._refuse(session.session_id, error)
             return False
         replica = self._replicas.get(key)
-        sent_end = self._sent_ends.asked_again_up_to(session, key, position)
-        if replica is not None and sent_end is not None:
-            replica.look_at_copy(position.fetch_offset, sent_end, now_ms)
+        if replica is not None and position.came_damaged:
+            replica.look_at_copy(position.fetch_offset, now_ms)
         source = None if replica is None else replica.source_for(session.audience)
         subscribers = self.subscribers(key)
         subscribers[session.session_id] = session.take_position(key, source, position, now_ms)

@@ -20,7 +20,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from minilog.errors import FencedLeaderEpoch, MinilogError, NotLeaderOrFollower, OffsetOutOfRange, wire_error
+from minilog.errors import (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    MinilogError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    wire_error,
+)
 from minilog.record_batch.header import decode_header
 from minilog.v1 import common_pb2, data_pb2
 from minilog_broker.replication.divergence import Diverged
@@ -90,6 +97,9 @@ class Source(Protocol):
         """Whole batches, at least one if any; the first contains `offset`. b'' where reading failed: see the source."""
 
     def epoch_before(self, offset: int) -> int | None: ...
+
+    def read_failed(self, error: Exception) -> None:
+        """What `read` gave is no run of whole batches: our copy is damaged."""
 
 
 class SubscriptionState(enum.Enum):
@@ -338,7 +348,11 @@ class Session:
             if offset < log_start:
                 self.stop(subscription, below_log_start(offset, log_start), now_ms)
             return None
-        first, end_offset, last_epoch = _bounds(batches)
+        try:
+            first, end_offset, last_epoch = _bounds(batches)
+        except CorruptMessage as error:
+            source.read_failed(error)
+            return None
         if subscription.previous_epoch is None:
             subscription.previous_epoch = source.epoch_before(first)
         run = self._run(subscription, batches)

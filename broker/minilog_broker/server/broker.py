@@ -164,7 +164,7 @@ class Broker:
             self._client, options.broker_id, self._quorum.leader_address, self._config.broker_heartbeat_interval_ms
         )
         link.metadata_offset = lambda: self._quorum.image.end_offset
-        link.offline_replicas = lambda: self._replicas.offline
+        link.offline_replicas = lambda: self._replicas.offline.values()
         link.no_space = lambda: not self._reserve.held
         self._links = LeaderLinks(replicas, self._client, self._address_of)
         self._controller = ControllerShell(self._quorum, options.broker_id, self._config)

@@ -16,7 +16,7 @@ import structlog
 
 from minilog.errors import BrokerNotAvailable, MinilogError, RetriableError, StaleBrokerEpoch, error_from_wire
 from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
-from minilog_broker.replication.effects import ProposalAnswer, ProposeInSyncReplicas
+from minilog_broker.replication.effects import PartitionOffline, ProposalAnswer, ProposeInSyncReplicas
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
 from minilog_broker.server.timer import now_ms
@@ -45,7 +45,7 @@ class ControllerLink:
         self.wants_stop = False
         self.answered_ms = 0.0  # when a controller answered a heartbeat last
         self.metadata_offset: Callable[[], int]
-        self.offline_replicas: Callable[[], Iterable[PartitionKey]]
+        self.offline_replicas: Callable[[], Iterable[PartitionOffline]]
         self.no_space: Callable[[], bool] = lambda: False
         self.on_state: Callable[[bool], None] = lambda fenced: None
         self._client = client
@@ -156,15 +156,14 @@ class ControllerLink:
                 await _wait(self._beat_now, self._interval_s)
 
     def _heartbeat(self) -> peer_pb2.HeartbeatRequest:
-        offline = [
-            common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in self.offline_replicas()
-        ]
+        offline = list(self.offline_replicas())
         return peer_pb2.HeartbeatRequest(
             broker_id=self._broker_id,
             broker_epoch=self.broker_epoch,
             metadata_offset=self.metadata_offset(),
             wants_stop=self.wants_stop,
-            offline_replicas=offline,
+            offline_replicas=[_partition_id(each.key) for each in offline],
+            damaged_replicas=[_partition_id(each.key) for each in offline if each.damaged],
             no_space=self.no_space(),
         )
 
@@ -187,7 +186,7 @@ class ControllerLink:
         """The controller's answer; None where there was none (the core asks again)."""
         members = [peer_pb2.InSyncReplica(broker_id=broker, broker_epoch=epoch) for broker, epoch in effect.members]
         proposal = peer_pb2.InSyncReplicasProposal(
-            partition_id=common_pb2.PartitionId(topic_id=effect.key.topic_id, partition=effect.key.partition),
+            partition_id=_partition_id(effect.key),
             leader_epoch=effect.leader_epoch,
             partition_epoch=effect.partition_epoch,
             in_sync_replicas=members,
@@ -224,3 +223,7 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+def _partition_id(key: PartitionKey) -> common_pb2.PartitionId:
+    return common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition)

@@ -95,6 +95,15 @@ class LogDirectory:
         mark_damaged(self._files, log.directory, reason)
         log.failed = log.failed or OSError(errno.EIO, reason)
 
+    def recover_damaged(self, key: PartitionKey, settings: LogSettings) -> tuple[Log, ProducerState]:
+        """A log that was marked as damaged: all of it is read, and what stands from the damage on is kept aside."""
+        former = self.logs[key]
+        former.close(clean=False)
+        log = Log.open(self._files, former.directory, key, former.topic_name, settings, unclean=True, create=False)
+        self.logs[key] = log
+        logger.error("a replica is damaged: it is fetched again", log=log.directory, reason=log.recovery.reason)
+        return log, recover_producer_state(log)
+
     def create(self, effect: OpenLog) -> Log:
         """The log of a new replica. A directory of an older topic of that name is set aside first."""
         path = self._directory.partition_path(effect.topic_name, effect.key.partition)

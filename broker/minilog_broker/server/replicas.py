@@ -37,7 +37,7 @@ class Replicas:
 
     def __init__(self, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory, reserve: Reserve) -> None:
         self.manager = manager
-        self.offline: dict[PartitionKey, str] = {}
+        self.offline: dict[PartitionKey, effects.PartitionOffline] = {}
         self.sessions = Sessions()
         self.answer_produce: Callable[[effects.AnswerProduce], None]
         self.open_link: Callable[[effects.OpenLeaderSession], None]
@@ -102,8 +102,8 @@ class Replicas:
                 self.propose(effect)
             case effects.SessionRefused(session_id=session_id, error=error):
                 self.sessions.refuse(session_id, error)
-            case effects.PartitionOffline(key=key, reason=reason, damaged=damaged):
-                self._go_offline(key, reason, damaged=damaged)
+            case effects.PartitionOffline():
+                self._go_offline(effect)
             case _:
                 self._change_log(effect)
 
@@ -119,7 +119,10 @@ class Replicas:
             )
         match effect:
             case effects.OpenLog(key=key):
-                self._open(effect)
+                self._open(key, lambda: (self._directory.create(effect), ProducerState()))
+            case effects.RecoverLog(key=key, config=config):
+                self._let_go[key] += 1
+                self._open(key, lambda: self._directory.recover_damaged(key, log_settings(config)))
             case effects.RecordEpochStart(key=key, leader_epoch=epoch, start_offset=start):
                 reserve = self._reserve
                 record = lambda log: reserve.write_metadata(lambda: log.assign_epoch(epoch, start))  # noqa: E731
@@ -148,18 +151,18 @@ class Replicas:
             )
         )
 
-    def _open(self, effect: effects.OpenLog) -> None:
-        key = effect.key
-
-        def opened(log: Log) -> None:
+    def _open(self, key: PartitionKey, work: Callable[[], tuple[Log, ProducerState]]) -> None:
+        def opened(found: tuple[Log, ProducerState]) -> None:
+            log, producers = found
             # The topic may have been altered since: its policy of flushing above all counts from the first append on.
             if (config := self.manager.topic_config(key.topic_id)) is not None:
                 log.settings = log_settings(config)
-            self.manager.log_opened(key, log, now_ms())
+            self.offline.pop(key, None)
+            self.manager.log_opened(key, log, producers, now_ms())
 
         self._disk.submit(
             DiskCommand(
-                work=lambda: self._directory.create(effect),
+                work=work,
                 on_done=self._of(key, opened),
                 on_failed=self._of(key, lambda error: self._failed(key, error)),
             )
@@ -199,12 +202,13 @@ class Replicas:
             "a deleted topic's files could not be removed; they are removed at the next start", error=str(error)
         )
 
-    def _go_offline(self, key: PartitionKey, reason: str, *, damaged: bool) -> None:
-        if damaged:
+    def _go_offline(self, effect: effects.PartitionOffline) -> None:
+        key, reason = effect.key, effect.reason
+        if effect.damaged:
             mark = DiskCommand(lambda: self._directory.mark_damaged(key, reason), lambda _: None, self._mark_failed)
             self._disk.submit(mark)
         logger.error("replica offline", topic=key.topic_id.hex(), partition=key.partition, reason=reason)
-        self.offline[key] = reason
+        self.offline[key] = effect
         self.went_offline()
 
     def _event(self, event: Callable[[], None]) -> None:

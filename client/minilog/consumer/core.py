@@ -300,9 +300,13 @@ class ConsumerCore:
         assigned.detach()
 
     def _broken(self, assigned: Assigned, error: CorruptMessage, now_ms: float) -> None:
-        """A run that cannot be used is asked for again after a pause, three times; then the user is told."""
+        """A run that cannot be used is asked for again after a pause, three times; then the user is told.
+
+        First of the same replica, which looks at its own copy, and then of another."""
         assigned.broken_runs += 1
-        self._leave_follower(assigned, now_ms)  # where it is a follower's copy that is bad, the next one is not
+        if assigned.broken_runs > 1:
+            self._leave_follower(assigned, now_ms)
+        self._wants_metadata = True
         assigned.pause(now_ms + self._config.retry_backoff_max_ms)
         if assigned.broken_runs >= _BROKEN_RUNS:
             assigned.error = CorruptMessage(requests.unreadable(assigned, error))

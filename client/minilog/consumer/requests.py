@@ -43,6 +43,7 @@ def fetch_position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosit
         end_offset=assigned.end_offset,
         leader_epoch=assigned.leader_epoch,
         last_fetched_epoch=assigned.last_epoch,
+        came_damaged=assigned.broken_runs > 0,
     )
 
 

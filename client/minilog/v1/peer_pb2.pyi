@@ -160,6 +160,7 @@ class HeartbeatRequest(_message.Message):
     WANTS_STOP_FIELD_NUMBER: _builtins.int
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
     NO_SPACE_FIELD_NUMBER: _builtins.int
+    DAMAGED_REPLICAS_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     broker_epoch: _builtins.int
     metadata_offset: _builtins.int
@@ -170,7 +171,13 @@ class HeartbeatRequest(_message.Message):
     """The disk is full, and produce refused: lead nothing that another can lead. In every heartbeat while it is so."""
     @_builtins.property
     def offline_replicas(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]:
-        """Replicas that an I/O error took offline in this life."""
+        """Replicas that an I/O error, or damage, took offline in this life."""
+
+    @_builtins.property
+    def damaged_replicas(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]:
+        """Of the offline ones, those whose copy is damaged. When that is committed they are cut where the damage begins, and
+        fetched again: they are offline no more.
+        """
 
     def __init__(
         self,
@@ -181,10 +188,11 @@ class HeartbeatRequest(_message.Message):
         wants_stop: _builtins.bool = ...,
         offline_replicas: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
         no_space: _builtins.bool = ...,
+        damaged_replicas: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "metadata_offset", b"metadata_offset", "no_space", b"no_space", "offline_replicas", b"offline_replicas", "wants_stop", b"wants_stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "damaged_replicas", b"damaged_replicas", "metadata_offset", b"metadata_offset", "no_space", b"no_space", "offline_replicas", b"offline_replicas", "wants_stop", b"wants_stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -52,6 +52,8 @@ class Judge:
         """After one event."""
         if touched.ended or touched.began:
             self._lives_changed(touched)
+        for node_id, key in touched.recovered:
+            self._recovered(self.cluster.nodes[node_id], key)
         self._stood_still(touched)
         nodes = self.cluster.nodes
         now_ms = self.cluster.now_ms
@@ -136,6 +138,19 @@ class Judge:
         mirror.reborn(life.metadata_log, life.number, damaged=damaged, counted=True)
         if METADATA_KEY in harmed:
             self.quorum.wiped(node_id)
+
+    def _recovered(self, node: Node, key: PartitionKey) -> None:
+        """A log was cut where it was damaged, in the middle of a life: what it had may be gone, as with a new life."""
+        truth = self.partitions.get(key)
+        if truth is None or node.life is None:
+            return
+        mirror = self._mirror(truth.mirrors, truth, node.node_id, key)
+        mirror.died()
+        damaged = key in node.harmed
+        if damaged:
+            truth.excused.add(node.node_id)
+        mirror.reborn(node.life.logs[key], node.life.number, damaged=damaged, counted=truth.is_counted(node.node_id))
+        self.states["damaged logs cut in one life"] += 1
 
     def _lost(self, truth: PartitionTruth, node_id: int, *, damaged: bool) -> None:
         """A new life has no log of a partition that the last one had."""

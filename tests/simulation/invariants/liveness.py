@@ -33,10 +33,15 @@ def is_whole(cluster: Cluster, judge: Judge) -> bool:
     for key, truth in judge.partitions.items():
         state = truth.state
         assert state is not None
-        replicas = {n for n in state.replicas if n in live and key not in live[n].offline}
+        replicas = _served(key, live) & set(state.replicas)
         if state.leader_id in replicas and set(state.in_sync_replicas) != replicas:
             return False
     return True
+
+
+def _served(key: PartitionKey, live: dict[int, Life]) -> set[int]:
+    """Where the replica must be in service: all but those that an I/O error took offline, until a restart."""
+    return {n for n, life in live.items() if key not in life.offline or life.offline[key].damaged}
 
 
 def _controller(live: dict[int, Life]) -> Violation | None:
@@ -55,7 +60,7 @@ def _controller(live: dict[int, Life]) -> Violation | None:
 def _partition(key: PartitionKey, live: dict[int, Life], judge: Judge) -> Violation | None:
     state = judge.partitions[key].state
     assert state is not None
-    replicas = {n for n in state.replicas if n in live and key not in live[n].offline}  # offline: until a restart
+    replicas = _served(key, live) & set(state.replicas)
     if not replicas:
         return None
     name = f"partition {key.partition} of {state.topic_name}"

@@ -157,9 +157,11 @@ def test_a_run_that_does_not_decode_is_read_again_from_its_start() -> None:
     world = reading(3)
     world.push()
     [run] = world.core.take(1)
+    assert not world.positions[1, 0].came_damaged
     world.core.run_is_corrupt(run, CorruptMessage("as the test says"), world.now)
     assert world.core.position(P0) == 0
     world.run(1000)
+    assert world.positions[1, 0].came_damaged, "the replica has to look at its own copy"
     world.push()
     assert offsets(world) == [0, 1, 2]
 

@@ -72,6 +72,27 @@ def test_a_replica_whose_disk_failed_leaves_the_isr_and_its_partition_is_led_by_
     assert len(world.records) == records
 
 
+def test_a_replica_found_damaged_cannot_be_elected_until_it_is_in_the_isr_again(world: World) -> None:
+    key = led_by(world, 2)
+    world.heartbeat(2, damaged=[key])
+    state = world.state(key)
+    assert 2 not in state.in_sync_replicas
+    assert state.leader_id != 2
+    assert state.damaged_replicas == (2,)
+    world.heartbeat(2)  # it was cut where the damage begins, and is fetched again
+    assert world.state(key) == state
+
+
+def test_the_only_member_found_damaged_leads_no_more_however_it_comes_back(world: World) -> None:
+    """What it lost may have been acknowledged: an operator decides (REPLICATION.md, damage)."""
+    key = led_by(world, 2, replicas=1)
+    world.heartbeat(2, damaged=[key])
+    world.heartbeat(2)
+    assert world.state(key).leader_id == NO_LEADER
+    world.restart(2)
+    assert world.state(key).leader_id == NO_LEADER
+
+
 def test_the_only_member_whose_disk_failed_leads_again_in_its_next_life(world: World) -> None:
     key = led_by(world, 2, replicas=1)
     world.heartbeat(2, offline=[key])

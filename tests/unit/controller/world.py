@@ -161,13 +161,17 @@ class World:
         metadata_offset: int | None = None,
         wants_stop: bool = False,
         offline: Iterable[PartitionKey] = (),
+        damaged: Iterable[PartitionKey] = (),
     ) -> peer_pb2.HeartbeatResponse:
         request = peer_pb2.HeartbeatRequest(
             broker_id=broker_id,
             broker_epoch=self.epoch(broker_id) if epoch is None else epoch,
             metadata_offset=self.image.end_offset if metadata_offset is None else metadata_offset,
             wants_stop=wants_stop,
-            offline_replicas=[common_pb2.PartitionId(topic_id=k.topic_id, partition=k.partition) for k in offline],
+            offline_replicas=[
+                common_pb2.PartitionId(topic_id=k.topic_id, partition=k.partition) for k in (*offline, *damaged)
+            ],
+            damaged_replicas=[common_pb2.PartitionId(topic_id=k.topic_id, partition=k.partition) for k in damaged],
         )
         ticket = self.ticket()
         self.controller.heartbeat(ticket, request, self.now_ms)

@@ -17,7 +17,8 @@ from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.storage.log import Log
-from minilog_broker.storage.producer_state import recover_producer_state
+from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
+from minilog_broker.storage.recovery import mark_damaged
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.replication.memory_files import MemoryFileSystem
 
@@ -179,7 +180,9 @@ class Broker:
         match effect:
             case effects.OpenLog(key=key):
                 self.logs[key] = self._open(key)
-                manager.log_opened(key, self.logs[key], now_ms)
+                manager.log_opened(key, self.logs[key], ProducerState(), now_ms)
+            case effects.RecoverLog(key=key):
+                self._recover(key)
             case effects.DeleteLog(key=key):
                 self.logs.pop(key, None)
                 self.let_go[key] += 1
@@ -195,6 +198,16 @@ class Broker:
                 manager.log_truncated(key, recover_producer_state(self.logs[key]), now_ms)
             case effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
                 self.logs[key].write_producer_snapshot(offset, snapshot)
+
+    def _recover(self, key: PartitionKey) -> None:
+        """A log that was found damaged in this life."""
+        log = self.logs[key]
+        mark_damaged(self.files, log.directory, self.offline[key])
+        log.close(clean=False)
+        self.logs[key] = self._open(key, unclean=True)
+        del self.offline[key]
+        self.let_go[key] += 1
+        self.manager.log_opened(key, self.logs[key], recover_producer_state(self.logs[key]), self.world.now_ms)
 
     def _append(self, key: PartitionKey, batches: effects.PlacedBatches) -> None:
         log = self.logs[key]

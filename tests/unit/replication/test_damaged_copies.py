@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from minilog.v1 import common_pb2, data_pb2
+import pytest
+
+from minilog.errors import CorruptMessage
+from minilog.record_batch.header import check_crc, iterate_headers
+from minilog.v1 import common_pb2
 from minilog_broker.storage.segment import segment_path
 from tests.unit.replication.world import KEY, World
 
 
-def flip_a_bit(world: World, broker_id: int) -> None:
-    content = world[broker_id].files.open(segment_path(world[broker_id].logs[KEY].directory, 0)).content
-    content[-1] ^= 1
+def content_of(world: World, broker_id: int) -> bytearray:
+    return world[broker_id].files.open(segment_path(world[broker_id].logs[KEY].directory, 0)).content
 
 
-def test_a_leader_whose_consumer_asks_again_looks_at_its_own_copy_and_gives_it_up() -> None:
+def flip_a_bit(world: World, broker_id: int, position: int = -1) -> None:
+    content_of(world, broker_id)[position] ^= 1 << position % 8
+
+
+def test_a_leader_whose_consumer_got_it_damaged_looks_at_its_own_copy_and_gives_it_up() -> None:
     world = World()
     world.produce(1)
     world.settle()
@@ -20,14 +27,14 @@ def test_a_leader_whose_consumer_asks_again_looks_at_its_own_copy_and_gives_it_u
     session = world.consume(1, 0)
     world.settle()
     assert not world[1].offline, "what is sent is not looked at"
-    world.fetch(1, session, 0, position_number=2)
+    world.fetch(1, session, 0, position_number=2, came_damaged=True)
     world.settle()
     assert KEY in world[1].offline
     last = world.runs(1, session)[-1]
     assert last.error.code == common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
 
 
-def test_what_a_consumer_had_let_go_of_meanwhile_is_looked_at_too_and_not_the_first_batch_only() -> None:
+def test_all_that_came_damaged_is_looked_at_and_not_the_first_batch_only_by_whatever_session_it_is_told() -> None:
     world = World()
     for _ in range(3):
         world.produce(1)
@@ -35,11 +42,9 @@ def test_what_a_consumer_had_let_go_of_meanwhile_is_looked_at_too_and_not_the_fi
     flip_a_bit(world, 1)
     session = world.consume(1, 0)
     world.settle()
-    let_go = data_pb2.FetchRequest(credit_bytes=1 << 30)
-    let_go.forgotten.add(topic_id=KEY.topic_id, partition=KEY.partition)
-    world[1].manager.fetch_request(session, let_go, world.now_ms)
     assert not world[1].offline
-    world.fetch(1, session, 0, position_number=2)
+    session = world.consume(1, 3)
+    world.fetch(1, session, 0, position_number=2, came_damaged=True)
     world.settle()
     assert KEY in world[1].offline
 
@@ -50,7 +55,75 @@ def test_a_sound_copy_is_sent_again() -> None:
     world.settle()
     session = world.consume(1, 0)
     world.settle()
-    world.fetch(1, session, 0, position_number=2)
+    world.fetch(1, session, 0, position_number=2, came_damaged=True)
     world.settle()
     assert not world[1].offline
     assert [run.first_offset for run in world.runs(1, session) if run.batches] == [0, 0]
+
+
+def find_damage(world: World, broker_id: int) -> None:
+    """A consumer asks again for what it was sent."""
+    session = world.consume(broker_id, 0)
+    world.settle()
+    world.fetch(broker_id, session, 0, position_number=2, came_damaged=True)
+    world.settle()
+
+
+def test_a_damaged_copy_is_cut_and_fetched_again_when_the_controller_knows_of_it_and_once_in_a_life() -> None:
+    world = World()
+    for _ in range(3):
+        world.produce(1)
+    world.settle()
+    flip_a_bit(world, 1)
+    find_damage(world, 1)
+    assert KEY in world[1].offline
+    world.controller.move(KEY, 2)
+    world.settle()
+    assert KEY in world[1].offline
+    world.controller.set_state(KEY, in_sync_replicas=(2, 3), damaged_replicas=(1,))
+    world.settle()
+    assert KEY not in world[1].offline
+    assert world[1].logs[KEY].log_end_offset == world[2].logs[KEY].log_end_offset == 3
+    world.controller.set_state(KEY, in_sync_replicas=(1, 2, 3), damaged_replicas=())
+    world.settle()
+    flip_a_bit(world, 1)
+    find_damage(world, 1)
+    assert KEY in world[1].offline
+    world.controller.set_state(KEY, in_sync_replicas=(2, 3), damaged_replicas=(1,))
+    world.settle()
+    assert KEY in world[1].offline, "a disk that damages it twice is not to be trusted"
+
+
+@pytest.mark.parametrize("first", range(13))
+def test_a_flipped_bit_is_found_wherever_it_is(first: int) -> None:
+    """By the leader when it looks at what it sends, or by its consumer, who says so: in headers as in bodies."""
+    for number in range(first, 1_000, 13):
+        world = World()
+        for _ in range(3):
+            world.produce(1)
+        world.settle()
+        if number >= len(content_of(world, 1)):
+            break
+        flip_a_bit(world, 1, number)
+        session = world.consume(1, 0)
+        world.settle()
+        if KEY in world[1].offline:
+            continue
+        broken_at = first_broken(b"".join(run.batches for run in world.runs(1, session)))
+        assert broken_at is not None, f"the consumer believes a run whose byte {number} is wrong"
+        world.fetch(1, session, broken_at, position_number=2, came_damaged=True)
+        world.settle()
+        assert KEY in world[1].offline, f"byte {number} of the log is wrong, and the leader's look did not find it"
+
+
+def first_broken(batches: bytes) -> int | None:
+    """The offset behind the last batch of a run that a consumer believes, where that is not all of the run."""
+    offset, position = 0, 0
+    try:
+        for at, header in iterate_headers(batches):
+            check_crc(*KEY, memoryview(batches)[at : at + header.length], header)
+            assert header.base_offset == offset
+            offset, position = header.next_offset, at + header.length
+    except CorruptMessage:
+        return offset
+    return None if position == len(batches) else offset
