@@ -197,7 +197,7 @@ class ConsumerCore:
         except UnknownTopicId as error:
             assigned.drop_runs()
             assigned.detach()
-            assigned.error = _Gone(str(error))
+            assigned.error = requests.TopicGone(str(error))
             return
         leader = self._cache.leader(assigned.key)
         if leader is not None and leader.epoch > assigned.leader_epoch:
@@ -394,9 +394,3 @@ class ConsumerCore:
             return []
         assigned.resolving = True
         return [ResolveOffset(assigned.partition, assigned.reset, assigned.position_number)]
-
-
-class _Gone(UnknownTopicId):
-    """A topic id that is known to be gone: asking again is useless, unlike for one that is not known yet."""
-
-    retriable = False

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from minilog.config import ClientConfig
 from minilog.consumer.partition import Assigned, Session
-from minilog.errors import InvalidArgument, MinilogError
+from minilog.errors import InvalidArgument, MinilogError, UnknownTopicId
 from minilog.metadata_cache import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, data_pb2
@@ -80,3 +80,9 @@ def out_of_range(assigned: Assigned, run: data_pb2.PartitionRun) -> str:
 def unreadable(assigned: Assigned, error: MinilogError) -> str:
     """The text for a run that is bad again and again."""
     return f"{name_of(assigned.partition)} cannot be read at {assigned.fetch_offset}: {error}"
+
+
+class TopicGone(UnknownTopicId):
+    """A topic id that is known to be gone: asking again is useless, unlike for one that is not known yet."""
+
+    retriable = False
