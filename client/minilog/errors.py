@@ -258,6 +258,66 @@ class NoReassignmentInProgress(MinilogError):
     code = "NO_REASSIGNMENT_IN_PROGRESS"
 
 
+class NotCoordinator(RetriableError):
+    """The broker does not lead the partition that this id's coordinator is: ask for metadata."""
+
+    code = "NOT_COORDINATOR"
+
+
+class CoordinatorLoadInProgress(RetriableError):
+    """The coordinator is new, and reads what the one before it decided."""
+
+    code = "COORDINATOR_LOAD_IN_PROGRESS"
+
+
+class ProducerFenced(MinilogError):
+    """The producer has ended, or a newer attempt or run of the transaction has taken over: nothing can be written."""
+
+    code = "PRODUCER_FENCED"
+
+
+class StaleGeneration(MinilogError):
+    """The generation is not above the last one committed under this transactional id."""
+
+    code = "STALE_GENERATION"
+
+
+class InvalidTxnState(MinilogError):
+    """What is asked does not fit the state of the transaction, such as a winner that is not enlisted."""
+
+    code = "INVALID_TXN_STATE"
+
+
+class InvalidTransactionTimeout(InvalidArgument):
+    """A transaction time-out that is not allowed."""
+
+    code = "INVALID_TRANSACTION_TIMEOUT"
+
+
+class TransactionalIdNotFound(MinilogError):
+    """No transaction is known under this id."""
+
+    code = "TRANSACTIONAL_ID_NOT_FOUND"
+
+
+class UnstableOffsetCommit(RetriableError):
+    """An offset was committed in a transaction that has not ended yet."""
+
+    code = "UNSTABLE_OFFSET_COMMIT"
+
+
+class GroupIdNotFound(MinilogError):
+    """No group of this id has committed anything."""
+
+    code = "GROUP_ID_NOT_FOUND"
+
+
+class OffsetMetadataTooLarge(InvalidArgument):
+    """The text that goes with a committed offset is too long."""
+
+    code = "OFFSET_METADATA_TOO_LARGE"
+
+
 class TimedOut(RetriableError):
     """No answer in time, for a call that changes nothing."""
 

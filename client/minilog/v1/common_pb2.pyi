@@ -69,6 +69,16 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: _ErrorCode.ValueType  # 43
     ERROR_CODE_INVALID_REPLICA_ASSIGNMENT: _ErrorCode.ValueType  # 44
     ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: _ErrorCode.ValueType  # 45
+    ERROR_CODE_NOT_COORDINATOR: _ErrorCode.ValueType  # 46
+    ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: _ErrorCode.ValueType  # 47
+    ERROR_CODE_PRODUCER_FENCED: _ErrorCode.ValueType  # 48
+    ERROR_CODE_STALE_GENERATION: _ErrorCode.ValueType  # 49
+    ERROR_CODE_INVALID_TXN_STATE: _ErrorCode.ValueType  # 50
+    ERROR_CODE_INVALID_TRANSACTION_TIMEOUT: _ErrorCode.ValueType  # 51
+    ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND: _ErrorCode.ValueType  # 52
+    ERROR_CODE_UNSTABLE_OFFSET_COMMIT: _ErrorCode.ValueType  # 53
+    ERROR_CODE_GROUP_ID_NOT_FOUND: _ErrorCode.ValueType  # 54
+    ERROR_CODE_OFFSET_METADATA_TOO_LARGE: _ErrorCode.ValueType  # 55
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """The names are Kafka's where Kafka has one. minilog.errors holds the table of meanings and of what may be retried."""
@@ -119,6 +129,16 @@ ERROR_CODE_INCONSISTENT_VOTERS: ErrorCode.ValueType  # 42
 ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: ErrorCode.ValueType  # 43
 ERROR_CODE_INVALID_REPLICA_ASSIGNMENT: ErrorCode.ValueType  # 44
 ERROR_CODE_NO_REASSIGNMENT_IN_PROGRESS: ErrorCode.ValueType  # 45
+ERROR_CODE_NOT_COORDINATOR: ErrorCode.ValueType  # 46
+ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.ValueType  # 47
+ERROR_CODE_PRODUCER_FENCED: ErrorCode.ValueType  # 48
+ERROR_CODE_STALE_GENERATION: ErrorCode.ValueType  # 49
+ERROR_CODE_INVALID_TXN_STATE: ErrorCode.ValueType  # 50
+ERROR_CODE_INVALID_TRANSACTION_TIMEOUT: ErrorCode.ValueType  # 51
+ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND: ErrorCode.ValueType  # 52
+ERROR_CODE_UNSTABLE_OFFSET_COMMIT: ErrorCode.ValueType  # 53
+ERROR_CODE_GROUP_ID_NOT_FOUND: ErrorCode.ValueType  # 54
+ERROR_CODE_OFFSET_METADATA_TOO_LARGE: ErrorCode.ValueType  # 55
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from minilog.v1 import coordinator_pb2 as _coordinator_pb2
 from minilog.v1 import peer_pb2 as _peer_pb2
 import builtins as _builtins
 import sys
@@ -412,11 +413,16 @@ class ControlRecord(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LEADER_CHANGE_FIELD_NUMBER: _builtins.int
+    TRANSACTION_MARKERS_FIELD_NUMBER: _builtins.int
     SNAPSHOT_HEADER_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FOOTER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def leader_change(self) -> Global___LeaderChangeRecord:
         """In the metadata log only: the first entry of a quorum leader's epoch."""
+
+    @_builtins.property
+    def transaction_markers(self) -> Global___TransactionMarkersRecord:
+        """In topics only: what of one transaction ends in this partition."""
 
     @_builtins.property
     def snapshot_header(self) -> Global___SnapshotHeaderRecord:
@@ -430,18 +436,44 @@ class ControlRecord(_message.Message):
         self,
         *,
         leader_change: Global___LeaderChangeRecord | None = ...,
+        transaction_markers: Global___TransactionMarkersRecord | None = ...,
         snapshot_header: Global___SnapshotHeaderRecord | None = ...,
         snapshot_footer: Global___SnapshotFooterRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["control", b"control", "leader_change", b"leader_change", "snapshot_footer", b"snapshot_footer", "snapshot_header", b"snapshot_header"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["control", b"control", "leader_change", b"leader_change", "snapshot_footer", b"snapshot_footer", "snapshot_header", b"snapshot_header", "transaction_markers", b"transaction_markers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["control", b"control", "leader_change", b"leader_change", "snapshot_footer", b"snapshot_footer", "snapshot_header", b"snapshot_header"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["control", b"control", "leader_change", b"leader_change", "snapshot_footer", b"snapshot_footer", "snapshot_header", b"snapshot_header", "transaction_markers", b"transaction_markers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_control: _TypeAlias = _typing.Literal["leader_change", "snapshot_header", "snapshot_footer"]  # noqa: Y015
+    _WhichOneofReturnType_control: _TypeAlias = _typing.Literal["leader_change", "transaction_markers", "snapshot_header", "snapshot_footer"]  # noqa: Y015
     _WhichOneofArgType_control: _TypeAlias = _typing.Literal["control", b"control"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_control) -> _WhichOneofReturnType_control | None: ...
 
 Global___ControlRecord: _TypeAlias = ControlRecord  # noqa: Y015
+
+@_typing.final
+class TransactionMarkersRecord(_message.Message):
+    """All markers of one transaction for one partition. Written again it changes nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    MARKERS_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    @_builtins.property
+    def markers(self) -> _containers.RepeatedCompositeFieldContainer[_coordinator_pb2.ProducerMarker]: ...
+    def __init__(
+        self,
+        *,
+        transactional_id: _builtins.str = ...,
+        markers: _abc.Iterable[_coordinator_pb2.ProducerMarker] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["markers", b"markers", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionMarkersRecord: _TypeAlias = TransactionMarkersRecord  # noqa: Y015
 
 @_typing.final
 class LeaderChangeRecord(_message.Message):

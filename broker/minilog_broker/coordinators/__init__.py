@@ -1,0 +1,1 @@
+"""Replicated state machines on internal topics: one mechanism (`coordinator`, `table`) for transactions and groups."""

@@ -1,0 +1,191 @@
+"""The mechanism of every coordinator: who leads a partition of an internal topic loads it, and serves it.
+
+    state      entered when                                       left by
+    IDLE       this broker does not lead the partition            lead -> WAITING
+    WAITING    it leads, and may not know all that is committed   HW reached the start of its epoch: LoadLog -> LOADING
+    LOADING    the log below the epoch's start is read            all of it was replayed -> ACTIVE
+    ACTIVE     requests are decided                               -
+    (any)                                                         deposed -> IDLE: everything is forgotten
+
+    a request while                    is answered
+    IDLE                               NOT_COORDINATOR
+    WAITING, LOADING                   COORDINATOR_LOAD_IN_PROGRESS
+    ACTIVE                             when all that the decision rests on is committed, refusals too: what is in flight
+                                       may be forgotten, and must not have fenced anybody
+    ACTIVE, and then deposed           NOT_COORDINATOR: it may have been decided; the next coordinator knows
+
+A term is a leader epoch. Each high watermark says of which epoch it is: a coordinator that was deposed never takes what
+another leader committed for its own (REPLICATION.md, wrong rule 12), and one that leads again loads again (Kafka kept
+what it had: KAFKA-9307), up to the start of its epoch and when all of that is committed (Kafka: to the end of the log).
+Nothing above it is in the log but what this coordinator appends: clients cannot write to internal topics.
+
+One that was deposed and does not know it can decide nothing, since nothing that it appends is committed. What it says
+without appending may be old; so callers name the highest epoch they have heard of, and one that knows less says so.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from minilog.errors import CoordinatorLoadInProgress, MinilogError, NotCoordinator, NotLeaderOrFollower, wire_error
+from minilog_broker.coordinators.effects import Answer, CoordinatorEffect, LoadLog, Moment
+from minilog_broker.coordinators.table import AppendRecords, Change, Codec, Key, LogRecord, Table, Value
+
+Response = TypeVar("Response", bound=Message)
+
+
+class State(enum.Enum):
+    """See the module's text."""
+
+    IDLE = "idle"
+    WAITING = "waiting"
+    LOADING = "loading"
+    ACTIVE = "active"
+
+
+class Coordinator(Generic[Key, Value]):
+    """See the module's text. `append` gives one batch its place in the log at once and returns the end behind it. It
+    raises NotLeaderOrFollower where the leader epoch is over, and another MinilogError where it wrote nothing."""
+
+    def __init__(self, name: str, codec: Codec[Key, Value], append: AppendRecords) -> None:
+        self._name = name
+        self._table: Table[Key, Value] = Table(codec, append)
+        self._effects: list[CoordinatorEffect] = []
+        self._state = State.IDLE
+        self._leader_epoch = -1
+        self._epoch_start = -1
+        self._waiting: list[tuple[int, int, object, Message]] = []  # a heap by what each answer rests on
+        self._count = itertools.count()
+
+    def __str__(self) -> str:
+        return self._name
+
+    def take_effects(self) -> list[CoordinatorEffect]:
+        taken = list(self._effects)
+        self._effects.clear()
+        return taken
+
+    # -- the term
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    def committed_state(self) -> dict[Key, Value]:
+        """What any other coordinator would find in the log now."""
+        return self._table.committed()
+
+    def lead(self, leader_epoch: int, epoch_start: int) -> None:
+        """This broker leads the partition, from `epoch_start` on; `high_watermark` follows."""
+        self.deposed()
+        self._state = State.WAITING
+        self._leader_epoch, self._epoch_start = leader_epoch, epoch_start
+        self._table.clear(epoch_start)
+
+    def high_watermark(self, leader_epoch: int, offset: int, now: Moment) -> None:
+        """All below `offset` is committed, says the leader of `leader_epoch`."""
+        if leader_epoch != self._leader_epoch or self._state is State.IDLE:
+            return
+        if self._state is State.WAITING and offset >= self._epoch_start:
+            self._state = State.LOADING
+            self._effects.append(LoadLog(leader_epoch, self._epoch_start))
+        if self._state is State.ACTIVE:
+            self._changed(self._table.commit(offset), offset, now)
+            while self._waiting and self._waiting[0][0] <= offset:
+                _, _, ticket, message = heapq.heappop(self._waiting)
+                self._effects.append(Answer(ticket, message))
+
+    def replayed(self, leader_epoch: int, records: Iterable[LogRecord], next_offset: int, now: Moment) -> None:
+        """The next records of the log, up to `next_offset`, as LoadLog asked. Raises CorruptMessage where one is not
+        ours: the replica is damaged."""
+        if leader_epoch != self._leader_epoch or self._state is not State.LOADING:
+            return
+        for record in records:
+            self._table.replay(record)
+        if next_offset >= self._epoch_start:
+            self._state = State.ACTIVE
+            self._activated(now)
+
+    def deposed(self) -> None:
+        """The leader epoch is over, or the log failed: nothing that was not committed may be promised."""
+        self._state, self._leader_epoch = State.IDLE, -1
+        self._table.clear(0)
+        waiting, self._waiting = self._waiting, []
+        for _, _, ticket, message in sorted(waiting, key=lambda each: each[1]):
+            self._effects.append(Answer(ticket, self._refusal(type(message), self._not_coordinator())))
+        self._ended()
+
+    # -- what a coordinator does with it
+
+    def _activated(self, now: Moment) -> None:
+        """Everything that was committed is known."""
+        raise NotImplementedError
+
+    def _changed(self, changes: Sequence[Change[Key, Value]], high_watermark: int, now: Moment) -> None:
+        """These were committed. Called whenever the high watermark moves."""
+        raise NotImplementedError
+
+    def _ended(self) -> None:
+        """The term is over: forget what is beside the table."""
+        raise NotImplementedError
+
+    def _require_active(self, known_epoch: int) -> None:
+        """`known_epoch`: the highest that the caller has heard of."""
+        if self._state is State.IDLE or known_epoch > self._leader_epoch:
+            raise self._not_coordinator()
+        if self._state is not State.ACTIVE:
+            raise CoordinatorLoadInProgress(f"{self} reads what was decided before leader epoch {self._leader_epoch}")
+
+    def _write(self, changes: Sequence[Change[Key, Value]]) -> None:
+        """One decision. Raises NotCoordinator where the term turns out to be over, else what `append` says."""
+        try:
+            self._table.write(changes)
+        except NotLeaderOrFollower:
+            self.deposed()
+            raise self._not_coordinator() from None
+
+    def _try_write(self, changes: Sequence[Change[Key, Value]]) -> bool:
+        """A decision that nobody asked for: where it cannot be written now, the next tick tries again."""
+        try:
+            self._write(changes)
+        except MinilogError:
+            return False
+        return True
+
+    # -- answers
+
+    def _decide(
+        self,
+        ticket: object,
+        owner: str | None,
+        kind: type[Response],
+        decide: Callable[[], Response],
+        *,
+        known_epoch: int = 0,
+    ) -> None:
+        """Answer with what `decide` says, or with the error it raised, when what is known of `owner` is committed."""
+        try:
+            self._require_active(known_epoch)
+            response = decide()
+        except MinilogError as error:
+            response = self._refusal(kind, error)
+        self._answer(ticket, owner, response)
+
+    def _answer(self, ticket: object, owner: str | None, message: Message) -> None:
+        rests_on = self._table.rests_on(owner)
+        if rests_on:
+            heapq.heappush(self._waiting, (rests_on, next(self._count), ticket, message))
+        else:
+            self._effects.append(Answer(ticket, message))
+
+    def _refusal(self, kind: type[Response], error: MinilogError) -> Response:
+        return kind(error=wire_error(error))
+
+    def _not_coordinator(self) -> NotCoordinator:
+        return NotCoordinator(f"this broker does not lead {self} now: ask for metadata, and its leader")

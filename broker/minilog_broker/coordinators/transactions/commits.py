@@ -1,0 +1,73 @@
+"""Who waits for the end of a commit: answered when all its markers are below the high watermark.
+
+at                                                       the answer is
+all markers below the high watermark, decision too       COMMITTED: all of it is visible, everywhere (V15)
+the caller's time-out, the decision is committed         COMMITTED_BECOMING_VISIBLE
+the caller's time-out, the decision is in flight         REQUEST_TIMED_OUT: unknown, ask again (V16)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from minilog.errors import RequestTimedOut, wire_error
+from minilog.v1 import coordinator_pb2
+from minilog_broker.coordinators.effects import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    ticket: object
+    transactional_id: str
+    generation: int
+    decided_at: int  # the end of the decision in the log; 0: it is committed
+    deadline_ms: float
+
+
+class WaitingCommits:
+    """See the module's text. Bounded by the callers, each of whom waits for one answer until its time-out."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiting] = []
+
+    def add(
+        self, ticket: object, transactional_id: str, generation: int, *, decided_at: int, deadline_ms: float
+    ) -> None:
+        self._waiting.append(_Waiting(ticket, transactional_id, generation, decided_at, deadline_ms))
+
+    def take(self) -> list[object]:
+        """The tickets of all, who are to be answered otherwise."""
+        waiting, self._waiting = self._waiting, []
+        return [each.ticket for each in waiting]
+
+    def look(self, committed: int, visible: Callable[[str, int], bool], now_ms: float) -> list[Answer]:
+        """Those who wait no more. `committed`: the high watermark; `visible(transactional id, generation)`."""
+        answers, left = [], []
+        for each in self._waiting:
+            durable = each.decided_at <= committed
+            if durable and visible(each.transactional_id, each.generation):
+                outcome = coordinator_pb2.TRANSACTION_OUTCOME_COMMITTED
+            elif each.deadline_ms > now_ms:
+                left.append(each)
+                continue
+            elif durable:
+                outcome = coordinator_pb2.TRANSACTION_OUTCOME_COMMITTED_BECOMING_VISIBLE
+            else:
+                answers.append(Answer(each.ticket, _unknown(each)))
+                continue
+            answers.append(Answer(each.ticket, coordinator_pb2.EndTransactionResponse(outcome=outcome)))
+        self._waiting = left
+        return answers
+
+    def next_due_ms(self) -> float:
+        return min((each.deadline_ms for each in self._waiting), default=math.inf)
+
+
+def _unknown(each: _Waiting) -> coordinator_pb2.EndTransactionResponse:
+    error = RequestTimedOut(
+        f"transactional id '{each.transactional_id}': the commit of generation {each.generation} is not replicated, "
+        "and its outcome not known: ask again"
+    )
+    return coordinator_pb2.EndTransactionResponse(error=wire_error(error))

@@ -1,0 +1,62 @@
+"""What people are told of transactions: `minilog transaction list` and `describe`."""
+
+from __future__ import annotations
+
+from minilog.v1 import common_pb2, coordinator_pb2
+from minilog_broker.coordinators.transactions.records import Fate, Producer, Transaction
+from minilog_broker.coordinators.transactions.view import View
+
+_FATES = {
+    Fate.OPEN: coordinator_pb2.PRODUCER_FATE_OPEN,
+    Fate.COMMITTING: coordinator_pb2.PRODUCER_FATE_COMMITTING,
+    Fate.ABORTING: coordinator_pb2.PRODUCER_FATE_ABORTING,
+}
+
+
+def listing(view: View, transactional_id: str) -> coordinator_pb2.TransactionListing:
+    """One line. Raises TransactionalIdNotFound."""
+    transaction, producers = view.known(transactional_id), view.producers(transactional_id)
+    return coordinator_pb2.TransactionListing(
+        transactional_id=transactional_id,
+        state=_state(producers),
+        generation=transaction.generation,
+        last_committed_generation=transaction.last_committed,
+        producer_count=len(producers),
+    )
+
+
+def _state(producers: dict[int, Producer]) -> coordinator_pb2.TransactionState.ValueType:
+    if not producers:
+        return coordinator_pb2.TRANSACTION_STATE_IDLE
+    if any(producer.fate is Fate.OPEN for producer in producers.values()):
+        return coordinator_pb2.TRANSACTION_STATE_OPEN
+    return coordinator_pb2.TRANSACTION_STATE_ENDING
+
+
+def description(
+    view: View, transactional_id: str, silent_ms: float | None
+) -> coordinator_pb2.DescribeTransactionResponse:
+    """All of it. Raises TransactionalIdNotFound."""
+    transaction: Transaction = view.known(transactional_id)
+    return coordinator_pb2.DescribeTransactionResponse(
+        listing=listing(view, transactional_id),
+        attempt_id=transaction.attempt_id,
+        run_id=transaction.run_id,
+        timeout_ms=transaction.timeout_ms,
+        expires=transaction.expires,
+        updated_us=transaction.updated_us,
+        silent_ms=None if silent_ms is None else max(0, round(silent_ms)),
+        producers=[_described(producer_id, each) for producer_id, each in view.producers(transactional_id).items()],
+    )
+
+
+def _described(producer_id: int, producer: Producer) -> coordinator_pb2.EnlistedProducer:
+    return coordinator_pb2.EnlistedProducer(
+        producer_id=producer_id,
+        generation=producer.generation,
+        task=producer.task,
+        fate=_FATES[producer.fate],
+        partitions=[
+            common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key, _ in producer.partitions
+        ],
+    )

@@ -1,0 +1,182 @@
+"""How producers end: the driver's End and Abort of SPARK.md, section 6, time-outs and take-overs.
+
+With C the last committed generation, and (R, G, A) the run, generation and attempt that enlisted last:
+
+    End of generation                                     is answered
+    C, by whomever                                        COMMITTED: a generation is committed at most once
+    below C                                               STALE_GENERATION: whether it was committed is not known now
+    by another run, attempt or generation than the last   PRODUCER_FENCED
+    by an attempt that is over                            PRODUCER_FENCED
+    naming a winner that is not open in this attempt,     INVALID_TXN_STATE, and nothing is decided
+      or of the task of another winner, or that says it
+      wrote where it was never registered
+    else                                                  COMMITTED: G is committed, the winners commit, all other open
+                                                          producers abort; one batch
+
+    Abort of generation                                   is answered
+    C                                                     COMMITTED: nothing changes
+    below C                                               STALE_GENERATION
+    by another attempt than the last                      ABORTED: what it had open was aborted when it was superseded
+    else                                                  ABORTED: its producers (or those named) abort; where none is
+                                                          named the attempt is over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from minilog.errors import InvalidArgument, InvalidTxnState, ProducerFenced, StaleGeneration
+from minilog.v1 import coordinator_pb2
+from minilog_broker.coordinators.table import Change
+from minilog_broker.coordinators.transactions.records import (
+    NOTHING_WRITTEN,
+    Fate,
+    Producer,
+    Registered,
+    Transaction,
+    TransactionChange,
+    TransactionKey,
+)
+from minilog_broker.coordinators.transactions.view import View
+from minilog_broker.replication.state import PartitionKey
+
+
+def abort_changes(transactional_id: str, producers: Mapping[int, Producer]) -> list[TransactionChange]:
+    """These end without being seen. One that is registered nowhere is gone at once."""
+    return [_ended(transactional_id, producer_id, each, Fate.ABORTING) for producer_id, each in producers.items()]
+
+
+def _ended(transactional_id: str, producer_id: int, producer: Producer, fate: Fate) -> TransactionChange:
+    key = TransactionKey(transactional_id, producer_id)
+    return Change(key, replace(producer, fate=fate) if producer.partitions else None)
+
+
+def registration_count(view: View, transactional_id: str) -> int:
+    """How many markers an end of all would take."""
+    return sum(len(producer.partitions) for producer in view.producers(transactional_id).values())
+
+
+def end(view: View, request: coordinator_pb2.EndTransactionRequest, wall_us: int) -> list[TransactionChange]:
+    """The decision; nothing where it was made before. Raises what the table of the module says."""
+    transactional_id = request.transactional_id
+    if not request.winners:
+        raise InvalidArgument(
+            f"transactional id '{transactional_id}': name the producers that won; without any, do not end"
+        )
+    transaction = view.transaction(transactional_id)
+    if transaction is None:
+        raise InvalidTxnState(f"transactional id '{transactional_id}' is not known here: nothing was enlisted")
+    if is_committed(transaction, transactional_id, request.generation):
+        return []
+    _check_current(transaction, request)
+    open_producers = view.open_producers(transactional_id)
+    winners = _winners(request, transaction, open_producers)
+    losers = {each: producer for each, producer in open_producers.items() if each not in winners}
+    decided = replace(
+        transaction,
+        last_committed=request.generation,
+        attempt_over=True,
+        superseded_attempts=(),
+        updated_us=wall_us,
+    )
+    return [
+        Change(TransactionKey(transactional_id), decided),
+        *(_ended(transactional_id, each, producer, Fate.COMMITTING) for each, producer in winners.items()),
+        *abort_changes(transactional_id, losers),
+    ]
+
+
+def is_committed(transaction: Transaction, transactional_id: str, generation: int) -> bool:
+    """Raises StaleGeneration where a later one is committed."""
+    last = transaction.last_committed
+    if last is not None and generation < last:
+        raise StaleGeneration(
+            f"transactional id '{transactional_id}': generation {last} is committed; whether {generation}, which is "
+            "asked about, was committed is not known any more"
+        )
+    return generation == last
+
+
+def _check_current(transaction: Transaction, request: coordinator_pb2.EndTransactionRequest) -> None:
+    asked = (request.run_id, request.generation, request.attempt_id)
+    if asked != (transaction.run_id, transaction.generation, transaction.attempt_id):
+        raise ProducerFenced(
+            f"transactional id '{request.transactional_id}': generation {request.generation} cannot be committed by "
+            f"this attempt: another one, at generation {transaction.generation}, took over"
+        )
+    if transaction.attempt_over:
+        raise ProducerFenced(
+            f"transactional id '{request.transactional_id}': this attempt at {request.generation} was aborted"
+        )
+
+
+def _winners(
+    request: coordinator_pb2.EndTransactionRequest, transaction: Transaction, open_producers: Mapping[int, Producer]
+) -> dict[int, Producer]:
+    """The named producers with what they say that they wrote. Raises InvalidTxnState for all, where one is wrong."""
+    where = f"transactional id '{request.transactional_id}', generation {request.generation}"
+    winners: dict[int, Producer] = {}
+    tasks: dict[int, int] = {}
+    for named in request.winners:
+        producer = open_producers.get(named.producer_id)
+        if producer is None or producer.attempt_id != transaction.attempt_id:
+            raise InvalidTxnState(f"{where}: producer {named.producer_id} is not enlisted, or was aborted")
+        if named.producer_id in winners:
+            raise InvalidTxnState(f"{where}: producer {named.producer_id} is named twice")
+        if producer.task is not None and tasks.setdefault(producer.task, named.producer_id) != named.producer_id:
+            raise InvalidTxnState(
+                f"{where}: producers {tasks[producer.task]} and {named.producer_id} did the same task {producer.task}"
+            )
+        winners[named.producer_id] = _with_sequences(producer, named, where)
+    return winners
+
+
+def _with_sequences(producer: Producer, named: coordinator_pb2.Winner, where: str) -> Producer:
+    written = {
+        PartitionKey(each.partition_id.topic_id, each.partition_id.partition): each.last_sequence
+        for each in named.partitions
+    }
+    registered = tuple(
+        Registered(each.partition, written.pop(each.partition, NOTHING_WRITTEN)) for each in producer.partitions
+    )
+    if written:
+        key = next(iter(written))
+        raise InvalidTxnState(
+            f"{where}: producer {named.producer_id} says that it wrote to partition {key.partition} of topic id "
+            f"{key.topic_id.hex()}, where it is not registered"
+        )
+    return replace(producer, partitions=registered)
+
+
+def abort(
+    view: View, request: coordinator_pb2.AbortAttemptRequest, wall_us: int
+) -> tuple[bool, list[TransactionChange]]:
+    """(whether the generation is committed, the decision). Raises StaleGeneration."""
+    transactional_id = request.transactional_id
+    transaction = view.transaction(transactional_id)
+    if transaction is None:
+        return False, []  # nothing was ever enlisted
+    if is_committed(transaction, transactional_id, request.generation):
+        return True, []
+    if (request.generation, request.attempt_id) != (transaction.generation, transaction.attempt_id):
+        return False, []
+    return False, _aborted(view, transactional_id, transaction, request.producer_ids, wall_us)
+
+
+def abort_everything(view: View, transactional_id: str, wall_us: int) -> list[TransactionChange]:
+    """By command. Raises TransactionalIdNotFound."""
+    return _aborted(view, transactional_id, view.known(transactional_id), (), wall_us)
+
+
+def _aborted(
+    view: View, transactional_id: str, transaction: Transaction, producer_ids: Sequence[int], wall_us: int
+) -> list[TransactionChange]:
+    open_producers = view.open_producers(transactional_id)
+    if producer_ids:
+        return abort_changes(transactional_id, {p: open_producers[p] for p in producer_ids if p in open_producers})
+    changes = abort_changes(transactional_id, open_producers)
+    if not transaction.attempt_over:
+        over = replace(transaction, attempt_over=True, updated_us=wall_us)
+        changes.insert(0, Change(TransactionKey(transactional_id), over))
+    return changes

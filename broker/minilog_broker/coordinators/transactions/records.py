@@ -1,0 +1,168 @@
+"""What is known of a transactional id and of its producers, and how it is written (coordinator_records.proto).
+
+    key                            value          until
+    (transactional id, -)          Transaction    it is forgotten: by command, or seven days after a batch write
+    (transactional id, producer)   Producer       its last marker is written
+
+    a producer is   because
+    OPEN            it was enlisted
+    COMMITTING      it was named a winner, and is registered in partitions that have no marker yet
+    ABORTING        it was not, or was aborted, timed out or taken over; the same
+    (gone)          all its markers are below the high watermark; or it ended and was registered nowhere
+
+Nothing ever leads back: a producer that ended has ended.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from minilog.errors import CorruptMessage
+from minilog.v1 import common_pb2
+from minilog.v1 import coordinator_records_pb2 as records_pb2
+from minilog_broker.coordinators.table import Change, LogRecord
+from minilog_broker.replication.state import PartitionKey
+
+NOTHING_WRITTEN = -1
+
+
+class TransactionKey(NamedTuple):
+    """`owner` is the transactional id; without a producer id it is the key of the Transaction."""
+
+    owner: str
+    producer_id: int | None = None
+
+
+class Fate(enum.IntEnum):
+    """See the module's text."""
+
+    OPEN = records_pb2.PRODUCER_STATE_OPEN
+    COMMITTING = records_pb2.PRODUCER_STATE_COMMITTING
+    ABORTING = records_pb2.PRODUCER_STATE_ABORTING
+
+
+class Registered(NamedTuple):
+    """A partition in which a producer may have written. `last_sequence`: of a winner, what its marker says."""
+
+    partition: PartitionKey
+    last_sequence: int = NOTHING_WRITTEN
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What outlives a generation. Times in milliseconds and, of the wall clock, in microseconds since 1970."""
+
+    generation: int
+    attempt_id: bytes
+    run_id: bytes
+    timeout_ms: int
+    expires: bool
+    updated_us: int
+    attempt_over: bool = False
+    last_committed: int | None = None
+    superseded_runs: tuple[bytes, ...] = ()
+    superseded_attempts: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """One that was enlisted, and has not ended everywhere."""
+
+    generation: int
+    attempt_id: bytes
+    task: int | None
+    fate: Fate = Fate.OPEN
+    partitions: tuple[Registered, ...] = ()
+
+    def is_registered_in(self, partition: PartitionKey) -> bool:
+        return any(registered.partition == partition for registered in self.partitions)
+
+
+TransactionValue: TypeAlias = Transaction | Producer
+TransactionChange: TypeAlias = Change[TransactionKey, TransactionValue]
+
+
+class TransactionCodec:
+    """Keys and values as records of `__transactions`."""
+
+    def encode(self, change: TransactionChange) -> LogRecord:
+        key = records_pb2.TransactionLogKey(transactional_id=change.key.owner, producer_id=change.key.producer_id)
+        return LogRecord(key.SerializeToString(deterministic=True), _encoded(change.value))
+
+    def decode(self, record: LogRecord) -> TransactionChange:
+        try:
+            key = records_pb2.TransactionLogKey.FromString(record.key)
+            producer_id = key.producer_id if key.HasField("producer_id") else None
+            where = TransactionKey(key.transactional_id, producer_id)
+            if record.value is None:
+                return Change(where, None)
+            return Change(where, _transaction(record.value) if producer_id is None else _producer(record.value))
+        except (DecodeError, ValueError) as error:
+            raise CorruptMessage(f"the log of transactions has a record that cannot be read: {error}") from error
+
+
+def _encoded(value: TransactionValue | None) -> bytes | None:
+    match value:
+        case None:
+            return None
+        case Transaction():
+            return records_pb2.TransactionRecord(
+                generation=value.generation,
+                attempt_id=value.attempt_id,
+                run_id=value.run_id,
+                attempt_over=value.attempt_over,
+                last_committed_generation=value.last_committed,
+                superseded_runs=value.superseded_runs,
+                superseded_attempts=value.superseded_attempts,
+                timeout_ms=value.timeout_ms,
+                expires=value.expires,
+                updated_us=value.updated_us,
+            ).SerializeToString()
+        case Producer():
+            return records_pb2.ProducerRecord(
+                generation=value.generation,
+                attempt_id=value.attempt_id,
+                task=value.task,
+                state=records_pb2.ProducerState.ValueType(value.fate),
+                partitions=[
+                    records_pb2.RegisteredPartition(
+                        partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+                        last_sequence=last_sequence,
+                    )
+                    for key, last_sequence in value.partitions
+                ],
+            ).SerializeToString()
+
+
+def _transaction(value: bytes) -> Transaction:
+    record = records_pb2.TransactionRecord.FromString(value)
+    return Transaction(
+        generation=record.generation,
+        attempt_id=record.attempt_id,
+        run_id=record.run_id,
+        timeout_ms=record.timeout_ms,
+        expires=record.expires,
+        updated_us=record.updated_us,
+        attempt_over=record.attempt_over,
+        last_committed=record.last_committed_generation if record.HasField("last_committed_generation") else None,
+        superseded_runs=tuple(record.superseded_runs),
+        superseded_attempts=tuple(record.superseded_attempts),
+    )
+
+
+def _producer(value: bytes) -> Producer:
+    record = records_pb2.ProducerRecord.FromString(value)
+    return Producer(
+        generation=record.generation,
+        attempt_id=record.attempt_id,
+        task=record.task if record.HasField("task") else None,
+        fate=Fate(record.state),
+        partitions=tuple(
+            Registered(PartitionKey(each.partition_id.topic_id, each.partition_id.partition), each.last_sequence)
+            for each in record.partitions
+        ),
+    )
