@@ -1,4 +1,4 @@
-"""A world with a coordinator of transactions: what drivers, tasks, leaders and people call, and the partitions' markers."""
+"""A world with a coordinator of transactions: drivers, tasks, leaders, people, and the partitions' markers."""
 
 from __future__ import annotations
 
@@ -192,6 +192,7 @@ class Transacting(World[TransactionCoordinator]):
         ticket = self.ticket()
         request = coordinator_pb2.DescribeTransactionRequest(transactional_id=name)
         self.coordinator.describe(ticket, request, self.now)
+        self.commit()
         return self.answer(ticket, coordinator_pb2.DescribeTransactionResponse)
 
     def fates(self, name: str = T) -> dict[int, int]:

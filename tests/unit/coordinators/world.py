@@ -1,7 +1,7 @@
 """A partition of an internal topic in memory, and the brokers that lead it one after another.
 
-What is appended stands in one log, encoded as on disk; it is committed when a test says so. A new leader has all that was
-committed, and as much of the rest as the test says: that is committed in its epoch.
+What is appended stands in one log, encoded as on disk; it is committed when a test says so. A new leader has all that
+was committed, and as much of the rest as the test says: that is committed in its epoch.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ that an enlisting and a decision are in one order, the log's; markers follow fro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from minilog.errors import InvalidTxnState, MinilogError
@@ -63,6 +64,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         self._markers = Markers(settings.marker_retry_ms, knows_topic)
         self._commits = WaitingCommits()
         self._committed = 0
+        self._remove_at_ms = math.inf  # when what could not be removed is to be tried again
 
     # -- writers
 
@@ -226,6 +228,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
             return
         self._effects.extend(self._markers.send(now.ms))
         self._look_at_commits(now)
+        self._remove_at_ms = math.inf
         removed: dict[str, list[TransactionChange]] = {}
         for transactional_id, producer_id in self._markers.done:
             if self._view.producer(transactional_id, producer_id) is not None:
@@ -233,6 +236,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
                 removed.setdefault(transactional_id, []).append(Change(key, None))
         for changes in removed.values():
             if not self._try_write(changes):
+                self._remove_at_ms = now.ms + self._settings.marker_retry_ms
                 return
 
     def _look_at_commits(self, now: Moment) -> None:
@@ -243,7 +247,8 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
     @property
     def next_tick_ms(self) -> float:
         """When `tick` is due; infinity while nothing is."""
-        return min(self._clocks.next_tick_ms, self._markers.next_due_ms(), self._commits.next_due_ms())
+        dues = (self._clocks.next_tick_ms, self._markers.next_due_ms(), self._commits.next_due_ms())
+        return min(*dues, self._remove_at_ms)
 
     def tick(self, now: Moment) -> None:
         """Time-outs of transactions, of those who wait for a commit, and markers that are due again."""
@@ -304,6 +309,6 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
     def _ended(self) -> None:
         self._clocks.clear()
         self._markers.clear()
-        self._committed = 0
+        self._committed, self._remove_at_ms = 0, math.inf
         refusal = self._refusal(coordinator_pb2.EndTransactionResponse, self._not_coordinator())
         self._effects.extend(Answer(ticket, refusal) for ticket in self._commits.take())

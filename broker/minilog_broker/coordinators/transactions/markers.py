@@ -6,8 +6,8 @@
     (nothing)                             all are below the high watermark there, or the topic is gone
 
 One WriteMarkers at a time for a transaction and partition. Written is a fact, whichever term asked for it: a producer's
-end is decided once. All of this is rebuilt from the committed table by the next coordinator, which writes what was written
-again; markers are idempotent. (Kafka lost what was in flight when a coordinator loaded again: KAFKA-16352.)
+end is decided once. All of this is rebuilt from the committed table by the next coordinator, which writes again
+what was written; markers are idempotent. (Kafka lost what was in flight when a coordinator loaded again: KAFKA-16352.)
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Markers:
     def failed(self, effect: WriteMarkers, now_ms: float, *, refused: bool = False) -> None:
         """They may be written or not: the same again, in a while; where a leader refused them, in a longer one."""
         target = (effect.transactional_id, effect.target)
-        if self._landed(target, effect):
+        if self._landed(target, effect) and target in self._waiting:
             self._retry_at[target] = now_ms + (_REFUSED_RETRY_MS if refused else self._retry_ms)
 
     def next_due_ms(self) -> float:
