@@ -77,8 +77,8 @@ class Transacting(World[TransactionCoordinator]):
             expires=expires,
             coordinator_epoch=coordinator_epoch,
         )
-        ticket = self.ticket()
-        self.coordinator.enlist(ticket, request, next(self.producer_ids), self.now)
+        ticket, self.last_producer_id = self.ticket(), next(self.producer_ids)
+        self.coordinator.enlist(ticket, request, self.last_producer_id, self.now)
         return ticket
 
     def enlist(self, *arguments: object, **named: object) -> coordinator_pb2.EnlistResponse:

@@ -1,0 +1,308 @@
+"""The coordinator of transactions against a plain model: calls, commits, markers and crashes in any order.
+
+the model               is asked what each call must be answered; a crash takes it back to where the log is cut
+what must hold          after every step
+replay                  the committed state is the committed log, replayed key by key, whoever leads
+answers                 are those of the model, or NOT_COORDINATOR after a crash, and are given when it is committed
+markers                 are asked for only of decisions that are committed, in exactly the registered partitions
+a commit is answered    when every producer that ended in it or before has all its markers
+at the end              everybody is answered, every ended producer is marked as the model says, and is gone
+"""
+
+from __future__ import annotations
+
+import copy
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from minilog.errors import NotEnoughReplicas, NotLeaderOrFollower
+from minilog.v1 import coordinator_pb2
+from minilog_broker.coordinators.batches import decode_run
+from minilog_broker.coordinators.coordinator import State
+from minilog_broker.coordinators.effects import WriteMarkers
+from minilog_broker.coordinators.transactions.records import TransactionCodec, TransactionKey, TransactionValue
+from minilog_broker.replication.state import PartitionKey
+from tests.unit.coordinators.transacting import (
+    BECOMING_VISIBLE,
+    COMMITTED,
+    ORDERS_0,
+    ORDERS_1,
+    PAYMENTS_0,
+    REQUEST_TIMEOUT_MS,
+    TIMEOUT_MS,
+    T,
+    Transacting,
+    winner,
+)
+from tests.unit.coordinators.transaction_model import Attempt, TransactionModel
+from tests.unit.coordinators.world import INTERNAL, error_of
+
+runs = st.sampled_from(("r1", "r2", "r3"))
+names = st.sampled_from(("a", "b", "c", "d"))
+generations = st.integers(0, 3)
+attempts = st.builds(Attempt, runs, generations, names)
+usual = st.none() | attempts  # none: the current one
+partitions = st.sampled_from((ORDERS_0, ORDERS_1, PAYMENTS_0))
+picks = st.lists(st.integers(0, 20), min_size=1, max_size=3)
+tasks = st.none() | st.integers(0, 2)
+Asked = tuple[str, int | None]  # the code that is expected; of an End that commits, its generation
+
+
+class TransactionMachine(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.world = Transacting()
+        self.model = TransactionModel()
+        self.history: list[tuple[int, TransactionModel]] = [(0, TransactionModel())]  # by the end of the log
+        self.asked: dict[object, Asked] = {}
+        self.crashed: set[object] = set()
+        self.replayed: dict[TransactionKey, TransactionValue] = {}
+        self.replayed_batches = 0
+        self.sent: list[WriteMarkers] = []  # ever, as messages that may be delivered again
+        self.under_way: list[WriteMarkers] = []
+        self.marked: set[tuple[int, PartitionKey]] = set()
+
+    # -- helpers
+
+    @property
+    def durable(self) -> TransactionModel:
+        """The model as of the high watermark."""
+        return [model for end, model in self.history if end <= self.world.high_watermark][-1]
+
+    def attempt_or(self, asked: Attempt | None) -> Attempt:
+        return asked or self.model.attempt or Attempt("r1", 0, "a")
+
+    def pick(self, indexes: list[int]) -> list[int]:
+        """Producers that were enlisted, the newest first, or one that never was."""
+        known = [*sorted(self.model.producers, reverse=True), 9_999]
+        return list(dict.fromkeys(known[index % len(known)] for index in indexes))
+
+    def note(self, ticket: object, expected: str, committed: int | None = None) -> None:
+        """A call was made, and the model has taken it in."""
+        self.asked[ticket] = (expected, committed)
+        self.settle()
+
+    def settle(self) -> None:
+        """Whatever was appended belongs to the model as it is now."""
+        self.history += [(end, copy.deepcopy(self.model)) for end in self.world.ends if end > self.history[-1][0]]
+        self.world.collect()
+        for effect in self.world.asked_markers():
+            self.judge_markers(effect)
+            self.sent.append(effect)
+            self.under_way.append(effect)
+
+    def judge_markers(self, effect: WriteMarkers) -> None:
+        for marker in effect.markers:
+            producer = self.durable.producers[marker.producer_id]
+            assert producer.fate == ("committed" if marker.committed else "aborted"), "not what was decided, durably"
+            assert effect.target in producer.partitions, "a marker where nobody was registered"
+
+    # -- calls
+
+    @rule(asked=usual, task=tasks)
+    def enlist(self, asked: Attempt | None, task: int | None) -> None:
+        attempt = self.attempt_or(asked)
+        ticket = self.world.ask_to_enlist(attempt.generation, attempt.name, attempt.run, task=task)
+        self.note(ticket, self.model.enlist(attempt, task, self.world.last_producer_id))
+
+    @rule(indexes=picks, partition=partitions)
+    def register(self, indexes: list[int], partition: PartitionKey) -> None:
+        producer_id = self.pick(indexes)[0]
+        ticket = self.world.ask_to_register(producer_id, partition)
+        self.note(ticket, self.model.register(producer_id, partition))
+
+    @rule(asked=usual, indexes=picks, everybody=st.booleans())
+    def end(self, asked: Attempt | None, indexes: list[int], everybody: bool) -> None:
+        attempt = self.attempt_or(asked)
+        named = sorted(self.model.open) if everybody and self.model.open else self.pick(indexes)
+        ticket = self.world.ask_to_end(map(winner, named), attempt.generation, attempt.name, attempt.run)
+        expected = self.model.end(attempt, named)
+        self.note(ticket, expected, attempt.generation if expected == "COMMITTED" else None)
+
+    @rule(asked=usual, indexes=st.just([]) | picks)
+    def abort(self, asked: Attempt | None, indexes: list[int]) -> None:
+        attempt = self.attempt_or(asked)
+        named = self.pick(indexes)
+        request = coordinator_pb2.AbortAttemptRequest(
+            transactional_id=T,
+            generation=attempt.generation,
+            attempt_id=attempt.name.encode(),
+            producer_ids=named,
+        )
+        ticket = self.world.ticket()
+        self.world.coordinator.abort(ticket, request, self.world.now)
+        self.note(ticket, self.model.abort(attempt, named))
+
+    @rule()
+    def abort_by_command(self) -> None:
+        ticket = self.world.ticket()
+        request = coordinator_pb2.AbortTransactionRequest(transactional_id=T)
+        self.world.coordinator.abort_by_command(ticket, request, self.world.now)
+        self.note(ticket, self.model.abort_by_command())
+
+    @rule()
+    def refuse_an_append(self) -> None:
+        """Nothing of a decision that could not be appended is left: enlisting would have taken over."""
+        self.world.refusal = NotEnoughReplicas("the ISR is too small")
+        ticket = self.world.ask_to_enlist(9, "new", "new")
+        self.world.refusal = None
+        self.note(ticket, "NOT_ENOUGH_REPLICAS")
+
+    # -- what happens
+
+    @rule(batches=st.integers(1, 4))
+    def commit(self, batches: int) -> None:
+        """Some of what is in flight."""
+        ends = [end for end in self.world.ends if end > self.world.high_watermark]
+        if ends:
+            self.world.commit_to(ends[:batches][-1])
+            self.settle()
+
+    @rule(which=st.integers(0, 10), written=st.sampled_from((True, True, False)))
+    def answer_markers(self, which: int, written: bool) -> None:
+        if not self.under_way:
+            return
+        effect = self.under_way.pop(which % len(self.under_way))
+        if written:
+            self.deliver(effect)
+        else:
+            self.world.coordinator.markers_failed(effect, NotLeaderOrFollower("an election"), self.world.now)
+        self.settle()
+
+    @rule(which=st.integers(0, 30))
+    def deliver_markers_again(self, which: int) -> None:
+        if self.sent:
+            self.deliver(self.sent[which % len(self.sent)])
+            self.settle()
+
+    def deliver(self, effect: WriteMarkers) -> None:
+        self.marked |= {(marker.producer_id, effect.target) for marker in effect.markers}
+        self.world.coordinator.markers_written(effect, self.world.now)
+
+    @rule()
+    def retry(self) -> None:
+        self.world.now_ms += 150
+        self.world.coordinator.tick(self.world.now)
+        self.settle()
+
+    @rule()
+    def time_out(self) -> None:
+        """Nobody gives a sign of life."""
+        until_ms = self.world.now_ms + TIMEOUT_MS * 1.1
+        before = bool(self.model.open)
+        while (due_ms := self.world.coordinator.next_tick_ms) <= until_ms:
+            self.world.now_ms = max(due_ms, self.world.now_ms)
+            self.world.coordinator.tick(self.world.now)
+        self.world.now_ms = until_ms
+        if before:
+            self.model.abort_open()
+        self.settle()
+
+    @rule(kept_batches=st.none() | st.integers(0, 3))
+    def crash(self, kept_batches: int | None) -> None:
+        """Another broker leads, with what is committed and some of the rest."""
+        self.crashed |= set(self.asked)
+        self.world.coordinator.deposed()
+        self.world.collect()
+        self.world.fail_over(kept_batches=kept_batches)
+        self.history = [(end, model) for end, model in self.history if end <= self.world.log_end]
+        self.model = copy.deepcopy(self.history[-1][1])
+        self.settle()
+
+    # -- what must hold
+
+    @invariant()
+    def the_committed_state_is_the_replay_of_the_committed_log(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        while self.replayed_batches < len(self.world.ends):
+            if self.world.ends[self.replayed_batches] > self.world.high_watermark:
+                break
+            for _, records in decode_run(INTERNAL, self.world.batches[self.replayed_batches]):
+                for record in records:
+                    key, value = TransactionCodec().decode(record)
+                    if value is None:
+                        self.replayed.pop(key, None)
+                    else:
+                        self.replayed[key] = value
+            self.replayed_batches += 1
+        assert self.world.coordinator.state is State.ACTIVE
+        assert self.world.coordinator.committed_state() == self.replayed
+
+    @invariant()
+    def answers_are_the_models(self) -> None:
+        for ticket in [each for each in getattr(self, "asked", {}) if each in self.world.answers]:
+            message = self.world.answers.pop(ticket)
+            expected, committed = self.asked.pop(ticket)
+            code = answer_code(message)
+            if code == "NOT_COORDINATOR":
+                assert ticket in self.crashed, "refused without a crash"
+            elif code == "REQUEST_TIMED_OUT":
+                assert committed is not None
+            else:
+                assert code == expected
+                if committed is not None:
+                    self.judge_commit(message, committed)
+
+    def judge_commit(self, message: object, generation: int) -> None:
+        assert isinstance(message, coordinator_pb2.EndTransactionResponse)
+        assert self.durable.committed is not None
+        assert self.durable.committed >= generation, "a commit that may be forgotten was answered"
+        ended = [(each, p) for each, p in self.durable.producers.items() if p.attempt.generation <= generation]
+        lacks = {(each, key) for each, p in ended for key in p.partitions if p.fate != "open"} - self.marked
+        assert message.outcome in (COMMITTED, BECOMING_VISIBLE)
+        assert not (message.outcome == COMMITTED and lacks), "answered as visible, and it is not"
+
+    @invariant()
+    def what_is_open_is_of_the_last_attempt(self) -> None:
+        if hasattr(self, "world"):
+            model = self.durable
+            assert {producer.attempt for producer in model.open.values()} <= {model.attempt}
+            fates = {key.producer_id: getattr(value, "fate", None) for key, value in self.replayed.items()}
+            assert {each for each, fate in fates.items() if fate is not None and fate.name == "OPEN"} == set(model.open)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for _ in range(6):
+            self.commit(1_000)
+            for effect in self.under_way:
+                self.deliver(effect)
+            self.under_way = []
+            self.world.now_ms += REQUEST_TIMEOUT_MS
+            self.world.coordinator.tick(self.world.now)
+            self.settle()
+        self.commit(1_000)
+        self.the_committed_state_is_the_replay_of_the_committed_log()
+        self.answers_are_the_models()
+        assert not self.asked, "somebody waits for ever"
+        durable = self.durable
+        gone = {each: p for each, p in durable.producers.items() if p.fate != "open"}
+        kept = {key.producer_id for key in self.replayed if key.producer_id is not None}
+        assert kept == set(durable.open), "what has ended is kept"
+        assert self.marked == {(each, key) for each, p in gone.items() for key in p.partitions}
+        for generation, winners in durable.winners.items():
+            named = {each for each, p in gone.items() if p.fate == "committed" and p.attempt.generation == generation}
+            assert named == winners
+
+
+def answer_code(message: object) -> str:
+    error = error_of(message)  # type: ignore[arg-type]
+    if error is not None:
+        return error.code
+    match message:
+        case coordinator_pb2.EnlistResponse(outcome=outcome):
+            return "ALREADY" if outcome == coordinator_pb2.ENLIST_OUTCOME_ALREADY_COMMITTED else "ENLISTED"
+        case coordinator_pb2.EndTransactionResponse():
+            return "COMMITTED"
+        case coordinator_pb2.AbortAttemptResponse(outcome=outcome):
+            return "COMMITTED" if outcome == COMMITTED else "ABORTED"
+    return "NONE"
+
+
+TestTransactions = TransactionMachine.TestCase
+TestTransactions.settings = settings(
+    max_examples=100, stateful_step_count=50, deadline=None, derandomize=True, report_multiple_bugs=False
+)
