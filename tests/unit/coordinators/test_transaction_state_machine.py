@@ -12,6 +12,7 @@ at the end              everybody is answered, every ended producer is marked as
 from __future__ import annotations
 
 import copy
+from typing import NamedTuple
 
 import hypothesis.strategies as st
 from hypothesis import settings
@@ -39,15 +40,20 @@ from tests.unit.coordinators.transacting import (
 from tests.unit.coordinators.transaction_model import Attempt, TransactionModel
 from tests.unit.coordinators.world import INTERNAL, error_of
 
-runs = st.sampled_from(("r1", "r2", "r3"))
-names = st.sampled_from(("a", "b", "c", "d"))
-generations = st.integers(0, 3)
-attempts = st.builds(Attempt, runs, generations, names)
-usual = st.none() | attempts  # none: the current one
+# Which attempt: the last one, or one of those before, as it was or with something else about it.
+usual = st.tuples(st.integers(0, 3), st.sampled_from(("", "", "", "run", "generation below", "generation", "name")))
 partitions = st.sampled_from((ORDERS_0, ORDERS_1, PAYMENTS_0))
 picks = st.lists(st.integers(0, 20), min_size=1, max_size=3)
-tasks = st.none() | st.integers(0, 2)
-Asked = tuple[str, int | None]  # the code that is expected; of an End that commits, its generation
+CALLS = st.sampled_from(("enlist", "enlist", "enlist", "register", "end", "end", "abort", "command", "refused"))
+tasks = st.sampled_from((None, 0, 0, 1))
+
+
+class Asked(NamedTuple):
+    """What a call must be answered, and not before the log is committed up to `rests_on`."""
+
+    code: str
+    rests_on: int
+    committed: int | None  # the generation that an End commits
 
 
 class TransactionMachine(RuleBasedStateMachine):
@@ -56,6 +62,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.world = Transacting()
         self.model = TransactionModel()
         self.history: list[tuple[int, TransactionModel]] = [(0, TransactionModel())]  # by the end of the log
+        self.attempts = [Attempt("r", 0, "n")]  # that enlisted
         self.asked: dict[object, Asked] = {}
         self.crashed: set[object] = set()
         self.replayed: dict[TransactionKey, TransactionValue] = {}
@@ -71,8 +78,19 @@ class TransactionMachine(RuleBasedStateMachine):
         """The model as of the high watermark."""
         return [model for end, model in self.history if end <= self.world.high_watermark][-1]
 
-    def attempt_or(self, asked: Attempt | None) -> Attempt:
-        return asked or self.model.attempt or Attempt("r1", 0, "a")
+    def some_attempt(self, which: tuple[int, str]) -> Attempt:
+        back, other = which
+        run, generation, name = self.attempts[-1 - back % len(self.attempts)]
+        match other:
+            case "run":
+                run = f"r{self.world.log_end}"
+            case "generation below":
+                generation = max(0, generation - 1)
+            case "generation":
+                generation += 1
+            case "name":
+                name = f"n{self.world.log_end}"
+        return Attempt(run, generation, name)
 
     def pick(self, indexes: list[int]) -> list[int]:
         """Producers that were enlisted, the newest first, or one that never was."""
@@ -81,7 +99,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def note(self, ticket: object, expected: str, committed: int | None = None) -> None:
         """A call was made, and the model has taken it in."""
-        self.asked[ticket] = (expected, committed)
+        self.asked[ticket] = Asked(expected, self.world.log_end, committed)
         self.settle()
 
     def settle(self) -> None:
@@ -99,31 +117,70 @@ class TransactionMachine(RuleBasedStateMachine):
             assert producer.fate == ("committed" if marker.committed else "aborted"), "not what was decided, durably"
             assert effect.target in producer.partitions, "a marker where nobody was registered"
 
-    # -- calls
+    # -- calls: as they should come, and any other; few rules, so that an example has all of them
 
-    @rule(asked=usual, task=tasks)
-    def enlist(self, asked: Attempt | None, task: int | None) -> None:
-        attempt = self.attempt_or(asked)
+    @rule(where=st.lists(partitions, max_size=2), task=tasks, new_run=st.booleans())
+    def write(self, where: list[PartitionKey], task: int | None, new_run: bool) -> None:
+        """A writer of the attempt that goes on, or of the next."""
+        former = self.model.attempt
+        if former is None or self.model.over:
+            generation = 0 if self.model.committed is None else self.model.committed + 1
+            run = f"r{len(self.model.old_runs) + 10}" if new_run or former is None else former.run
+            self.enlist(Attempt(run, generation, f"n{self.world.log_end}"), task)
+        else:
+            self.enlist(former, task)
+        for partition in where:
+            self.register([0], partition)
+
+    @rule(lost=st.sampled_from((0, 0, 1, 2)), every_task_once=st.sampled_from((True, True, False)))
+    def win(self, lost: int, every_task_once: bool) -> None:
+        """One producer of each task is named (or all), but for some."""
+        by_task = {each if p.task is None else -1 - p.task: each for each, p in self.model.open.items()}
+        named = sorted(by_task.values() if every_task_once else self.model.open)[lost:]
+        if named:
+            self.end_by(self.model.attempt or self.attempts[0], named)
+
+    @rule(data=st.data(), kind=CALLS)
+    def call_again(self, data: st.DataObject, kind: str) -> None:
+        """Late, repeated and wrong calls are half of all."""
+        self.call(data, kind)
+
+    @rule(data=st.data(), kind=CALLS)
+    def call(self, data: st.DataObject, kind: str) -> None:
+        match kind:
+            case "enlist":
+                self.enlist(self.some_attempt(data.draw(usual)), data.draw(tasks))
+            case "register":
+                self.register(data.draw(picks), data.draw(partitions))
+            case "end":
+                self.end(self.some_attempt(data.draw(usual)), data.draw(picks), data.draw(st.booleans()))
+            case "abort":
+                self.abort(self.some_attempt(data.draw(usual)), data.draw(st.just([]) | picks))
+            case "command" if self.model.attempt is not None:
+                self.abort_by_command()
+            case "refused":
+                self.refuse_an_append()
+
+    def enlist(self, attempt: Attempt, task: int | None) -> None:
         ticket = self.world.ask_to_enlist(attempt.generation, attempt.name, attempt.run, task=task)
+        if attempt not in self.attempts:
+            self.attempts.append(attempt)
         self.note(ticket, self.model.enlist(attempt, task, self.world.last_producer_id))
 
-    @rule(indexes=picks, partition=partitions)
     def register(self, indexes: list[int], partition: PartitionKey) -> None:
         producer_id = self.pick(indexes)[0]
         ticket = self.world.ask_to_register(producer_id, partition)
         self.note(ticket, self.model.register(producer_id, partition))
 
-    @rule(asked=usual, indexes=picks, everybody=st.booleans())
-    def end(self, asked: Attempt | None, indexes: list[int], everybody: bool) -> None:
-        attempt = self.attempt_or(asked)
-        named = sorted(self.model.open) if everybody and self.model.open else self.pick(indexes)
+    def end(self, attempt: Attempt, indexes: list[int], everybody: bool) -> None:
+        self.end_by(attempt, sorted(self.model.open) if everybody and self.model.open else self.pick(indexes))
+
+    def end_by(self, attempt: Attempt, named: list[int]) -> None:
         ticket = self.world.ask_to_end(map(winner, named), attempt.generation, attempt.name, attempt.run)
         expected = self.model.end(attempt, named)
         self.note(ticket, expected, attempt.generation if expected == "COMMITTED" else None)
 
-    @rule(asked=usual, indexes=st.just([]) | picks)
-    def abort(self, asked: Attempt | None, indexes: list[int]) -> None:
-        attempt = self.attempt_or(asked)
+    def abort(self, attempt: Attempt, indexes: list[int]) -> None:
         named = self.pick(indexes)
         request = coordinator_pb2.AbortAttemptRequest(
             transactional_id=T,
@@ -135,14 +192,12 @@ class TransactionMachine(RuleBasedStateMachine):
         self.world.coordinator.abort(ticket, request, self.world.now)
         self.note(ticket, self.model.abort(attempt, named))
 
-    @rule()
     def abort_by_command(self) -> None:
         ticket = self.world.ticket()
         request = coordinator_pb2.AbortTransactionRequest(transactional_id=T)
         self.world.coordinator.abort_by_command(ticket, request, self.world.now)
         self.note(ticket, self.model.abort_by_command())
 
-    @rule()
     def refuse_an_append(self) -> None:
         """Nothing of a decision that could not be appended is left: enlisting would have taken over."""
         self.world.refusal = NotEnoughReplicas("the ISR is too small")
@@ -152,7 +207,19 @@ class TransactionMachine(RuleBasedStateMachine):
 
     # -- what happens
 
-    @rule(batches=st.integers(1, 4))
+    @rule(data=st.data(), kind=st.sampled_from(("again", "again", "retry", "retry", "time out", "crash", "crash")))
+    def befall(self, data: st.DataObject, kind: str) -> None:
+        match kind:
+            case "again":
+                self.deliver_markers_again(data.draw(st.integers(0, 30)))
+            case "retry":
+                self.retry()
+            case "time out":
+                self.time_out()
+            case "crash":
+                self.crash(data.draw(st.none() | st.integers(0, 3)))
+
+    @rule(batches=st.sampled_from((1, 2, 100)))
     def commit(self, batches: int) -> None:
         """Some of what is in flight."""
         ends = [end for end in self.world.ends if end > self.world.high_watermark]
@@ -171,7 +238,6 @@ class TransactionMachine(RuleBasedStateMachine):
             self.world.coordinator.markers_failed(effect, NotLeaderOrFollower("an election"), self.world.now)
         self.settle()
 
-    @rule(which=st.integers(0, 30))
     def deliver_markers_again(self, which: int) -> None:
         if self.sent:
             self.deliver(self.sent[which % len(self.sent)])
@@ -181,13 +247,11 @@ class TransactionMachine(RuleBasedStateMachine):
         self.marked |= {(marker.producer_id, effect.target) for marker in effect.markers}
         self.world.coordinator.markers_written(effect, self.world.now)
 
-    @rule()
     def retry(self) -> None:
         self.world.now_ms += 150
         self.world.coordinator.tick(self.world.now)
         self.settle()
 
-    @rule()
     def time_out(self) -> None:
         """Nobody gives a sign of life."""
         until_ms = self.world.now_ms + TIMEOUT_MS * 1.1
@@ -200,7 +264,6 @@ class TransactionMachine(RuleBasedStateMachine):
             self.model.abort_open()
         self.settle()
 
-    @rule(kept_batches=st.none() | st.integers(0, 3))
     def crash(self, kept_batches: int | None) -> None:
         """Another broker leads, with what is committed and some of the rest."""
         self.crashed |= set(self.asked)
@@ -235,7 +298,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def answers_are_the_models(self) -> None:
         for ticket in [each for each in getattr(self, "asked", {}) if each in self.world.answers]:
             message = self.world.answers.pop(ticket)
-            expected, committed = self.asked.pop(ticket)
+            expected, rests_on, committed = self.asked.pop(ticket)
             code = answer_code(message)
             if code == "NOT_COORDINATOR":
                 assert ticket in self.crashed, "refused without a crash"
@@ -243,6 +306,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 assert committed is not None
             else:
                 assert code == expected
+                assert rests_on <= self.world.high_watermark, "answered with what may be forgotten"
                 if committed is not None:
                     self.judge_commit(message, committed)
 
@@ -304,5 +368,5 @@ def answer_code(message: object) -> str:
 
 TestTransactions = TransactionMachine.TestCase
 TestTransactions.settings = settings(
-    max_examples=100, stateful_step_count=50, deadline=None, derandomize=True, report_multiple_bugs=False
+    max_examples=150, stateful_step_count=50, deadline=None, derandomize=True, report_multiple_bugs=False
 )

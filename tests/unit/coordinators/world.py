@@ -108,8 +108,11 @@ class World(Generic[AnyCoordinator]):
         self.collect()
 
     def begin(self) -> None:
-        """Lead, with everything committed."""
+        """Lead, with everything committed. What is said of the epoch before, or of less than all, begins nothing."""
         self.lead()
+        self.coordinator.high_watermark(self.leader_epoch - 1, self.log_end, self.now)
+        self.coordinator.high_watermark(self.leader_epoch, self.log_end - 1, self.now)
+        assert self.coordinator.state is State.WAITING
         self.commit()
         assert self.coordinator.state is State.ACTIVE
 

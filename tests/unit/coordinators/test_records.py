@@ -1,0 +1,97 @@
+"""Keys and values of the internal topics' logs: what is written is read again, and anything else is damage."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from minilog.errors import CorruptMessage
+from minilog_broker.coordinators.groups.records import GroupCodec, GroupKey, Offset, Pending
+from minilog_broker.coordinators.table import Change, LogRecord
+from minilog_broker.coordinators.transactions.records import (
+    Fate,
+    Producer,
+    Registered,
+    Transaction,
+    TransactionCodec,
+    TransactionKey,
+)
+from minilog_broker.replication.state import PartitionKey
+
+ids = st.binary(min_size=1, max_size=36)
+numbers = st.integers(0, 2**63 - 1)
+partitions = st.builds(PartitionKey, st.binary(min_size=16, max_size=16), st.integers(0, 2**31 - 1))
+transactions = st.builds(
+    Transaction,
+    generation=numbers,
+    attempt_id=ids,
+    run_id=ids,
+    timeout_ms=st.integers(0, 86_400_000),
+    expires=st.booleans(),
+    updated_us=numbers,
+    attempt_over=st.booleans(),
+    last_committed=st.none() | numbers,
+    superseded_runs=st.lists(ids, max_size=3).map(tuple),
+    superseded_attempts=st.lists(ids, max_size=3).map(tuple),
+)
+producers = st.builds(
+    Producer,
+    generation=numbers,
+    attempt_id=ids,
+    task=st.none() | st.integers(0, 2**31 - 1),
+    fate=st.sampled_from(Fate),
+    partitions=st.lists(st.builds(Registered, partitions, st.integers(-1, 2**31 - 1)), max_size=3).map(tuple),
+)
+offsets = st.builds(Offset, numbers, st.integers(-1, 2**31 - 1), st.text(max_size=9), numbers, numbers)
+pendings = st.builds(
+    Pending, st.text(max_size=9), st.integers(0, 99), st.lists(st.tuples(partitions, offsets), max_size=3).map(tuple)
+)
+names = st.text(min_size=1, max_size=20)
+transaction_changes = st.builds(
+    Change, st.builds(TransactionKey, names, st.none()), st.none() | transactions
+) | st.builds(Change, st.builds(TransactionKey, names, numbers), st.none() | producers)
+group_changes = st.builds(Change, st.builds(GroupKey, names, partitions, st.none()), st.none() | offsets) | st.builds(
+    Change, st.builds(GroupKey, names, st.none(), numbers), st.none() | pendings
+)
+CODECS = [TransactionCodec(), GroupCodec()]
+
+
+@given(transaction_changes)
+@settings(max_examples=60, deadline=None)
+def test_what_is_written_of_transactions_is_read_again(change: Change) -> None:  # type: ignore[type-arg]
+    assert TransactionCodec().decode(TransactionCodec().encode(change)) == change
+
+
+@given(group_changes)
+@settings(max_examples=60, deadline=None)
+def test_what_is_written_of_groups_is_read_again(change: Change) -> None:  # type: ignore[type-arg]
+    assert GroupCodec().decode(GroupCodec().encode(change)) == change
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(key=st.binary(max_size=40), value=st.none() | st.binary(max_size=60))
+@settings(max_examples=150, deadline=None)
+def test_bytes_that_are_no_record_are_damage_and_nothing_worse(
+    codec: TransactionCodec | GroupCodec, key: bytes, value: bytes | None
+) -> None:
+    try:
+        change = codec.decode(LogRecord(key, value))
+    except CorruptMessage:
+        return
+    assert codec.decode(codec.encode(change)) == change  # type: ignore[arg-type]
+
+
+def test_a_state_that_is_not_known_is_damage() -> None:
+    key = TransactionCodec().encode(Change(TransactionKey("t", 1), None)).key
+    with pytest.raises(CorruptMessage, match="cannot be read"):
+        TransactionCodec().decode(LogRecord(key, b""))
+
+
+def test_one_key_is_always_written_the_same_way() -> None:
+    """Else it could not be compacted by key."""
+    for codec, key in ((TransactionCodec(), TransactionKey("t", 0)), (GroupCodec(), GroupKey("g", producer_id=0))):
+        keys = {codec.encode(Change(key, None)).key for _ in range(3)}  # type: ignore[arg-type]
+        assert len(keys) == 1
+        (only,) = keys
+        assert codec.decode(LogRecord(only, None)).key == key
