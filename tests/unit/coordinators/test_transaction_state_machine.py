@@ -44,6 +44,7 @@ from tests.unit.coordinators.world import INTERNAL, error_of
 usual = st.tuples(st.integers(0, 3), st.sampled_from(("", "", "", "run", "generation below", "generation", "name")))
 partitions = st.sampled_from((ORDERS_0, ORDERS_1, PAYMENTS_0))
 picks = st.lists(st.integers(0, 20), min_size=1, max_size=3)
+none_or_picks = st.just([]) | st.just([]) | picks
 CALLS = st.sampled_from(("enlist", "enlist", "enlist", "register", "end", "end", "abort", "command", "refused"))
 tasks = st.sampled_from((None, 0, 0, 1))
 
@@ -132,11 +133,12 @@ class TransactionMachine(RuleBasedStateMachine):
         for partition in where:
             self.register([0], partition)
 
-    @rule(lost=st.sampled_from((0, 0, 1, 2)), every_task_once=st.sampled_from((True, True, False)))
-    def win(self, lost: int, every_task_once: bool) -> None:
-        """One producer of each task is named (or all), but for some."""
+    @rule(lost=st.sampled_from((0, 0, 1, 2)), every_task_once=st.sampled_from((True, True, False)), also=none_or_picks)
+    def win(self, lost: int, every_task_once: bool, also: list[int]) -> None:
+        """One producer of each task is named (or all), but for some; and perhaps one that cannot win."""
         by_task = {each if p.task is None else -1 - p.task: each for each, p in self.model.open.items()}
         named = sorted(by_task.values() if every_task_once else self.model.open)[lost:]
+        named += [each for each in self.pick(also) if each not in named]
         if named:
             self.end_by(self.model.attempt or self.attempts[0], named)
 
@@ -155,7 +157,7 @@ class TransactionMachine(RuleBasedStateMachine):
             case "end":
                 self.end(self.some_attempt(data.draw(usual)), data.draw(picks), data.draw(st.booleans()))
             case "abort":
-                self.abort(self.some_attempt(data.draw(usual)), data.draw(st.just([]) | picks))
+                self.abort(self.some_attempt(data.draw(usual)), data.draw(none_or_picks))
             case "command" if self.model.attempt is not None:
                 self.abort_by_command()
             case "refused":
