@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CLOCK_JUMPS_S = (-7_200.0, -60.0, -1.0, 1.0, 60.0, 7_200.0)
 
+EARLY_MS = 1_500.0  # of a process's life
+
 
 class Faults:
     """See the module's text. `over`: nothing is undone at its time any more, for all is healed at once."""
@@ -88,6 +90,24 @@ class Faults:
         self._note(f"node {life.node.node_id} loses power")
         life.node.lose_power()
         self._restart_later(life.node)
+        return True
+
+    def power_loss_early(self) -> bool:
+        """What the process found, and took for safe, is lost with what was not synced."""
+        began_ms = self._cluster.now_ms - EARLY_MS
+        node = self._one(lambda each: each.life is not None and each.life.began_ms > began_ms)
+        if node is None:
+            return False
+        self._note(f"node {node.node_id} loses power soon after its start")
+        node.lose_power()
+        self._restart_later(node)
+        return True
+
+    def kill_of_all(self) -> bool:
+        self._note("all are killed")
+        for node in self._cluster.nodes.values():
+            node.kill()
+            self._restart_later(node)
         return True
 
     def power_loss_of_all(self) -> bool:
