@@ -28,7 +28,9 @@ def disks(plan: Plan, rng: random.Random) -> Plan:
         min_in_sync=rng.choice((1, 1, 2)),
         flush_on_append=True,
         segment_bytes=rng.choice((4_096, 1 << 20, 1 << 20)),
-        sync_ms=rng.choice(((1.0, 40.0), (20.0, 200.0), (100.0, 500.0))),
+        sync_ms=rng.choice(((1.0, 40.0), (20.0, 200.0), (50.0, 300.0))),
+        fetch_credit_bytes=64_000,  # less does not keep up with the load of the liveness phase on such a disk
+        replica_lag_time_max_ms=2_000.0,
         checkpoint_interval_ms=rng.choice((200.0, 1_000.0)),
         quiet_ms=1_000.0,
         safety_ms=12_000.0,
