@@ -12,12 +12,11 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from minilog.record_batch.header import HEADER_BYTES
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.storage.log import Log
 from tests.simulation.disk import Death, Killed, PowerLoss
 from tests.simulation.life import Life
+from tests.simulation.rot import spot_below_the_recorded_mark
 
 if TYPE_CHECKING:
     from minilog_broker.controller.image import MetadataImage
@@ -336,7 +335,7 @@ class Faults:
         key = self._random.choice(list(node.life.logs))
         if key in node.harmed or not self._has_another_good_copy(image, key, node.node_id):
             return False
-        spot = self._spot_below_the_recorded_mark(node.life.logs[key])
+        spot = spot_below_the_recorded_mark(node.life.logs[key], self._random)
         if spot is None:
             return False
         path, position = spot
@@ -344,22 +343,6 @@ class Faults:
         node.harmed[key] = self._cluster.now_ms
         self._note(f"node {node.node_id} partition {key.partition} has a flipped bit: {path} at {position}")
         return True
-
-    def _spot_below_the_recorded_mark(self, log: Log) -> tuple[str, int] | None:
-        recorded = log._recorded
-        if recorded is None:
-            return None
-        spots = [
-            (segment.path, position, header.length)
-            for segment in log._segments
-            for position, header in segment.headers(segment.base_offset)
-            if header.next_offset <= recorded.high_watermark
-        ]
-        if not spots:
-            return None
-        path, position, length = self._random.choice(spots)
-        # Of the batch's body: judges compare headers, and a replica may serve what it never looked at again.
-        return path, position + self._random.randrange(HEADER_BYTES, length)
 
     def _has_another_good_copy(self, image: MetadataImage, key: PartitionKey, node_id: int) -> bool:
         state = image.partitions.get(key)

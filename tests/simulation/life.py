@@ -61,8 +61,8 @@ class Stage(enum.Enum):
 class Life:
     """See the module's text. All of it ends with the process; a judge must not keep it beyond `ended`.
 
-    `number`: 1, 2, ... on this node. `began_ms`: in virtual time. `broker_epoch`: None before registration. `logs`: the data logs.
-    `effects_left`: it meets `death` when so many more effects have been carried out; None: not.
+    `number`: 1, 2, ... on this node. `began_ms`: in virtual time. `broker_epoch`: None before registration.
+    `logs`: the data logs. `effects_left`: it meets `death` when so many more effects have been carried out; None: not.
     """
 
     directory: DataDirectory

@@ -17,7 +17,9 @@ class FaultRates:
     power_loss: float = 0.0  # the machine goes off: what was not synced is lost or torn
     power_loss_of_all: float = 0.0
     kill_of_all: float = 0.0
-    power_loss_early: float = 0.0  # the machine goes off, of a process that has only just begun: the second crash in a row
+    power_loss_early: float = (
+        0.0  # the machine goes off, of a process that has only just begun: the second crash in a row
+    )
     crash_in_disk: float = 0.0  # killed, or power is lost, in the middle of a change of the disk, some changes from now
     crash_in_effects: float = 0.0  # the same between two effects of a core
     clean_restart: float = 0.0  # a roll: stopped with hand-over, started again
