@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.storage.log import Log
 from tests.simulation.disk import Death, Killed, PowerLoss
 from tests.simulation.life import Life
+from tests.simulation.rot import spot_below_the_recorded_mark
 
 if TYPE_CHECKING:
     from minilog_broker.controller.image import MetadataImage
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tests.simulation.node import Node
 
 CLOCK_JUMPS_S = (-7_200.0, -60.0, -1.0, 1.0, 60.0, 7_200.0)
+
+EARLY_MS = 1_500.0  # of a process's life
 
 
 class Faults:
@@ -87,6 +89,24 @@ class Faults:
         self._note(f"node {life.node.node_id} loses power")
         life.node.lose_power()
         self._restart_later(life.node)
+        return True
+
+    def power_loss_early(self) -> bool:
+        """What the process found, and took for safe, is lost with what was not synced."""
+        began_ms = self._cluster.now_ms - EARLY_MS
+        node = self._one(lambda each: each.life is not None and each.life.began_ms > began_ms)
+        if node is None:
+            return False
+        self._note(f"node {node.node_id} loses power soon after its start")
+        node.lose_power()
+        self._restart_later(node)
+        return True
+
+    def kill_of_all(self) -> bool:
+        self._note("all are killed")
+        for node in self._cluster.nodes.values():
+            node.kill()
+            self._restart_later(node)
         return True
 
     def power_loss_of_all(self) -> bool:
@@ -315,7 +335,7 @@ class Faults:
         key = self._random.choice(list(node.life.logs))
         if key in node.harmed or not self._has_another_good_copy(image, key, node.node_id):
             return False
-        spot = self._spot_below_the_recorded_mark(node.life.logs[key])
+        spot = spot_below_the_recorded_mark(node.life.logs[key], self._random)
         if spot is None:
             return False
         path, position = spot
@@ -323,21 +343,6 @@ class Faults:
         node.harmed[key] = self._cluster.now_ms
         self._note(f"node {node.node_id} partition {key.partition} has a flipped bit: {path} at {position}")
         return True
-
-    def _spot_below_the_recorded_mark(self, log: Log) -> tuple[str, int] | None:
-        recorded = log._recorded
-        if recorded is None:
-            return None
-        spots = [
-            (segment.path, position, header.length)
-            for segment in log._segments
-            for position, header in segment.headers(segment.base_offset)
-            if header.next_offset <= recorded.high_watermark
-        ]
-        if not spots:
-            return None
-        path, position, length = self._random.choice(spots)
-        return path, position + self._random.randrange(length)
 
     def _has_another_good_copy(self, image: MetadataImage, key: PartitionKey, node_id: int) -> bool:
         state = image.partitions.get(key)

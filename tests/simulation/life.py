@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from tests.simulation.node import Node
 
 DATA_PATH = "/data"
-CHECKPOINT_INTERVAL_MS = 5_000.0
 SERVER_GRACE_MS = 50.0
 RESERVE_BYTES = 4_096
 RETENTION_EVERY = 2  # checkpoints
@@ -63,8 +62,8 @@ class Stage(enum.Enum):
 class Life:
     """See the module's text. All of it ends with the process; a judge must not keep it beyond `ended`.
 
-    `number`: 1, 2, ... on this node. `broker_epoch`: None before registration. `logs`: the data logs.
-    `effects_left`: it meets `death` when so many more effects have been carried out; None: not.
+    `number`: 1, 2, ... on this node. `began_ms`: in virtual time. `broker_epoch`: None before registration.
+    `logs`: the data logs. `effects_left`: it meets `death` when so many more effects have been carried out; None: not.
     """
 
     directory: DataDirectory
@@ -83,6 +82,7 @@ class Life:
     def __init__(self, node: Node, number: int, rng: random.Random) -> None:
         self.node = node
         self.number = number
+        self.began_ms = node.cluster.now_ms
         self.cluster: Cluster = node.cluster
         self.plan: Plan = node.cluster.plan
         self.network = node.cluster.network
@@ -239,7 +239,7 @@ class Life:
         self.replicas.run()
         self.replicas.timer.start()
         self.link.start()
-        self.process.after(CHECKPOINT_INTERVAL_MS, self._maintain)
+        self.process.after(self.plan.checkpoint_interval_ms, self._maintain)
 
     def _whole_image(self) -> ImageChanges:
         """All that this broker has to know at once, at the beginning of its life."""
@@ -299,7 +299,7 @@ class Life:
         self.data_disk.submit(DiskCommand(self.reserve.hold, _nothing, _nothing))
         if self._rounds % RETENTION_EVERY == 0:
             self.data_disk.submit(DiskCommand(self._apply_retention, self._log_starts_moved, _nothing))
-        self.process.after(CHECKPOINT_INTERVAL_MS, self._maintain)
+        self.process.after(self.plan.checkpoint_interval_ms, self._maintain)
 
     def _apply_retention(self) -> list[PartitionKey]:
         now_us = self.node.now_us

@@ -16,6 +16,10 @@ class FaultRates:
     kill: float = 0.0  # the process dies, the machine does not
     power_loss: float = 0.0  # the machine goes off: what was not synced is lost or torn
     power_loss_of_all: float = 0.0
+    kill_of_all: float = 0.0
+    power_loss_early: float = (
+        0.0  # the machine goes off, of a process that has only just begun: the second crash in a row
+    )
     crash_in_disk: float = 0.0  # killed, or power is lost, in the middle of a change of the disk, some changes from now
     crash_in_effects: float = 0.0  # the same between two effects of a core
     clean_restart: float = 0.0  # a roll: stopped with hand-over, started again
@@ -79,6 +83,7 @@ class Plan:
     controlled_shutdown_timeout_ms: float = 5_000.0
     election_timeout_ms: float = 300.0
     fetch_timeout_ms: float = 1_000.0
+    checkpoint_interval_ms: float = 5_000.0
     snapshot_bytes: int = 1 << 20  # of metadata log behind the last snapshot: then another is taken
     quiet_ms: float = 0.0  # before the first fault: a new cluster is founded by all of its voters or not at all
     safety_ms: float = 20_000.0
