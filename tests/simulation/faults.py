@@ -179,7 +179,7 @@ class Faults:
         first = self._random.choice(list(self._cluster.nodes))
         return first, self._random.choice([each for each in self._endpoints() if each != first])
 
-    def _cut(self, pairs: list[tuple[int, int]]) -> None:
+    def _cut(self, pairs: list[tuple[int, int]], *, high_ms: float = 8_000.0) -> None:
         network = self._cluster.network
         for source_id, target_id in pairs:
             network.condition(source_id, target_id).cut = True
@@ -188,7 +188,7 @@ class Faults:
             for source_id, target_id in pairs:
                 network.condition(source_id, target_id).cut = False
 
-        self._later(20.0, 8_000.0, join)
+        self._later(20.0, high_ms, join)
 
     def cut_one_way(self) -> bool:
         first, second = self._pair()
@@ -202,6 +202,13 @@ class Faults:
         first, second = self._pair()
         self._note(f"between node {first} and node {second} is cut")
         self._cut([(first, second), (second, first)])
+        return True
+
+    def cut_nodes(self) -> bool:
+        """Two nodes hear each other no more, and everybody else: a leader moves on between them all the same."""
+        first, second = self._random.sample(list(self._cluster.nodes), 2)
+        self._note(f"between node {first} and node {second} is cut for a while")
+        self._cut([(first, second), (second, first)], high_ms=3_000.0)
         return True
 
     def isolate(self) -> bool:

@@ -23,6 +23,7 @@ class FaultRates:
     clock_jump: float = 0.0
     cut_one_way: float = 0.0
     cut_two_ways: float = 0.0
+    cut_nodes: float = 0.0  # two nodes from each other, for a short while; all others hear both
     isolate: float = 0.0  # one node from all others
     slow_link: float = 0.0
     lossy_link: float = 0.0  # loss and doubling of calls
@@ -49,6 +50,7 @@ class OperationRates:
     delete_topic: float = 0.0
     grow_topic: float = 0.0
     move_leader: float = 0.0
+    lead_elsewhere: float = 0.0  # another replica is made the preferred one, and elected
     reassign: float = 0.0
 
     def active(self) -> list[tuple[str, float]]:
@@ -81,6 +83,7 @@ class Plan:
     fetch_timeout_ms: float = 1_000.0
     snapshot_bytes: int = 1 << 20  # of metadata log behind the last snapshot: then another is taken
     quiet_ms: float = 0.0  # before the first fault: a new cluster is founded by all of its voters or not at all
+    write_pauses_ms: tuple[float, ...] = (8.0, 30.0, 100.0, 300.0)  # one is drawn: between two writes of a producer
     safety_ms: float = 20_000.0
     liveness_ms: float = 30_000.0  # within this V19 must have come true
     faults: FaultRates = field(default_factory=FaultRates)

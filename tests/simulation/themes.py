@@ -8,12 +8,45 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tests.simulation.plan import Plan
 
-THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {}
+
+def forks(plan: Plan, rng: random.Random) -> Plan:
+    """Leaders move on every moment, between replicas that do not hear each other: each one's log gets a tail of its own.
+
+    The controller is heard by all, mostly, and a member that lags is kept for long: whoever leads next is behind.
+    """
+    faults = type(plan.faults)(
+        cut_nodes=rng.choice((1.0, 2.0, 3.0)),
+        slow_link=rng.choice((0.0, 1.0)),
+        slow_disk=rng.choice((0.0, 0.5)),
+        reset_all=rng.choice((0.0, 0.5)),
+        pause=rng.choice((0.0, 0.3)),
+        kill=rng.choice((0.0, 0.2)),
+        power_loss=rng.choice((0.0, 0.2)),
+    )
+    return replace(
+        plan,
+        nodes=3,
+        voters=1,
+        topic_count=1,
+        partitions=rng.choice((1, 2)),
+        replication_factor=rng.choice((2, 3, 3)),
+        min_in_sync=rng.choice((1, 2)),
+        flush_on_append=True,
+        replica_lag_time_max_ms=rng.choice((600.0, 2_000.0, 6_000.0)),
+        write_pauses_ms=(8.0, 30.0),
+        quiet_ms=500.0,
+        faults=faults,
+        operations=type(plan.operations)(lead_elsewhere=rng.choice((3.0, 8.0))),
+    )
+
+
+THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {"forks": forks}
 THEMED_SHARE = 0.5
 
 

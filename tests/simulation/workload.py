@@ -49,7 +49,7 @@ class Workload:
         self._create(None)
         self._producers = [self._producer(number) for number in range(self._rng.choice((1, 2, 3)))]
         self._consumers = [self._consumer(number) for number in range(self._rng.choice((1, 2)))]
-        self._pause_ms = self._rng.choice((8.0, 30.0, 100.0, 300.0))
+        self._pause_ms = self._rng.choice(cluster.plan.write_pauses_ms)
         self._admin.after(LOOK_MS, self._look)
 
     # -- clients
