@@ -220,6 +220,18 @@ class Faults:
         self._cut(pairs + [(other, node_id) for _, other in pairs])
         return True
 
+    def split(self) -> bool:
+        """Some nodes from the rest; half the time each client is on one side, else it hears both."""
+        nodes, clients = list(self._cluster.nodes), list(self._cluster.clients)
+        side = set(self._random.sample(nodes, self._random.randint(1, len(nodes) - 1)))
+        self._note(f"nodes {sorted(side)} are split from the others")
+        if self._random.random() < 0.5:
+            side |= {client_id for client_id in clients if self._random.random() < 0.5}
+            nodes += clients
+        across = [(one, other) for one in nodes for other in nodes if (one in side) != (other in side)]
+        self._cut(across, high_ms=6_000.0)
+        return True
+
     def slow_link(self) -> bool:
         first, second = self._pair()
         condition = self._cluster.network.condition(first, second)

@@ -25,6 +25,7 @@ class FaultRates:
     cut_two_ways: float = 0.0
     cut_nodes: float = 0.0  # two nodes from each other, for a short while; all others hear both
     isolate: float = 0.0  # one node from all others
+    split: float = 0.0  # the nodes into two sides
     slow_link: float = 0.0
     lossy_link: float = 0.0  # loss and doubling of calls
     reset: float = 0.0  # one stream
@@ -83,6 +84,8 @@ class Plan:
     fetch_timeout_ms: float = 1_000.0
     snapshot_bytes: int = 1 << 20  # of metadata log behind the last snapshot: then another is taken
     quiet_ms: float = 0.0  # before the first fault: a new cluster is founded by all of its voters or not at all
+    producer_counts: tuple[int, ...] = (1, 2, 3)  # one is drawn; the first of them writes with acks=all
+    acks: tuple[str, ...] = ("all", "all", "all", "1", "0")  # one is drawn for each of the others
     write_pauses_ms: tuple[float, ...] = (8.0, 30.0, 100.0, 300.0)  # one is drawn: between two writes of a producer
     safety_ms: float = 20_000.0
     liveness_ms: float = 30_000.0  # within this V19 must have come true

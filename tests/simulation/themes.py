@@ -21,9 +21,10 @@ def forks(plan: Plan, rng: random.Random) -> Plan:
     The controller is heard by all, mostly, and a member that lags is kept for long: whoever leads next is behind.
     """
     faults = type(plan.faults)(
-        cut_nodes=rng.choice((1.0, 2.0, 3.0)),
+        cut_nodes=rng.choice((0.0, 1.0, 3.0)),
+        split=rng.choice((0.0, 0.5, 1.0)),
         slow_link=rng.choice((0.0, 1.0)),
-        slow_disk=rng.choice((0.0, 0.5)),
+        slow_disk=rng.choice((0.0, 0.5, 1.5)),
         reset_all=rng.choice((0.0, 0.5)),
         pause=rng.choice((0.0, 0.3)),
         kill=rng.choice((0.0, 0.2)),
@@ -36,13 +37,18 @@ def forks(plan: Plan, rng: random.Random) -> Plan:
         topic_count=1,
         partitions=rng.choice((1, 2)),
         replication_factor=rng.choice((2, 3, 3)),
-        min_in_sync=rng.choice((1, 2)),
+        min_in_sync=rng.choice((1, 1, 2)),
         flush_on_append=True,
-        replica_lag_time_max_ms=rng.choice((600.0, 2_000.0, 6_000.0)),
+        broker_session_timeout_ms=900.0,
+        heartbeat_interval_ms=150.0,
+        replica_lag_time_max_ms=rng.choice((300.0, 600.0, 2_000.0, 6_000.0)),
+        producer_counts=(2, 3),
+        acks=("all", "1", "0"),
         write_pauses_ms=(8.0, 30.0),
+        sync_ms=rng.choice(((0.1, 5.0), (1.0, 40.0), (20.0, 100.0))),
         quiet_ms=500.0,
         faults=faults,
-        operations=type(plan.operations)(lead_elsewhere=rng.choice((3.0, 8.0))),
+        operations=type(plan.operations)(lead_elsewhere=rng.choice((1.0, 4.0, 8.0))),
     )
 
 
