@@ -52,7 +52,36 @@ def forks(plan: Plan, rng: random.Random) -> Plan:
     )
 
 
-THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {"forks": forks}
+def emptied(plan: Plan, rng: random.Random) -> Plan:
+    """Brokers come back with empty disks, where little is written meanwhile, and hear the controller before others."""
+    faults = type(plan.faults)(
+        kill=rng.choice((0.3, 0.6)),
+        power_loss=rng.choice((0.0, 0.3)),
+        wipe=5.0,
+        cut_nodes=rng.choice((1.0, 3.0)),
+        bit_flip=rng.choice((0.0, 0.5)),
+    )
+    return replace(
+        plan,
+        nodes=4,
+        voters=1,
+        topic_count=2,
+        partitions=3,
+        replication_factor=rng.choice((2, 3)),
+        min_in_sync=rng.choice((1, 2)),
+        flush_on_append=True,
+        broker_session_timeout_ms=3_000.0,
+        heartbeat_interval_ms=rng.choice((50.0, 500.0)),
+        producer_counts=(1, 2),
+        write_pauses_ms=(100.0, 300.0),
+        quiet_ms=1_000.0,
+        safety_ms=12_000.0,
+        faults=faults,
+        operations=type(plan.operations)(),
+    )
+
+
+THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {"forks": forks, "emptied": emptied}
 THEMED_SHARE = 0.5
 
 
