@@ -46,6 +46,7 @@ def forks(plan: Plan, rng: random.Random) -> Plan:
         acks=("all", "1", "0"),
         write_pauses_ms=(8.0, 30.0),
         sync_ms=rng.choice(((0.1, 5.0), (1.0, 40.0), (20.0, 100.0))),
+        fetch_credit_bytes=64_000,  # what slow disks are given in the time of a sync
         quiet_ms=500.0,
         faults=faults,
         operations=type(plan.operations)(lead_elsewhere=rng.choice((2.0, 4.0, 8.0))),
