@@ -198,7 +198,7 @@ class Faults:
         first = self._random.choice(list(self._cluster.nodes))
         return first, self._random.choice([each for each in self._endpoints() if each != first])
 
-    def _cut(self, pairs: list[tuple[int, int]]) -> None:
+    def _cut(self, pairs: list[tuple[int, int]], *, high_ms: float = 8_000.0) -> None:
         network = self._cluster.network
         for source_id, target_id in pairs:
             network.condition(source_id, target_id).cut = True
@@ -207,7 +207,7 @@ class Faults:
             for source_id, target_id in pairs:
                 network.condition(source_id, target_id).cut = False
 
-        self._later(20.0, 8_000.0, join)
+        self._later(20.0, high_ms, join)
 
     def cut_one_way(self) -> bool:
         first, second = self._pair()
@@ -223,6 +223,13 @@ class Faults:
         self._cut([(first, second), (second, first)])
         return True
 
+    def cut_nodes(self) -> bool:
+        """Two nodes hear each other no more, and everybody else: a leader moves on between them all the same."""
+        first, second = self._random.sample(list(self._cluster.nodes), 2)
+        self._note(f"between node {first} and node {second} is cut for a while")
+        self._cut([(first, second), (second, first)], high_ms=3_000.0)
+        return True
+
     def isolate(self) -> bool:
         """One node from all other nodes; half the time from clients too."""
         node_id = self._random.choice(list(self._cluster.nodes))
@@ -230,6 +237,18 @@ class Faults:
         self._note(f"node {node_id} is isolated")
         pairs = [(node_id, other) for other in others if other != node_id]
         self._cut(pairs + [(other, node_id) for _, other in pairs])
+        return True
+
+    def split(self) -> bool:
+        """Some nodes from the rest; half the time each client is on one side, else it hears both."""
+        nodes, clients = list(self._cluster.nodes), list(self._cluster.clients)
+        side = set(self._random.sample(nodes, self._random.randint(1, len(nodes) - 1)))
+        self._note(f"nodes {sorted(side)} are split from the others")
+        if self._random.random() < 0.5:
+            side |= {client_id for client_id in clients if self._random.random() < 0.5}
+            nodes += clients
+        across = [(one, other) for one in nodes for other in nodes if (one in side) != (other in side)]
+        self._cut(across, high_ms=6_000.0)
         return True
 
     def slow_link(self) -> bool:

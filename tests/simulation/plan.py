@@ -27,7 +27,9 @@ class FaultRates:
     clock_jump: float = 0.0
     cut_one_way: float = 0.0
     cut_two_ways: float = 0.0
+    cut_nodes: float = 0.0  # two nodes from each other, for a short while; all others hear both
     isolate: float = 0.0  # one node from all others
+    split: float = 0.0  # the nodes into two sides
     slow_link: float = 0.0
     lossy_link: float = 0.0  # loss and doubling of calls
     reset: float = 0.0  # one stream
@@ -53,6 +55,7 @@ class OperationRates:
     delete_topic: float = 0.0
     grow_topic: float = 0.0
     move_leader: float = 0.0
+    lead_elsewhere: float = 0.0  # another replica is made the preferred one, and elected
     reassign: float = 0.0
 
     def active(self) -> list[tuple[str, float]]:
@@ -86,6 +89,9 @@ class Plan:
     checkpoint_interval_ms: float = 5_000.0
     snapshot_bytes: int = 1 << 20  # of metadata log behind the last snapshot: then another is taken
     quiet_ms: float = 0.0  # before the first fault: a new cluster is founded by all of its voters or not at all
+    producer_counts: tuple[int, ...] = (1, 2, 3)  # one is drawn; the first of them writes with acks=all
+    acks: tuple[str, ...] = ("all", "all", "all", "1", "0")  # one is drawn for each of the others
+    write_pauses_ms: tuple[float, ...] = (8.0, 30.0, 100.0, 300.0)  # one is drawn: between two writes of a producer
     safety_ms: float = 20_000.0
     liveness_ms: float = 30_000.0  # within this V19 must have come true
     faults: FaultRates = field(default_factory=FaultRates)

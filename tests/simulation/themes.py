@@ -47,7 +47,78 @@ def disks(plan: Plan, rng: random.Random) -> Plan:
     )
 
 
-THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {"disks": disks}
+def forks(plan: Plan, rng: random.Random) -> Plan:
+    """Leaders move on every moment, between replicas that do not hear each other: each log gets a tail of its own.
+
+    The controller is heard by all, mostly, and a member that lags is kept for long: whoever leads next is behind.
+    """
+    faults = type(plan.faults)(
+        cut_nodes=rng.choice((1.0, 3.0)),
+        split=rng.choice((0.0, 0.5, 1.0)),
+        slow_link=rng.choice((0.0, 4.0)),
+        slow_disk=rng.choice((0.0, 0.5, 1.5)),
+        reset_all=rng.choice((0.0, 0.5)),
+        pause=rng.choice((0.0, 0.3)),
+        kill=rng.choice((0.0, 0.2)),
+        power_loss=rng.choice((0.0, 0.2)),
+    )
+    return replace(
+        plan,
+        nodes=3,
+        voters=1,
+        topic_count=1,
+        partitions=rng.choice((1, 2)),
+        replication_factor=rng.choice((2, 3, 3, 3)),
+        min_in_sync=rng.choice((1, 1, 2)),
+        flush_on_append=True,
+        broker_session_timeout_ms=900.0,
+        heartbeat_interval_ms=150.0,
+        replica_lag_time_max_ms=rng.choice((300.0, 2_000.0, 6_000.0)),
+        producer_counts=(2, 3),
+        acks=("all", "1", "0"),
+        write_pauses_ms=(8.0, 30.0),
+        sync_ms=rng.choice(((0.1, 5.0), (1.0, 40.0), (20.0, 100.0))),
+        fetch_credit_bytes=64_000,  # what slow disks are given in the time of a sync
+        quiet_ms=500.0,
+        faults=faults,
+        operations=type(plan.operations)(lead_elsewhere=rng.choice((2.0, 4.0, 8.0))),
+    )
+
+
+def emptied(plan: Plan, rng: random.Random) -> Plan:
+    """Brokers come back with empty disks, where little is written meanwhile, and hear the controller before others."""
+    faults = type(plan.faults)(
+        kill=rng.choice((0.6, 1.0)),
+        power_loss=rng.choice((0.0, 0.3)),
+        wipe=5.0,
+        cut_nodes=rng.choice((2.0, 4.0)),
+        bit_flip=rng.choice((0.0, 0.5)),
+    )
+    return replace(
+        plan,
+        nodes=4,
+        voters=1,
+        topic_count=2,
+        partitions=3,
+        replication_factor=rng.choice((2, 3)),
+        min_in_sync=rng.choice((1, 2)),
+        flush_on_append=True,
+        broker_session_timeout_ms=3_000.0,
+        heartbeat_interval_ms=rng.choice((50.0, 150.0)),
+        producer_counts=(1, 2),
+        write_pauses_ms=(100.0, 300.0),
+        quiet_ms=1_000.0,
+        safety_ms=12_000.0,
+        faults=faults,
+        operations=type(plan.operations)(),
+    )
+
+
+THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
+    "disks": disks,
+    "forks": forks,
+    "emptied": emptied,
+}
 THEMED_SHARE = 0.5
 
 

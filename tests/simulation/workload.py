@@ -47,9 +47,9 @@ class Workload:
         self._last: SimulatedConsumer | None = None
         self._admin = cluster.add_client()
         self._create(None)
-        self._producers = [self._producer(number) for number in range(self._rng.choice((1, 2, 3)))]
+        self._producers = [self._producer(number) for number in range(self._rng.choice(cluster.plan.producer_counts))]
         self._consumers = [self._consumer(number) for number in range(self._rng.choice((1, 2)))]
-        self._pause_ms = self._rng.choice((8.0, 30.0, 100.0, 300.0))
+        self._pause_ms = self._rng.choice(cluster.plan.write_pauses_ms)
         self._admin.after(LOOK_MS, self._look)
 
     # -- clients
@@ -68,7 +68,7 @@ class Workload:
 
     def _producer(self, number: int) -> SimulatedProducer:
         rng = self._rng
-        acks = rng.choice(("all", "all", "all", "1", "0")) if number else "all"
+        acks = rng.choice(self.cluster.plan.acks) if number else "all"
         settings: dict[str, object] = {"acks": acks, "linger_ms": rng.choice((0, 5)), "batch_size": 200}
         if acks == "all" and number and rng.random() < 0.2:
             settings["enable_idempotence"] = False

@@ -80,14 +80,18 @@ def no_check_of_runs() -> Patches:
 
 
 def high_watermark_before_truncation() -> Patches:
-    diverged = FollowerPartition.receive
+    """What comes with the answer that the logs diverge counts at once, and until the disk has cut the log."""
+    receive = FollowerPartition.receive
 
     def mutant(self: FollowerPartition, run: Any, now_ms: float) -> int:
         if run.HasField("diverging_epoch") and run.leader_epoch == self.leader_epoch:
             self.log.raise_high_watermark(run.high_watermark)
-        return diverged(self, run, now_ms)
+        return receive(self, run, now_ms)
 
-    return [(FollowerPartition, "receive", mutant)]
+    def begin_truncation(self: ReplicaLog, _: int) -> None:
+        self.truncating = True
+
+    return [(FollowerPartition, "receive", mutant), (ReplicaLog, "begin_truncation", begin_truncation)]
 
 
 # -- 4 to 8: who counts
