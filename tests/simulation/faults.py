@@ -188,7 +188,7 @@ class Faults:
             for source_id, target_id in pairs:
                 network.condition(source_id, target_id).cut = False
 
-        self._later(20.0, 8_000.0, join)
+        self._later(20.0, self._cluster.plan.longest_cut_ms, join)
 
     def cut_one_way(self) -> bool:
         first, second = self._pair()
@@ -211,6 +211,13 @@ class Faults:
         self._note(f"node {node_id} is isolated")
         pairs = [(node_id, other) for other in others if other != node_id]
         self._cut(pairs + [(other, node_id) for _, other in pairs])
+        return True
+
+    def isolate_client(self) -> bool:
+        """One client from all nodes: what it has sent last may have arrived."""
+        client_id, nodes = self._random.choice(list(self._cluster.clients)), self._cluster.nodes
+        self._note(f"client {client_id} is isolated")
+        self._cut([(client_id, node_id) for node_id in nodes] + [(node_id, client_id) for node_id in nodes])
         return True
 
     def slow_link(self) -> bool:

@@ -24,6 +24,7 @@ class FaultRates:
     cut_one_way: float = 0.0
     cut_two_ways: float = 0.0
     isolate: float = 0.0  # one node from all others
+    isolate_client: float = 0.0  # one client from all nodes
     slow_link: float = 0.0
     lossy_link: float = 0.0  # loss and doubling of calls
     reset: float = 0.0  # one stream
@@ -83,6 +84,13 @@ class Plan:
     quiet_ms: float = 0.0  # before the first fault: a new cluster is founded by all of its voters or not at all
     safety_ms: float = 20_000.0
     liveness_ms: float = 30_000.0  # within this V19 must have come true
+    longest_cut_ms: float = 8_000.0  # of one link, and of all links of a node or a client
+    # What the users are drawn from: numbers of them, racks of readers, and their configuration.
+    producer_counts: tuple[int, ...] = (1, 2, 3)
+    consumer_counts: tuple[int, ...] = (1, 2)
+    consumer_racks: tuple[str, ...] = ("", "r1", "r2", "r1", "r2")
+    delivery_timeouts_ms: tuple[int, ...] = (2_000, 6_000, 12_000)
+    write_pauses_ms: tuple[float, ...] = (8.0, 30.0, 100.0, 300.0)
     faults: FaultRates = field(default_factory=FaultRates)
     operations: OperationRates = field(default_factory=OperationRates)
 

@@ -8,12 +8,48 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tests.simulation.plan import Plan
 
-THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {}
+
+def clients(plan: Plan, rng: random.Random) -> Plan:
+    """Users are cut off for seconds while leaders come and go, and take up then what they had begun before."""
+    faults = replace(
+        type(plan.faults)(),
+        isolate=rng.choice((0.3, 0.5)),
+        isolate_client=rng.choice((1.0, 2.0)),
+        slow_link=rng.choice((0.0, 3.0)),
+        reset=rng.choice((0.0, 1.0)),
+        disk_full=rng.choice((0.0, 0.4)),
+        kill=rng.choice((0.0, 0.1)),
+    )
+    return replace(
+        plan,
+        nodes=3,
+        voters=3,
+        topic_count=1,
+        partitions=1,
+        replication_factor=rng.choice((1, 3, 3, 3)),
+        min_in_sync=rng.choice((1, 2)),
+        replica_lag_time_max_ms=600.0,
+        session_keepalive_ms=30.0,
+        broker_session_timeout_ms=600.0,
+        heartbeat_interval_ms=100.0,
+        longest_cut_ms=4_000.0,
+        producer_counts=(2, 3),
+        consumer_counts=(2, 3, 4),
+        consumer_racks=("r1", "r2"),
+        delivery_timeouts_ms=(12_000, 20_000),
+        safety_ms=15_000.0,
+        faults=faults,
+        operations=replace(type(plan.operations)(), move_leader=rng.choice((0.5, 1.5))),
+    )
+
+
+THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {"clients": clients}
 THEMED_SHARE = 0.5
 
 

@@ -47,9 +47,9 @@ class Workload:
         self._last: SimulatedConsumer | None = None
         self._admin = cluster.add_client()
         self._create(None)
-        self._producers = [self._producer(number) for number in range(self._rng.choice((1, 2, 3)))]
-        self._consumers = [self._consumer(number) for number in range(self._rng.choice((1, 2)))]
-        self._pause_ms = self._rng.choice((8.0, 30.0, 100.0, 300.0))
+        self._producers = [self._producer(number) for number in range(self._rng.choice(cluster.plan.producer_counts))]
+        self._consumers = [self._consumer(number) for number in range(self._rng.choice(cluster.plan.consumer_counts))]
+        self._pause_ms = self._rng.choice(cluster.plan.write_pauses_ms)
         self._admin.after(LOOK_MS, self._look)
 
     # -- clients
@@ -59,7 +59,7 @@ class Workload:
         drawn: dict[str, object] = {
             "bootstrap.servers": "node-1:9092",
             "session.keepalive.ms": int(self.cluster.plan.session_keepalive_ms),
-            "delivery.timeout.ms": rng.choice((2_000, 6_000, 12_000)),
+            "delivery.timeout.ms": rng.choice(self.cluster.plan.delivery_timeouts_ms),
             "request.timeout.ms": rng.choice((300, 1_500, 5_000)),
             "retry.backoff.ms": rng.choice((10, 50)),
         }
@@ -84,7 +84,7 @@ class Workload:
     def _consumer(self, number: int) -> SimulatedConsumer:
         rng = self._rng
         reset = rng.choice(("earliest", "earliest", "latest"))
-        rack = rng.choice(("", "r1", "r2", "r1", "r2"))
+        rack = rng.choice(self.cluster.plan.consumer_racks)
         made, client = self._reader(f"c{number}", auto_offset_reset=reset, client_rack=rack)
         client.after(rng.uniform(200.0, 700.0), self._read, (made, client))
         return made
