@@ -213,6 +213,18 @@ class Faults:
         self._cut(pairs + [(other, node_id) for _, other in pairs])
         return True
 
+    def isolate_leader(self) -> bool:
+        """A node that leads from all other nodes; its clients still reach it, and write what nobody will commit."""
+        image = self._image()
+        leaders = {state.leader_id for state in image.partitions.values()} if image is not None else set()
+        node = self._one(lambda each: each.node_id in leaders)
+        if node is None:
+            return False
+        self._note(f"node {node.node_id}, a leader, is isolated from nodes")
+        others = [node_id for node_id in self._cluster.nodes if node_id != node.node_id]
+        self._cut([(node.node_id, other) for other in others] + [(other, node.node_id) for other in others])
+        return True
+
     def isolate_client(self) -> bool:
         """One client from all nodes: what it has sent last may have arrived."""
         client_id, nodes = self._random.choice(list(self._cluster.clients)), self._cluster.nodes

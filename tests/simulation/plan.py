@@ -24,6 +24,7 @@ class FaultRates:
     cut_one_way: float = 0.0
     cut_two_ways: float = 0.0
     isolate: float = 0.0  # one node from all others
+    isolate_leader: float = 0.0  # from the other nodes alone
     isolate_client: float = 0.0  # one client from all nodes
     slow_link: float = 0.0
     lossy_link: float = 0.0  # loss and doubling of calls
@@ -89,6 +90,7 @@ class Plan:
     producer_counts: tuple[int, ...] = (1, 2, 3)
     consumer_counts: tuple[int, ...] = (1, 2)
     consumer_racks: tuple[str, ...] = ("", "r1", "r2", "r1", "r2")
+    take_over_share: float = 0.0  # how often a reader goes on where another one is
     delivery_timeouts_ms: tuple[int, ...] = (2_000, 6_000, 12_000)
     write_pauses_ms: tuple[float, ...] = (8.0, 30.0, 100.0, 300.0)
     faults: FaultRates = field(default_factory=FaultRates)

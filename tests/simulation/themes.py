@@ -19,11 +19,12 @@ def clients(plan: Plan, rng: random.Random) -> Plan:
     """Users are cut off for seconds while leaders come and go, and take up then what they had begun before."""
     faults = replace(
         type(plan.faults)(),
-        isolate=rng.choice((0.3, 0.5)),
-        isolate_client=rng.choice((1.0, 2.0)),
+        isolate=rng.choice((0.0, 0.2)),
+        isolate_leader=rng.choice((0.3, 0.6)),
+        isolate_client=rng.choice((1.5, 3.0)),
         slow_link=rng.choice((0.0, 3.0)),
         reset=rng.choice((0.0, 1.0)),
-        disk_full=rng.choice((0.0, 0.4)),
+        disk_full=rng.choice((0.2, 0.6)),
         kill=rng.choice((0.0, 0.1)),
     )
     return replace(
@@ -35,17 +36,19 @@ def clients(plan: Plan, rng: random.Random) -> Plan:
         replication_factor=rng.choice((1, 3, 3, 3)),
         min_in_sync=rng.choice((1, 2)),
         replica_lag_time_max_ms=600.0,
-        session_keepalive_ms=30.0,
+        session_keepalive_ms=100.0,
         broker_session_timeout_ms=600.0,
-        heartbeat_interval_ms=100.0,
-        longest_cut_ms=4_000.0,
+        heartbeat_interval_ms=150.0,
+        longest_cut_ms=5_000.0,
         producer_counts=(2, 3),
         consumer_counts=(2, 3, 4),
         consumer_racks=("r1", "r2"),
+        take_over_share=0.3,
         delivery_timeouts_ms=(12_000, 20_000),
+        write_pauses_ms=(8.0, 30.0, 100.0),
         safety_ms=15_000.0,
         faults=faults,
-        operations=replace(type(plan.operations)(), move_leader=rng.choice((0.5, 1.5))),
+        operations=replace(type(plan.operations)(), move_leader=rng.choice((1.0, 2.0))),
     )
 
 

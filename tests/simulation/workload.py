@@ -112,6 +112,8 @@ class Workload:
             consumer.seek_back()
         elif drawn < 0.5:
             consumer.ask_latest()
+        elif drawn < 0.5 + self.cluster.plan.take_over_share:
+            consumer.take_over(self._rng.choice(self._consumers))
         client.after(self._rng.uniform(50.0, 400.0), self._read, made)
 
     def _keys(self, consumer: SimulatedConsumer) -> dict[TopicPartition, PartitionKey]:
