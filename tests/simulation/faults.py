@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.node import Node
 
+CLIENT_CUT_MS = 8_000.0
 CLOCK_JUMPS_S = (-7_200.0, -60.0, -1.0, 1.0, 60.0, 7_200.0)
 
 
@@ -179,7 +180,7 @@ class Faults:
         first = self._random.choice(list(self._cluster.nodes))
         return first, self._random.choice([each for each in self._endpoints() if each != first])
 
-    def _cut(self, pairs: list[tuple[int, int]]) -> None:
+    def _cut(self, pairs: list[tuple[int, int]], longest_ms: float | None = None) -> None:
         network = self._cluster.network
         for source_id, target_id in pairs:
             network.condition(source_id, target_id).cut = True
@@ -188,7 +189,7 @@ class Faults:
             for source_id, target_id in pairs:
                 network.condition(source_id, target_id).cut = False
 
-        self._later(20.0, self._cluster.plan.longest_cut_ms, join)
+        self._later(20.0, longest_ms or self._cluster.plan.longest_cut_ms, join)
 
     def cut_one_way(self) -> bool:
         first, second = self._pair()
@@ -229,7 +230,8 @@ class Faults:
         """One client from all nodes: what it has sent last may have arrived."""
         client_id, nodes = self._random.choice(list(self._cluster.clients)), self._cluster.nodes
         self._note(f"client {client_id} is isolated")
-        self._cut([(client_id, node_id) for node_id in nodes] + [(node_id, client_id) for node_id in nodes])
+        pairs = [(client_id, node_id) for node_id in nodes]
+        self._cut(pairs + [(node_id, client_id) for node_id in nodes], CLIENT_CUT_MS)
         return True
 
     def slow_link(self) -> bool:

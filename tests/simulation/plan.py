@@ -85,7 +85,7 @@ class Plan:
     quiet_ms: float = 0.0  # before the first fault: a new cluster is founded by all of its voters or not at all
     safety_ms: float = 20_000.0
     liveness_ms: float = 30_000.0  # within this V19 must have come true
-    longest_cut_ms: float = 8_000.0  # of one link, and of all links of a node or a client
+    longest_cut_ms: float = 8_000.0  # of one link, and of all links of a node
     # What the users are drawn from: numbers of them, racks of readers, and their configuration.
     producer_counts: tuple[int, ...] = (1, 2, 3)
     consumer_counts: tuple[int, ...] = (1, 2)
