@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minilog.record_batch.header import HEADER_BYTES
-from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.storage.log import Log
 from tests.simulation.disk import Death, Killed, PowerLoss
+from tests.simulation.known import newest_image, unreplaced_voters
 from tests.simulation.life import Life
 
 if TYPE_CHECKING:
@@ -398,20 +398,3 @@ class Faults:
 
     def _image(self) -> MetadataImage | None:
         return newest_image(self._cluster)
-
-
-def unreplaced_voters(cluster: Cluster, image: MetadataImage) -> list[int]:
-    """Voters whose disk was emptied and that are not voters again, as far as `image` knows."""
-    recorded = {voter.broker_id: voter.directory_id.hex() for voter in image.voters}
-    return [
-        node_id
-        for node_id in cluster.plan.voter_ids
-        if METADATA_KEY in (node := cluster.nodes[node_id]).harmed
-        and (node.directory_id is None or recorded.get(node_id) != node.directory_id)
-    ]
-
-
-def newest_image(cluster: Cluster) -> MetadataImage | None:
-    """The image that has replayed most; None where nobody lives."""
-    images = [node.life.image for node in cluster.nodes.values() if node.life is not None]
-    return max(images, key=lambda image: image.end_offset, default=None)

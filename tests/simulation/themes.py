@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 def clients(plan: Plan, rng: random.Random) -> Plan:
     """Users are cut off for seconds while leaders come and go, and take up then what they had begun before."""
-    faults = replace(
-        type(plan.faults)(),
+    faults = type(plan.faults)(
         isolate=rng.choice((0.0, 0.2)),
         isolate_leader=rng.choice((0.6, 0.9)),
         isolate_client=rng.choice((1.5, 2.5)),
@@ -41,8 +40,7 @@ def clients(plan: Plan, rng: random.Random) -> Plan:
 
 def readers(plan: Plan, rng: random.Random) -> Plan:
     """Readers in racks, each at the replica that is near; some replicas are told late what is committed."""
-    faults = replace(
-        type(plan.faults)(),
+    faults = type(plan.faults)(
         isolate_leader=rng.choice((0.0, 0.2)),
         isolate_client=rng.choice((0.0, 0.3)),
         slow_link=rng.choice((2.0, 4.0)),
@@ -71,7 +69,7 @@ def _one_partition(plan: Plan, rng: random.Random, faults: FaultRates) -> Plan:
         session_keepalive_ms=100.0,
         write_pauses_ms=(8.0, 30.0, 100.0),
         faults=faults,
-        operations=replace(type(plan.operations)(), move_leader=rng.choice((0.5, 1.0, 2.0))),
+        operations=type(plan.operations)(move_leader=rng.choice((0.5, 1.0, 2.0))),
     )
 
 
