@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.v1 import admin_pb2
 from minilog_broker.controller.image import MetadataImage, Topic
-from tests.simulation.faults import newest_image, unreplaced_voters
+from tests.simulation.known import newest_image, unreplaced_voters
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster

@@ -30,6 +30,8 @@ class FaultRates:
     cut_nodes: float = 0.0  # two nodes from each other, for a short while; all others hear both
     isolate: float = 0.0  # one node from all others
     split: float = 0.0  # the nodes into two sides
+    isolate_leader: float = 0.0  # from the other nodes alone
+    isolate_client: float = 0.0  # one client from all nodes
     slow_link: float = 0.0
     lossy_link: float = 0.0  # loss and doubling of calls
     reset: float = 0.0  # one stream
@@ -89,11 +91,17 @@ class Plan:
     checkpoint_interval_ms: float = 5_000.0
     snapshot_bytes: int = 1 << 20  # of metadata log behind the last snapshot: then another is taken
     quiet_ms: float = 0.0  # before the first fault: a new cluster is founded by all of its voters or not at all
-    producer_counts: tuple[int, ...] = (1, 2, 3)  # one is drawn; the first of them writes with acks=all
-    acks: tuple[str, ...] = ("all", "all", "all", "1", "0")  # one is drawn for each of the others
-    write_pauses_ms: tuple[float, ...] = (8.0, 30.0, 100.0, 300.0)  # one is drawn: between two writes of a producer
     safety_ms: float = 20_000.0
     liveness_ms: float = 30_000.0  # within this V19 must have come true
+    longest_cut_ms: float = 8_000.0  # of one link, and of all links of a node
+    # What the users are drawn from: numbers of them, racks of readers, and their configuration.
+    producer_counts: tuple[int, ...] = (1, 2, 3)
+    acks: tuple[str, ...] = ("all", "all", "all", "1", "0")  # of all producers but the first, which has acks=all
+    consumer_counts: tuple[int, ...] = (1, 2)
+    consumer_racks: tuple[str, ...] = ("", "r1", "r2", "r1", "r2")
+    take_over_share: float = 0.0  # how often a reader goes on where another one is
+    delivery_timeouts_ms: tuple[int, ...] = (2_000, 6_000, 12_000)
+    write_pauses_ms: tuple[float, ...] = (8.0, 30.0, 100.0, 300.0)
     faults: FaultRates = field(default_factory=FaultRates)
     operations: OperationRates = field(default_factory=OperationRates)
 

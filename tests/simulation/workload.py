@@ -48,7 +48,7 @@ class Workload:
         self._admin = cluster.add_client()
         self._create(None)
         self._producers = [self._producer(number) for number in range(self._rng.choice(cluster.plan.producer_counts))]
-        self._consumers = [self._consumer(number) for number in range(self._rng.choice((1, 2)))]
+        self._consumers = [self._consumer(number) for number in range(self._rng.choice(cluster.plan.consumer_counts))]
         self._pause_ms = self._rng.choice(cluster.plan.write_pauses_ms)
         self._admin.after(LOOK_MS, self._look)
 
@@ -59,7 +59,7 @@ class Workload:
         drawn: dict[str, object] = {
             "bootstrap.servers": "node-1:9092",
             "session.keepalive.ms": int(self.cluster.plan.session_keepalive_ms),
-            "delivery.timeout.ms": rng.choice((2_000, 6_000, 12_000)),
+            "delivery.timeout.ms": rng.choice(self.cluster.plan.delivery_timeouts_ms),
             "request.timeout.ms": rng.choice((300, 1_500, 5_000)),
             "retry.backoff.ms": rng.choice((10, 50)),
         }
@@ -84,7 +84,7 @@ class Workload:
     def _consumer(self, number: int) -> SimulatedConsumer:
         rng = self._rng
         reset = rng.choice(("earliest", "earliest", "latest"))
-        rack = rng.choice(("", "r1", "r2", "r1", "r2"))
+        rack = rng.choice(self.cluster.plan.consumer_racks)
         made, client = self._reader(f"c{number}", auto_offset_reset=reset, client_rack=rack)
         client.after(rng.uniform(200.0, 700.0), self._read, (made, client))
         return made
@@ -112,6 +112,8 @@ class Workload:
             consumer.seek_back()
         elif drawn < 0.5:
             consumer.ask_latest()
+        elif drawn < 0.5 + self.cluster.plan.take_over_share:
+            consumer.take_over(self._rng.choice(self._consumers))
         client.after(self._rng.uniform(50.0, 400.0), self._read, made)
 
     def _keys(self, consumer: SimulatedConsumer) -> dict[TopicPartition, PartitionKey]:
