@@ -1,4 +1,4 @@
-"""Each fault of processes and disks, by the name it has in plan.FaultRates. A method returns whether the fault could be placed now.
+"""Each fault of processes and disks, by the name it has in plan.FaultRates: whether it could be placed now.
 
 Damage is placed so that what was acknowledged survives it (REPLICATION.md, section 3): a bit is flipped only below the
 recorded high watermark, where recovery knows it from a torn tail, and while another good copy is in the ISR; a disk is
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tests.simulation.node import Node
 
 CLOCK_JUMPS_S = (-7_200.0, -60.0, -1.0, 1.0, 60.0, 7_200.0)
-
 EARLY_MS = 1_500.0  # of a process's life
 
 

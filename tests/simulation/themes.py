@@ -52,6 +52,7 @@ def forks(plan: Plan, rng: random.Random) -> Plan:
 
     The controller is heard by all, mostly, and a member that lags is kept for long: whoever leads next is behind.
     """
+    lag_ms = rng.choice((300.0, 2_000.0, 6_000.0))
     faults = type(plan.faults)(
         cut_nodes=rng.choice((1.0, 3.0)),
         split=rng.choice((0.0, 0.5, 1.0)),
@@ -73,11 +74,12 @@ def forks(plan: Plan, rng: random.Random) -> Plan:
         flush_on_append=True,
         broker_session_timeout_ms=900.0,
         heartbeat_interval_ms=150.0,
-        replica_lag_time_max_ms=rng.choice((300.0, 2_000.0, 6_000.0)),
+        replica_lag_time_max_ms=lag_ms,
         producer_counts=(2, 3),
         acks=("all", "1", "0"),
         write_pauses_ms=(8.0, 30.0),
-        sync_ms=rng.choice(((0.1, 5.0), (1.0, 40.0), (20.0, 100.0))),
+        # With a lag time of a few syncs nobody could ever be called caught up.
+        sync_ms=rng.choice(((0.1, 5.0), (1.0, 40.0), (20.0, 100.0) if lag_ms > 1_000.0 else (0.1, 5.0))),
         fetch_credit_bytes=64_000,  # what slow disks are given in the time of a sync
         quiet_ms=500.0,
         faults=faults,
