@@ -97,7 +97,7 @@ class NetworkFaults:
         """Two nodes hear each other no more, and everybody else: a leader moves on between them all the same."""
         first, second = self._random.sample(list(self._cluster.nodes), 2)
         self._note(f"between node {first} and node {second} is cut for a while")
-        self._cut([(first, second), (second, first)], high_ms=3_000.0)
+        self._cut([(first, second), (second, first)], 3_000.0)
         return True
 
     def isolate(self) -> bool:
