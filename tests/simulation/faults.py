@@ -176,8 +176,10 @@ class Faults:
 
     def _pair(self) -> tuple[int, int]:
         """Two endpoints, one of them at least a node."""
-        first = self._random.choice(list(self._cluster.nodes))
-        return first, self._random.choice([each for each in self._endpoints() if each != first])
+        nodes = list(self._cluster.nodes)
+        first = self._random.choice(nodes)
+        others = nodes if self._cluster.plan.links_of_nodes else self._endpoints()
+        return first, self._random.choice([each for each in others if each != first])
 
     def _cut(self, pairs: list[tuple[int, int]]) -> None:
         network = self._cluster.network

@@ -70,6 +70,7 @@ class Plan:
     segment_bytes: int = 4_096
     unclean_election: bool = False
     latency_ms: tuple[float, float] = (0.05, 1.0)
+    between_nodes_ms: float = 0.0  # beside the latency: nodes far from each other, each client near to all of them
     sync_ms: tuple[float, float] = (0.1, 3.0)
     replica_lag_time_max_ms: float = 2_000.0
     session_keepalive_ms: float = 100.0
@@ -83,6 +84,10 @@ class Plan:
     quiet_ms: float = 0.0  # before the first fault: a new cluster is founded by all of its voters or not at all
     safety_ms: float = 20_000.0
     liveness_ms: float = 30_000.0  # within this V19 must have come true
+    producer_counts: tuple[int, ...] = (1, 2, 3)  # one of them
+    write_pauses_ms: tuple[float, ...] = (8.0, 30.0, 100.0, 300.0)  # one of them: of each producer, on average
+    load_pause_ms: float = 5.0  # at most so long in the liveness phase: a joiner has to get in under load
+    links_of_nodes: bool = False  # cuts, slow and lossy links are between nodes only
     faults: FaultRates = field(default_factory=FaultRates)
     operations: OperationRates = field(default_factory=OperationRates)
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.invariants.judge import Judge
 
-LOAD_PAUSE_MS = 5.0  # in the liveness phase: a joiner has to get in under load
 LEAST_WRITING_MS = 1_000.0  # in the liveness phase
 LOOK_MS = 250.0  # how often the end is looked for
 LAST_READER = "last-reader"
@@ -47,9 +46,9 @@ class Workload:
         self._last: SimulatedConsumer | None = None
         self._admin = cluster.add_client()
         self._create(None)
-        self._producers = [self._producer(number) for number in range(self._rng.choice((1, 2, 3)))]
+        self._producers = [self._producer(number) for number in range(self._rng.choice(cluster.plan.producer_counts))]
         self._consumers = [self._consumer(number) for number in range(self._rng.choice((1, 2)))]
-        self._pause_ms = self._rng.choice((8.0, 30.0, 100.0, 300.0))
+        self._pause_ms = self._rng.choice(cluster.plan.write_pauses_ms)
         self._admin.after(LOOK_MS, self._look)
 
     # -- clients
@@ -101,7 +100,9 @@ class Workload:
         producer, client = made
         if self._writing:
             producer.write(self._topics)
-            pause_ms = self._pause_ms if self.cluster.phase.name == "SAFETY" else min(self._pause_ms, LOAD_PAUSE_MS)
+            pause_ms = self._pause_ms
+            if self.cluster.phase.name != "SAFETY":
+                pause_ms = min(pause_ms, self.cluster.plan.load_pause_ms)
             client.after(self._rng.expovariate(1.0 / pause_ms), self._write, made)
 
     def _read(self, made: tuple[SimulatedConsumer, ClientProcess]) -> None:
