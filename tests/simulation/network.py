@@ -74,7 +74,7 @@ class _Call:
 
 
 class Network:
-    """See the module's text. `latency_ms`: the usual range, one way. `between_nodes_ms`: what is added between nodes."""
+    """See the module's text. `latency_ms`: the usual range, one way. `between_nodes_ms`: added between nodes."""
 
     def __init__(
         self,
