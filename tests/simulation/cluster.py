@@ -91,10 +91,14 @@ class Cluster:
             return False
         touched = self.touched
         if touched.nodes or touched.broken:
-            for observer in self.observers:
-                observer(touched)
-            touched.clear()
+            self.look()
         return True
+
+    def look(self) -> None:
+        """Let the observers see what was touched; also in the middle of an event that does several steps at once."""
+        for observer in self.observers:
+            observer(self.touched)
+        self.touched.clear()
 
     def run_for(self, ms: float) -> None:
         """Step for so long of virtual time (tests)."""

@@ -344,7 +344,9 @@ class Life:
         self.data_disk.drain()
         clean = self.log_directory.close()
         self.quorum_part.timer.stop()
-        self.quorum_part.disk.drain()
+        self.touched.quorum[self.node.node_id] = None
+        self.quorum_part.disk.drain(self.cluster.look)  # a sole voter commits, and cuts its log behind a snapshot
+        self.touched.nodes[self.node.node_id] = None  # and this event goes on
         try:
             self.quorum_part.log.close(clean=True)
         except OSError:
