@@ -91,14 +91,14 @@ class Cluster:
             return False
         touched = self.touched
         if touched.nodes or touched.broken:
-            self.look()
+            self.look(touched)
+            touched.clear()
         return True
 
-    def look(self) -> None:
-        """Let the observers see what was touched; also in the middle of an event that does several steps at once."""
+    def look(self, touched: Touched) -> None:
+        """Let the observers see it: after an event, or after one of the steps that it does at once."""
         for observer in self.observers:
-            observer(self.touched)
-        self.touched.clear()
+            observer(touched)
 
     def run_for(self, ms: float) -> None:
         """Step for so long of virtual time (tests)."""
