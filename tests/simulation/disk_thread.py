@@ -24,6 +24,10 @@ RUN_MS = 0.05
 TELL_MS = 0.01
 
 
+def _nothing() -> None:
+    pass
+
+
 class DiskThread:
     """See the module's text. `sync_ms`: the range of one sync; `slowness` multiplies it."""
 
@@ -108,16 +112,13 @@ class DiskThread:
 
         return tell
 
-    def drain(self) -> None:
-        """Finish what was submitted, at once: the end of a clean stop."""
+    def drain(self, look: Callable[[], None] = _nothing) -> None:
+        """Finish what was submitted, at once: the end of a clean stop. `look` is called after each group."""
         while self._queue:
             told, written = self._run_commands()
             told.extend(self._flush(command) for command in written.values())
             _call_all(told)
-
-
-def _nothing() -> None:
-    pass
+            look()
 
 
 def _bind(callback: Callable[[Any], None], argument: Any) -> Callable[[], None]:

@@ -39,6 +39,7 @@ from tests.simulation.process import Process
 from tests.simulation.quorum_part import QuorumPart
 from tests.simulation.replicas import Replicas
 from tests.simulation.serving import Serving
+from tests.simulation.touched import Touched
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -349,7 +350,9 @@ class Life:
         self.data_disk.drain()
         clean = self.log_directory.close()
         self.quorum_part.timer.stop()
-        self.quorum_part.disk.drain()
+        cluster, node_id = self.cluster, self.node.node_id
+        # A sole voter commits what its disk has now, and cuts its log behind a snapshot: judged step by step.
+        self.quorum_part.disk.drain(lambda: cluster.look(Touched(quorum={node_id: None})))
         try:
             self.quorum_part.log.close(clean=True)
         except OSError:

@@ -65,8 +65,10 @@ class NetworkFaults:
 
     def _pair(self) -> tuple[int, int]:
         """Two endpoints, one of them at least a node."""
-        first = self._random.choice(list(self._cluster.nodes))
-        return first, self._random.choice([each for each in self._endpoints() if each != first])
+        nodes = list(self._cluster.nodes)
+        first = self._random.choice(nodes)
+        others = nodes if self._cluster.plan.links_of_nodes else self._endpoints()
+        return first, self._random.choice([each for each in others if each != first])
 
     def _cut(self, pairs: list[tuple[int, int]], longest_ms: float | None = None) -> None:
         network = self._cluster.network

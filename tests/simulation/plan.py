@@ -79,6 +79,7 @@ class Plan:
     segment_bytes: int = 4_096
     unclean_election: bool = False
     latency_ms: tuple[float, float] = (0.05, 1.0)
+    between_nodes_ms: float = 0.0  # beside the latency: nodes far from each other, each client near to all of them
     sync_ms: tuple[float, float] = (0.1, 3.0)
     replica_lag_time_max_ms: float = 2_000.0
     session_keepalive_ms: float = 100.0
@@ -102,6 +103,8 @@ class Plan:
     take_over_share: float = 0.0  # how often a reader goes on where another one is
     delivery_timeouts_ms: tuple[int, ...] = (2_000, 6_000, 12_000)
     write_pauses_ms: tuple[float, ...] = (8.0, 30.0, 100.0, 300.0)
+    load_pause_ms: float = 5.0  # at most so long in the liveness phase: a joiner has to get in under load
+    links_of_nodes: bool = False  # cuts, slow and lossy links are between nodes only
     faults: FaultRates = field(default_factory=FaultRates)
     operations: OperationRates = field(default_factory=OperationRates)
 

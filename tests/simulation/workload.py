@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.invariants.judge import Judge
 
-LOAD_PAUSE_MS = 5.0  # in the liveness phase: a joiner has to get in under load
 LEAST_WRITING_MS = 1_000.0  # in the liveness phase
 LOOK_MS = 250.0  # how often the end is looked for
 LAST_READER = "last-reader"
@@ -101,7 +100,9 @@ class Workload:
         producer, client = made
         if self._writing:
             producer.write(self._topics)
-            pause_ms = self._pause_ms if self.cluster.phase.name == "SAFETY" else min(self._pause_ms, LOAD_PAUSE_MS)
+            pause_ms = self._pause_ms
+            if self.cluster.phase.name != "SAFETY":
+                pause_ms = min(pause_ms, self.cluster.plan.load_pause_ms)
             client.after(self._rng.expovariate(1.0 / pause_ms), self._write, made)
 
     def _read(self, made: tuple[SimulatedConsumer, ClientProcess]) -> None:

@@ -152,15 +152,21 @@ def epoch_spans_lives() -> Patches:
 
 
 def removed_replica_keeps_progress() -> Patches:
-    update = LeaderInSync._update_views
+    """The leader knows a replica that comes again as it was when it went: the leader epoch goes on."""
+    update, with_epochs = LeaderInSync._update_views, election._with_epochs
 
-    def mutant(self: LeaderInSync, fresh: frozenset[int], now_ms: float) -> None:
-        former = dict(self.views)
+    def keep(self: LeaderInSync, fresh: frozenset[int], now_ms: float) -> None:
+        known: dict[int, FollowerView] = self.__dict__.setdefault("_known", {})
+        known.update(self.views)
         update(self, fresh, now_ms)
-        for broker_id, view in former.items():
-            self.views.setdefault(broker_id, view)
+        self.views.update({broker_id: known[broker_id] for broker_id in self.views if broker_id in known})
 
-    return [(LeaderInSync, "_update_views", mutant)]
+    def go_on(before: PartitionState, state: PartitionState) -> PartitionState:
+        found = with_epochs(before, state)
+        moved = (state.leader_id, state.leader_broker_epoch) != (before.leader_id, before.leader_broker_epoch)
+        return replace(found, leader_epoch=before.leader_epoch + moved)
+
+    return [(LeaderInSync, "_update_views", keep), (election, "_with_epochs", go_on)]
 
 
 # -- 10, 11: what is answered
