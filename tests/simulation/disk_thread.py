@@ -21,6 +21,7 @@ from tests.simulation.process import Process
 
 MAX_GROUP_COMMANDS = 256
 RUN_MS = 0.05
+LONGEST_SYNC_MS = 20_000.0  # one that began before the faults ended must end well within the liveness phase
 TELL_MS = 0.01
 
 
@@ -55,7 +56,7 @@ class DiskThread:
             self._process.after(TELL_MS, _call_all, told)
         if written:
             low, high = self._sync_ms
-            delay_ms = (low + (high - low) * self._random.random()) * self.slowness
+            delay_ms = min((low + (high - low) * self._random.random()) * self.slowness, LONGEST_SYNC_MS)
             self._process.after(delay_ms, self._sync, written)
         else:
             self._go_on()
