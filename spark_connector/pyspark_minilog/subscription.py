@@ -45,18 +45,20 @@ class Subscription:
     pattern: str | None = None
     assigned: tuple[Partition, ...] = ()
 
-    def candidates(self, names: Iterable[str]) -> list[str]:
-        """The topics to look at, of all names there are."""
-        if self.pattern is not None:
-            matches = re.compile(self.pattern, re.ASCII).fullmatch
-            return sorted(name for name in names if matches(name))
-        return sorted({*self.topics, *(each.topic for each in self.assigned)} & {*names})
+    def named(self) -> list[str]:
+        """The topics of a list or an assignment."""
+        return sorted({*self.topics, *(each.topic for each in self.assigned)})
+
+    def matches(self, name: str) -> bool:
+        """Whether a topic of this name is one to look at."""
+        if self.pattern is None:
+            return name in self.named()
+        return re.compile(self.pattern, re.ASCII).fullmatch(name) is not None
 
     def select(self, facts: Iterable[TopicFacts]) -> dict[str, TopicFacts]:
-        """The topics to read, of all there are. A pattern never matches an internal topic."""
-        by_name = {each.name: each for each in facts}
-        chosen = self.candidates(by_name)
-        return {name: by_name[name] for name in chosen if self.pattern is None or not by_name[name].internal}
+        """The topics to read, of all there are, sorted. A pattern never matches an internal topic."""
+        chosen = sorted((each for each in facts if self.matches(each.name)), key=lambda each: each.name)
+        return {each.name: each for each in chosen if self.pattern is None or not each.internal}
 
     def partitions(self, selected: dict[str, TopicFacts]) -> list[Partition]:
         """The partitions to read of the selected topics, sorted."""
