@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQuery
 
@@ -46,6 +47,18 @@ class Kit:
             producer.flush()
             for future in futures:
                 future.result(timeout=WAIT_S)
+
+    def send_timed(self, topic: str, timed: Iterable[tuple[str, int]], partition: int = 0) -> None:
+        """Write text values with their timestamps (ms since 1970) to one partition, as one stored batch."""
+        texts, times = zip(*timed, strict=True)
+        columns = pa.RecordBatch.from_pydict(
+            {
+                "value": pa.array([text.encode() for text in texts], pa.binary()),
+                "timestamp": pa.array([at_ms * 1000 for at_ms in times], pa.timestamp("us", "UTC")),
+            }
+        )
+        with Producer({"bootstrap.servers": self.servers}) as producer:
+            producer.send_batch(topic, columns, partition).result(timeout=WAIT_S)
 
     def read(self, **options: object) -> DataFrame:
         return self._with(self.spark.read.format("minilog"), options).load()
@@ -100,6 +113,23 @@ def run_available(frame: DataFrame, sink: Callable[[DataFrame, int], None], chec
         .start()
     )
     finish(query)
+
+
+def run_once(frame: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: object) -> None:
+    """One run of the trigger Once to its end; raises what the query raises."""
+    writer: DataStreamWriter = frame.writeStream.foreachBatch(sink)
+    finish(writer.option("checkpointLocation", str(checkpoint)).trigger(once=True).start())
+
+
+def failing_at(number: int, sink: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    """A sink that takes all batches before this one, and fails when it has taken this one."""
+
+    def take(frame: DataFrame, batch_id: int) -> None:
+        sink(frame, batch_id)
+        if batch_id == number:
+            raise RuntimeError("this batch fails on purpose")
+
+    return take
 
 
 def start(frame: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: object) -> StreamingQuery:

@@ -27,7 +27,13 @@ def load(spark: SparkSession, *, stream: bool = False, **options: str) -> DataFr
         ({}, "no topic is named: set exactly one of the options subscribe, subscribePattern, assign"),
         ({"subscribe": "t", "minPartitions": "0"}, "option 'minPartitions' is '0': give a whole number of 1 or more"),
         ({"subscribe": "t", "startingOffset": "earliest"}, "did you mean 'startingOffsets'?"),
-        ({"subscribe": "t", "maxBytesPerTrigger": "1"}, "is not one that the source of this minilog version has"),
+        ({"subscribe": "t", "groupIdPrefix": "g"}, "is not one that the source of this minilog version has"),
+        (
+            {"subscribe": "t", "minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
+            "option 'minOffsetsPerTrigger' is '6': it is above maxOffsetsPerTrigger, 5; lower it",
+        ),
+        ({"subscribe": "t", "startingOffsets": "-2"}, "give earliest if that is meant; a number of last records is 3"),
+        ({"subscribe": "t", "startingTimestamp": "now"}, "give milliseconds since 1970 (UTC), such as 1714566600000"),
         ({"subscribe": "t", "minilog.group.id": "g"}, "the connector sets it itself"),
     ],
     ids=lambda each: ",".join(each) if isinstance(each, dict) else "",
@@ -57,13 +63,17 @@ def test_a_batch_does_not_start_at_latest(spark: SparkSession) -> None:
     assert "option 'startingOffsets' is 'latest': a batch cannot start at latest (-1)" in message
 
 
-def test_a_stream_has_no_end(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", '{"t":{"0":5}}')],
+)
+def test_a_stream_has_no_end(spark: SparkSession, tmp_path: pathlib.Path, option: str, value: str) -> None:
     def run() -> None:
-        frame = load(spark, stream=True, subscribe="t", endingOffsets="latest")
+        frame = load(spark, stream=True, subscribe="t", **{option: value})
         query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
         finish(query)
 
-    assert "option 'endingOffsets' is 'latest': a stream has no end" in refused(run)
+    assert f"option '{option}' is '{value}': a stream has no end" in refused(run)
 
 
 @pytest.mark.parametrize(
