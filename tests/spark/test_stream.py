@@ -150,16 +150,18 @@ def test_partitions_and_topics_that_come_while_it_runs_are_read_from_their_start
 ) -> None:
     prefix = kit.topic()
     one = kit.topic(name=f"{prefix}.one")
+    kit.send(one, ["0"])
     collected = Collected()
-    query = start(kit.read_stream(subscribePattern=f"{prefix}\\..*"), collected, tmp_path)
-    wait_until(lambda: query.lastProgress is not None)
+    frame = kit.read_stream(subscribePattern=f"{prefix}\\..*", startingOffsets=json.dumps({one: {"0": 0}}))
+    query = start(frame, collected, tmp_path)
+    wait_until(lambda: collected.values == ["0"])
     kit.admin.alter_topic(one, num_partitions=2)
     wait_until(lambda: len(kit.admin.describe_topics([one])[0].partitions) == 2)
     kit.send(one, ["a", "b"], partition=1)
     kit.send(kit.topic(name=f"{prefix}.two"), ["c"])
-    wait_until(lambda: collected.values == ["a", "b", "c"])
+    wait_until(lambda: collected.values == ["0", "a", "b", "c"])
     kit.send(one, ["d"], partition=1)
-    wait_until(lambda: collected.values == ["a", "b", "c", "d"])
+    wait_until(lambda: collected.values == ["0", "a", "b", "c", "d"])
     query.stop()
 
 
