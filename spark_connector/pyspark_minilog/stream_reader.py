@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_minilog.errors import DataLoss
+from pyspark_minilog.errors import DataLoss, InvalidOption
 from pyspark_minilog.limits import Limits, Pace, capped
 from pyspark_minilog.loss import LossReport
 from pyspark_minilog.offsets import Positions, SourceOffset
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 # source must not hold up the others of its query for long. So often new topics and partitions are looked for, too.
 _IDLE_WAIT_S = 0.2
 _NO_LIMITS = Limits()
+_NOWHERE = SourceOffset({}, {}, begun_from={})
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -58,6 +59,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._losses = LossReport(options.fail_on_data_loss)
         self._pace = Pace(options.limits)
         self._initial: dict[str, Any] | None = None
+        self._refusal: InvalidOption | DataLoss | None = None
         self._target: Snapshot | None = None
         # The latest offsets heard of last: what is told to Spark, and what they must not be below from then on.
         self._known: SourceOffset | None = None
@@ -78,25 +80,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._snapshot(must_exist=False)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins, the same each time it is asked in this process."""
-        if self._initial is None:
-            from pyspark_minilog.cluster import resolve_place
+        """Where a new query begins, the same each time it is asked in this process.
 
-            snapshot = self._snapshot(must_exist=True)
-            if self._target is not None:
-                self._check_target(self._target, snapshot)
-                snapshot = self._target
-            resolved = resolve_place(self._options, self._options.starting, snapshot)
-            self._losses.report(resolved.losses)
-            positions = resolved.positions
-            self._initial = SourceOffset(positions, snapshot.topic_ids, begun_from=positions).to_json()
+        A start that is refused is so in `latestOffset`, which a new query asks next. A first batch that is replayed
+        does not ask: it says itself where it began, and must not fail because its start options fit no longer.
+        """
+        if self._initial is None:
+            try:
+                self._initial = self._start().to_json()
+            except (InvalidOption, DataLoss) as refusal:
+                self._refusal = refusal
+                return _NOWHERE.to_json()
         return self._initial
+
+    def _start(self) -> SourceOffset:
+        from pyspark_minilog.cluster import resolve_place
+
+        snapshot = self._snapshot(must_exist=True)
+        if self._target is not None:
+            self._check_target(self._target, snapshot)
+            snapshot = self._target
+        resolved = resolve_place(self._options, self._options.starting, snapshot)
+        self._losses.report(resolved.losses)
+        return SourceOffset(resolved.positions, snapshot.topic_ids, begun_from=resolved.positions)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next batch reads: `start` itself, as it came, where there is nothing new, or too little yet."""
         limits = _NO_LIMITS if isinstance(limit, ReadAllAvailable) else self._options.limits
         self._wait()
         begun = SourceOffset.from_json(start)
+        if self._refusal is not None and begun == _NOWHERE:
+            raise self._refusal
         way, now = self._way_from(begun, limits)
         self._known = SourceOffset(way.end, way.topic_ids)
         self._watched = {each: end for each, end in way.end.items() if each in now.latest}

@@ -20,16 +20,16 @@ def test_a_small_batch_is_held_back_until_there_is_enough_or_the_delay_is_over(
     topic = kit.topic()
     kit.send(topic, ["first"])
     collected = Collected()
-    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger=5, maxTriggerDelay="4s")
+    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger=5, maxTriggerDelay="3s")
     query = start(frame, collected, tmp_path)
     wait_until(lambda: len(collected.batches) == 1)
     began_s = time.monotonic()
     kit.send(topic, ["a", "b"])
-    time.sleep(1.0)
+    time.sleep(0.8)
     assert len(collected.batches) == 1
     kit.send(topic, ["c", "d", "e"])
     wait_until(lambda: len(collected.batches) == 2)
-    assert time.monotonic() - began_s < 4.0
+    assert time.monotonic() - began_s < 3.0
     kit.send(topic, ["last"])
     wait_until(lambda: len(collected.batches) == 3)
     query.stop()
@@ -65,12 +65,12 @@ def test_bytes_per_trigger_are_about_as_many_as_said(kit: Kit, tmp_path: pathlib
 
 def test_a_record_above_the_bytes_per_trigger_is_read_all_the_same(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
-    for name in "abc":
+    for name in "ab":
         kit.send(topic, [name + LARGE])
     collected = Collected()
     frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", maxBytesPerTrigger=10)
     run_available(frame, collected, tmp_path)
-    assert collected.counts() == [{0: 1}] * 3
+    assert collected.counts() == [{0: 1}] * 2
 
 
 def test_once_reads_all_without_limits_also_after_a_restart_in_the_middle(kit: Kit, tmp_path: pathlib.Path) -> None:
@@ -87,8 +87,8 @@ def test_once_reads_all_without_limits_also_after_a_restart_in_the_middle(kit: K
         run_once(frame, failing_at(0, failed), tmp_path)
     kit.send(topic, ["d", "e"])
     run_once(frame, collected, tmp_path)
+    assert collected.batches == failed.batches, "what was begun is replayed as it was, and is the one batch of its run"
     run_once(frame, collected, tmp_path)
-    assert collected.batches[0] == failed.batches[0], "what was begun is replayed as it was"
     assert collected.counts() == [{0: 3}, {0: 2}]
     assert collected.values == ["a", "b", "c", "d", "e"]
 

@@ -7,9 +7,9 @@ import pathlib
 import time
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 
-from tests.spark.kit import Collected, Kit, run_available, values
+from tests.spark.kit import Collected, Kit, failing_at, run_available, values, wait_until
 
 DAY_MS = 1_700_000_000_000
 
@@ -68,17 +68,33 @@ def test_a_relative_start_counts_records_or_time(kit: Kit, timed: str) -> None:
     assert values(kit.read(subscribe=timed, startingOffsets="-10m")) == ["new"]
 
 
-@pytest.mark.parametrize("option", ["startingTimestamp", "startingOffsets"])
-def test_a_stream_starts_there_once_and_then_from_its_checkpoint(
-    kit: Kit, timed: str, tmp_path: pathlib.Path, option: str
-) -> None:
-    place, other = {"startingTimestamp": (DAY_MS + 7_000, 0), "startingOffsets": ("-3", "earliest")}[option]
+def test_a_stream_starts_there_once_and_then_from_its_checkpoint(kit: Kit, timed: str, tmp_path: pathlib.Path) -> None:
     collected = Collected()
-    run_available(kit.read_stream(subscribe=timed, **{option: place}), collected, tmp_path)
-    assert collected.values == ["a7", "a8", "a9", "b7", "b8", "b9"]
+    run_available(kit.read_stream(subscribe=timed, startingTimestamp=DAY_MS + 7_500), collected, tmp_path)
+    assert collected.values == ["a8", "a9", "b8", "b9"]
     kit.send(timed, ["c"])
-    run_available(kit.read_stream(subscribe=timed, **{option: other}), collected, tmp_path)
-    assert collected.values == ["a7", "a8", "a9", "b7", "b8", "b9", "c"]
+    run_available(kit.read_stream(subscribe=timed, startingTimestamp=0), collected, tmp_path)
+    assert collected.values == ["a8", "a9", "b8", "b9", "c"]
+    other = Collected()
+    run_available(kit.read_stream(subscribe=timed, startingOffsets="-3"), other, tmp_path / "relative")
+    assert other.values == ["a8", "a9", "b7", "b8", "b9", "c"]
+
+
+def test_a_first_batch_is_replayed_though_its_start_fits_no_longer(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a", "b", "c"])
+    frame = kit.read_stream(subscribe=topic, startingOffsets=json.dumps({topic: {"0": 1}}))
+    failed, collected = Collected(), Collected()
+    with pytest.raises(StreamingQueryException):
+        run_available(frame, failing_at(0, failed), tmp_path)
+    kit.admin.alter_topic(topic, num_partitions=2)
+    wait_until(lambda: len(kit.admin.describe_topics([topic])[0].partitions) == 2)
+    kit.send(topic, ["d"], partition=1)
+    with pytest.raises(StreamingQueryException, match=f"it leaves out {topic}-1; name exactly the partitions"):
+        run_available(frame, collected, tmp_path / "new")
+    run_available(frame, collected, tmp_path)
+    assert collected.batches[0] == failed.batches[0]
+    assert collected.values == ["b", "c", "d"]
 
 
 def test_latest_is_resolved_at_the_first_action_and_stays_fixed(kit: Kit) -> None:
