@@ -173,6 +173,15 @@ def _recreated(topic: str, start: SourceOffset, now: Snapshot) -> str:
     )
 
 
+def until(target: Snapshot, now: Snapshot) -> Snapshot:
+    """What an AvailableNow query may read: up to `target`, as far as that is there. Nothing of it has vanished."""
+    return Snapshot(
+        target.topic_ids,
+        {each: now.earliest[each] for each in target.latest},
+        {each: min(end, now.latest[each]) for each, end in target.latest.items()},
+    )
+
+
 def vanished(before: Snapshot, now: Snapshot) -> list[Partition]:
     """The partitions of `before` that are gone, or are those of another topic of the same name."""
     return sorted(

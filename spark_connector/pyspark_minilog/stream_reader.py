@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -36,6 +35,7 @@ from pyspark_minilog.planning import (
     recreated_topics,
     split,
     stream_ranges,
+    until,
     vanished,
 )
 from pyspark_minilog.read_task import ReadTask, read_range
@@ -173,7 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             way, now = self._look(start, limits)
         self._losses.report(way.losses + way.lower)
         if way.lower and self._target is not None:
-            self._target = replace(self._target, latest=_within(self._target.latest, now.latest))
+            self._target = until(self._target, now)
         return way, now
 
     def _look(self, start: SourceOffset, limits: Limits) -> tuple[Continuation, Snapshot]:
@@ -186,10 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is None:
             return continue_from(start, now, self._heard_of(now)), now
         self._check_target(self._target, now)
-        latest = self._target.latest
-        earliest = {each: now.earliest[each] for each in latest}
-        there = Snapshot(self._target.topic_ids, earliest, _within(latest, now.latest))
-        return continue_from(start, there, latest), now
+        return continue_from(start, until(self._target, now), self._target.latest), now
 
     def _heard_of(self, now: Snapshot) -> Positions:
         """The latest offsets as heard of last, of the topics that are still the same."""
@@ -206,10 +203,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"partitions {', '.join(map(str, gone))} were there when the AvailableNow query began and are gone, so "
                 "that it cannot end where it was to end: start it again"
             )
-
-
-def _within(ends: Positions, latest: Positions) -> Positions:
-    return {each: min(end, latest[each]) for each, end in ends.items()}
 
 
 def _now_ms() -> float:

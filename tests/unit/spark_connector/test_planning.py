@@ -17,6 +17,7 @@ from pyspark_minilog.planning import (
     end_offset,
     split,
     stream_ranges,
+    until,
     vanished,
 )
 from pyspark_minilog.resolving import Snapshot
@@ -120,6 +121,21 @@ class TestStream:
         way = continue_from(start, snapshot({A0: 50}))
         end = end_offset(start, way, way.end)
         assert SourceOffset.from_json(json.loads(json.dumps(end.to_json()))) == end
+
+    def test_available_now_reads_to_what_was_there_and_no_further(self) -> None:
+        target, start = snapshot({A0: 60, A1: 9}), SourceOffset({A0: 50, A1: 9}, {"a": "ia"})
+        now = snapshot({A0: 80, A1: 12, B0: 3}, earliest={A0: 55})
+        way = continue_from(start, until(target, now), target.latest)
+        assert (way.begin, way.end) == ({A0: 55, A1: 9}, {A0: 60, A1: 9})
+        assert way.lower == ()
+
+    def test_available_now_is_told_of_an_end_below_its_target_and_can_end_there(self) -> None:
+        target, start, now = snapshot({A0: 60}), SourceOffset({A0: 50}, {"a": "ia"}), snapshot({A0: 57})
+        way = continue_from(start, until(target, now), target.latest)
+        assert way.lower == ("partition a-0 ends at offset 57, it went to offset 60 before",)
+        assert way.end == {A0: 57}
+        lowered = until(target, now)
+        assert continue_from(start, until(lowered, now), lowered.latest).lower == ()
 
     def test_partitions_that_vanished_are_named(self) -> None:
         before = snapshot({A0: 1, A1: 1, B0: 1})
