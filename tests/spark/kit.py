@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import pathlib
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -14,6 +16,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQuery
 
 from minilog import Admin, NewTopic, Producer
+from tests.cluster import Cluster
 
 WAIT_S = 40.0
 _numbers = itertools.count()
@@ -141,6 +144,22 @@ def start(frame: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: 
 def finish(query: StreamingQuery) -> None:
     """Wait for the end of a query that ends by itself."""
     assert query.awaitTermination(int(WAIT_S)), f"the query did not end within {WAIT_S} s: {query.status}"
+
+
+def edit_checkpoint(checkpoint: pathlib.Path, changes: dict[str, Any]) -> None:
+    """Change the offset where a query stands that has finished batch 0."""
+    written = checkpoint / "offsets" / "0"
+    lines = written.read_text().splitlines()
+    lines[-1] = json.dumps(json.loads(lines[-1]) | changes)
+    written.write_text("\n".join(lines))
+    for checksum in written.parent.glob(".*.crc"):
+        checksum.unlink()
+
+
+def read_bytes(cluster: Cluster, broker_id: int) -> int:
+    """What this broker's process has read from files since it began: it grows by what it hands out."""
+    counters = pathlib.Path(f"/proc/{cluster.processes[broker_id].pid}/io").read_text()
+    return int(counters.split("rchar: ")[1].split()[0])
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:

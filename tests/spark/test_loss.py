@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import time
 
@@ -10,17 +9,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from tests.cluster import Cluster
-from tests.spark.kit import Collected, Kit, run_available, values
-
-
-def move_checkpoint(checkpoint: pathlib.Path, topic: str, offset: int) -> None:
-    """Let a query that has finished batch 0 have read to `offset`, as one whose records were lost since has."""
-    written = checkpoint / "offsets" / "0"
-    lines = written.read_text().splitlines()
-    lines[-1] = json.dumps({**json.loads(lines[-1]), topic: {"0": offset}})
-    written.write_text("\n".join(lines))
-    for checksum in written.parent.glob(".*.crc"):
-        checksum.unlink()
+from tests.spark.kit import Collected, Kit, edit_checkpoint, run_available, values
 
 
 def test_an_end_below_the_start_is_asked_for_again_then_reported_and_never_moved_back(
@@ -31,7 +20,7 @@ def test_an_end_below_the_start_is_asked_for_again_then_reported_and_never_moved
     collected = Collected()
     options = {"subscribe": topic, "startingOffsets": "earliest", "fetchOffset__numRetries": 2}
     run_available(kit.read_stream(**options), collected, tmp_path)
-    move_checkpoint(tmp_path, topic, 5)
+    edit_checkpoint(tmp_path, {topic: {"0": 5}})
     began_s = time.monotonic()
     with pytest.raises(
         StreamingQueryException,
@@ -45,6 +34,21 @@ def test_an_end_below_the_start_is_asked_for_again_then_reported_and_never_moved
     kit.send(topic, ["c", "d", "e", "f", "g"])
     run_available(going_on, collected, tmp_path)
     assert collected.values == ["a", "b", "f", "g"], "offsets 0 to 5 were read, whatever they held"
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a"])
+    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest")
+    run_available(frame, Collected(), tmp_path)
+    edit_checkpoint(tmp_path, {"__epochs": {topic: {"0": 7}}})
+    kit.send(topic, ["b"])
+    collected = Collected()
+    with pytest.raises(
+        StreamingQueryException, match="was written by a newer version of minilog; upgrade pyspark-mini"
+    ):
+        run_available(frame, collected, tmp_path)
+    assert collected.batches == {}
 
 
 def test_a_leader_that_hangs_is_not_shown_to_the_user(kit: Kit, cluster: Cluster) -> None:

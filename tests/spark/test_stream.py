@@ -112,11 +112,12 @@ def test_available_now_ends_at_what_was_there_when_it_began(kit: Kit, tmp_path: 
     assert collected.values == ["a", "b"]
 
 
-def test_min_partitions_of_a_stream_reads_each_offset_once(kit: Kit, tmp_path: pathlib.Path) -> None:
+def test_a_stream_cut_into_tasks_reads_each_offset_once(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, [f"{n:03}" for n in range(200)])
     collected = Collected()
-    run_available(kit.read_stream(subscribe=topic, startingOffsets="earliest", minPartitions=5), collected, tmp_path)
+    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", minPartitions=5, maxRecordsPerPartition=30)
+    run_available(frame, collected, tmp_path)
     assert collected.values == [f"{n:03}" for n in range(200)]
 
 
