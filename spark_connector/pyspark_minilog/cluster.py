@@ -84,7 +84,7 @@ def _look(options: SourceOptions, sizes_from: Positions | None, *, must_exist: b
     names = subscription.matches if subscription.pattern is not None else subscription.named()
     with lend(Admin, client) as admin:
         topics = admin.describe_topics(names, missing_ok=True, sizes=sizes)
-    described = {each.name: each for each in topics}
+    described = {Partition(topic.name, each.partition): each for topic in topics for each in topic.partitions}
     selected = subscription.select(_facts(each) for each in topics)
     if must_exist:
         subscription.check_complete(selected)
@@ -93,7 +93,7 @@ def _look(options: SourceOptions, sizes_from: Positions | None, *, must_exist: b
     latest: Positions = {}
     marks: dict[Partition, Marks] = {}
     for partition in subscription.partitions(selected):
-        found = next(each for each in described[partition.topic].partitions if each.partition == partition.partition)
+        found = described[partition]
         earliest[partition], latest[partition] = _bounds(partition, found, committed_only)
         if sizes_from is not None:
             begun = max(sizes_from.get(partition, 0), earliest[partition])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pyspark_minilog.errors import InvalidOption
@@ -38,13 +38,13 @@ class Range:
 @dataclass(frozen=True, slots=True)
 class Continuation:
     """Where a stream goes on: from `begin` to at most `end`. `losses` and `lower` are sentences about lost data; those
-    of `lower` may pass, as when a leader does not yet know how far its log is committed."""
+    of `lower`, by partition, may pass, as when a leader does not yet know how far its log is committed."""
 
     begin: Positions
     end: Positions
     topic_ids: dict[str, str]
     losses: tuple[str, ...] = ()
-    lower: tuple[str, ...] = ()
+    lower: dict[Partition, str] = field(default_factory=dict)
 
 
 def batch_ranges(starting: Resolved, ending: Resolved, snapshot: Snapshot) -> list[Range]:
@@ -70,7 +70,7 @@ def continue_from(
     begin: Positions = {}
     end: Positions = {}
     losses: list[str] = []
-    lower: list[str] = []
+    lower: dict[Partition, str] = {}
     recreated = recreated_topics(start, snapshot)
     losses += [_recreated(topic, start, snapshot) for topic in sorted(recreated)]
     for partition, latest in snapshot.latest.items():
@@ -85,9 +85,9 @@ def continue_from(
             )
         heard_of = -1 if partition.topic in recreated else (known or {}).get(partition, -1)
         if position is not None and latest < position:
-            lower.append(f"partition {partition} ends at offset {latest}, the query has read to offset {position}")
+            lower[partition] = f"partition {partition} ends at offset {latest}, the query has read to offset {position}"
         elif latest < heard_of:
-            lower.append(f"partition {partition} ends at offset {latest}, it went to offset {heard_of} before")
+            lower[partition] = f"partition {partition} ends at offset {latest}, it went to offset {heard_of} before"
     topic_ids = dict(snapshot.topic_ids)
     for partition in sorted(start.positions.keys() - snapshot.latest.keys()):
         if partition.topic not in recreated:
@@ -95,7 +95,7 @@ def continue_from(
             begin[partition] = end[partition] = start.positions[partition]
             if partition.topic in start.topic_ids:
                 topic_ids[partition.topic] = start.topic_ids[partition.topic]
-    return Continuation(begin, end, topic_ids, tuple(losses), tuple(lower))
+    return Continuation(begin, end, topic_ids, tuple(losses), lower)
 
 
 def recreated_topics(start: SourceOffset, snapshot: Snapshot) -> set[str]:

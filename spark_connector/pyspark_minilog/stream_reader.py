@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark_minilog.errors import DataLoss, InvalidOption
 from pyspark_minilog.limits import Limits, Pace, capped
 from pyspark_minilog.loss import LossReport
-from pyspark_minilog.offsets import Positions, SourceOffset
+from pyspark_minilog.offsets import Partition, Positions, SourceOffset
 from pyspark_minilog.options import SourceOptions
 from pyspark_minilog.planning import (
     Continuation,
@@ -63,6 +63,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Snapshot | None = None
         # The latest offsets heard of last: what is told to Spark, and what they must not be below from then on.
         self._known: SourceOffset | None = None
+        self._fallen_back: set[Partition] = set()
         self._watched: Positions = {}
         self._was_idle = self._was_held_back = False
 
@@ -164,15 +165,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._pace.holds_back(sum(way.end.values()) - sum(way.begin.values()), _now_ms())
 
     def _way_from(self, start: SourceOffset, limits: Limits) -> tuple[Continuation, Snapshot]:
-        """Where the stream can go now. A latest offset below what is known may be a new leader's: it is asked again."""
+        """Where the stream can go now. A latest offset below what is known may be a new leader's: it is asked again,
+        once for each time that a partition falls back, so that one that stays so does not hold up the others."""
         way, now = self._look(start, limits)
         for _ in range(self._options.retries):
-            if not way.lower:
+            if way.lower.keys() <= self._fallen_back:
                 break
             time.sleep(self._options.retry_interval_ms / 1000)
             way, now = self._look(start, limits)
-        self._losses.report(way.losses + way.lower)
-        if way.lower and self._target is not None:
+        news = [sentence for each, sentence in way.lower.items() if each not in self._fallen_back]
+        self._losses.report([*way.losses, *news])
+        self._fallen_back = set(way.lower)
+        if news and self._target is not None:
             self._target = until(self._target, now)
         return way, now
 

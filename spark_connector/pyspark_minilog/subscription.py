@@ -50,15 +50,15 @@ class Subscription:
         return sorted({*self.topics, *(each.topic for each in self.assigned)})
 
     def matches(self, name: str) -> bool:
-        """Whether a topic of this name is one to look at."""
-        if self.pattern is None:
-            return name in self.named()
-        return re.compile(self.pattern, re.ASCII).fullmatch(name) is not None
+        """Whether a pattern is for topics of this name."""
+        return self.pattern is not None and re.compile(self.pattern, re.ASCII).fullmatch(name) is not None
 
     def select(self, facts: Iterable[TopicFacts]) -> dict[str, TopicFacts]:
         """The topics to read, of all there are, sorted. A pattern never matches an internal topic."""
-        chosen = sorted((each for each in facts if self.matches(each.name)), key=lambda each: each.name)
-        return {each.name: each for each in chosen if self.pattern is None or not each.internal}
+        by_name = {each.name: each for each in facts}
+        if self.pattern is None:
+            return {name: by_name[name] for name in self.named() if name in by_name}
+        return {name: each for name, each in sorted(by_name.items()) if self.matches(name) and not each.internal}
 
     def partitions(self, selected: dict[str, TopicFacts]) -> list[Partition]:
         """The partitions to read of the selected topics, sorted."""
