@@ -226,7 +226,7 @@ def stretched(plan: Plan, rng: random.Random) -> Plan:
         fetch_credit_bytes=1 << 20,  # what is under way on long lines
         quiet_ms=1_500.0,
         safety_ms=4_000.0,
-        liveness_ms=10_000.0,
+        liveness_ms=15_000.0,  # no less than a delivery time-out takes
         producer_counts=(2, 3),
         write_pauses_ms=(8.0, 30.0),
         load_pause_ms=10.0,
