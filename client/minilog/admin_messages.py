@@ -10,6 +10,7 @@ from minilog.types import (
     BrokerDescription,
     ClusterDescription,
     NewTopic,
+    OffsetAtSize,
     PartitionDescription,
     PartitionReassignment,
     TopicAlteration,
@@ -130,6 +131,7 @@ def _describe_partition(
         adding_replicas=list(partition.adding_replicas),
         removing_replicas=list(partition.removing_replicas),
         throttle_bytes_per_second=partition.throttle_bytes_per_second or None,
+        sizes=[] if ends is None else [OffsetAtSize(each.offset, each.size_bytes) for each in ends.sizes],
     )
 
 

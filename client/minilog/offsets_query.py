@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from minilog.errors import InvalidArgument, MinilogError, error_from_wire
 from minilog.metadata_cache import MetadataCache, PartitionKey
-from minilog.types import OffsetSpec, TopicPartition
+from minilog.types import OffsetSpec, SizesFrom, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 
 
@@ -31,6 +31,7 @@ class OffsetsQuery:
 
     cache: MetadataCache
     wanted: Mapping[TopicPartition, OffsetSpec]
+    sizes: Mapping[TopicPartition, SizesFrom] = field(default_factory=dict)
     results: dict[TopicPartition, metadata_pb2.ListOffsetsResult] = field(default_factory=dict)
     failures: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # will not get better
     last_errors: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # may get better
@@ -63,11 +64,13 @@ class OffsetsQuery:
         return found
 
     def _entry(self, partition: TopicPartition, key: PartitionKey, epoch: int) -> metadata_pb2.ListOffsetsEntry:
-        spec = self.wanted[partition]
+        spec, sizes = self.wanted[partition], self.sizes.get(partition)
         return metadata_pb2.ListOffsetsEntry(
             partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
             leader_epoch=epoch,
             timestamp_us=spec * 1000 if isinstance(spec, int) else None,
+            from_offset=0 if sizes is None else sizes.offset,
+            sizes_bytes=() if sizes is None else sizes.sizes_bytes,
         )
 
     def answered(self, response: metadata_pb2.ListOffsetsResponse) -> None:
@@ -78,6 +81,17 @@ class OffsetsQuery:
             partition = names.get(key)
             if partition is not None:
                 self._take(partition, key, result)
+
+    def forget_outdated(self) -> None:
+        """By newer metadata: what another topic of the name answered, or a leader of a lower epoch, is no answer."""
+        self.results = {each: result for each, result in self.results.items() if self._is_current(each, result)}
+
+    def _is_current(self, partition: TopicPartition, result: metadata_pb2.ListOffsetsResult) -> bool:
+        try:
+            key = self.cache.key(partition)
+        except MinilogError:
+            return False
+        return key.topic_id == result.partition_id.topic_id and result.leader_epoch >= self.cache.seen_epoch(key)
 
     def _exists(self, partition: TopicPartition) -> bool:
         return 0 <= partition.partition < self.cache.topics[partition.topic].partition_count

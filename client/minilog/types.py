@@ -78,9 +78,26 @@ class TopicAlteration:
     unset_configs: Sequence[str] = ()
 
 
+class OffsetAtSize(NamedTuple):
+    """An offset, and about how many bytes of batches there are between where was asked from and it."""
+
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizesFrom:
+    """A question: at which offsets are there about `sizes_bytes` (at most 64) of batches behind `offset`?"""
+
+    offset: int
+    sizes_bytes: Sequence[int]
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition; the four offsets are one snapshot of its leader, None where it could not be asked."""
+    """One partition; the four offsets are one snapshot of its leader, None where it could not be asked.
+
+    `sizes` has one answer for each of the sizes that were asked for."""
 
     partition: int
     leader: int | None
@@ -96,6 +113,7 @@ class PartitionDescription:
     adding_replicas: list[int] = field(default_factory=list)
     removing_replicas: list[int] = field(default_factory=list)
     throttle_bytes_per_second: int | None = None
+    sizes: list[OffsetAtSize] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,14 +24,17 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The tasks. Raises InvalidOption, DataLoss, MinilogError."""
-        from pyspark_minilog.cluster import take_snapshot
+        from pyspark_minilog.cluster import resolve_place, take_snapshot
 
         options = self._options
         snapshot = take_snapshot(options, must_exist=True)
-        ranges, losses = batch_ranges(options.starting, options.ending, snapshot)
-        LossReport(options.fail_on_data_loss).report(losses)
+        starting = resolve_place(options, options.starting, snapshot)
+        ending = resolve_place(options, options.ending, snapshot)
+        ranges = batch_ranges(starting, ending, snapshot)
+        LossReport(options.fail_on_data_loss).report(starting.losses + ending.losses)
+        pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
         # Spark makes a task of its own where it is given none: an empty task reads nothing.
-        return [ReadTask(each) for each in split(ranges, options.min_partitions)] or [ReadTask(None)]
+        return [ReadTask(each) for each in pieces] or [ReadTask(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range as Arrow batches of the source's schema."""

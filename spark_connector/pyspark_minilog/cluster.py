@@ -1,34 +1,58 @@
-"""What the driver asks of the cluster: one look at the topics of a query. The only user of the Admin client."""
+"""What the driver asks of the cluster: one look at the topics of a query. The only user of the Admin client.
+
+A look takes one round trip, unless topics, partitions or leaders have changed since the last one.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from minilog import Admin, TopicPartition
 from minilog.errors import OffsetNotAvailable, RetriableError
+from minilog.types import SizesFrom
 from pyspark_minilog.clients import lend
+from pyspark_minilog.limits import Marks, sizes_to_ask
 from pyspark_minilog.offsets import Partition, Positions
 from pyspark_minilog.options import SourceOptions
-from pyspark_minilog.planning import Snapshot
-from pyspark_minilog.subscription import Subscription, TopicFacts
+from pyspark_minilog.places import Place, timestamps_ms
+from pyspark_minilog.resolving import Resolved, Snapshot, resolve
+from pyspark_minilog.subscription import TopicFacts
 
 if TYPE_CHECKING:
     from minilog.types import PartitionDescription, TopicDescription
 
 logger = logging.getLogger(__name__)
 
+_Answer = TypeVar("_Answer")
 
-def take_snapshot(options: SourceOptions, *, must_exist: bool) -> Snapshot:
+
+def take_snapshot(options: SourceOptions, *, must_exist: bool, sizes_from: Positions | None = None) -> Snapshot:
     """The ids and offsets of all that the query reads, asked again as fetchOffset.* says while the cluster cannot tell.
 
-    With `must_exist` a topic or partition that is named but not there is refused. Raises InvalidOption, MinilogError.
+    With `must_exist` a topic or partition that is named but not there is refused. `sizes_from` asks for bytes as well,
+    as maxBytesPerTrigger needs them, above these offsets (above the start of the log where there is none). Raises
+    InvalidOption, MinilogError.
     """
+    return _retried(options, lambda: _look(options, sizes_from, must_exist=must_exist))
+
+
+def resolve_place(options: SourceOptions, place: Place, snapshot: Snapshot) -> Resolved:
+    """The offsets of a place in `snapshot`; timestamps are looked up. Raises InvalidOption, MinilogError."""
+    asked = timestamps_ms(place, snapshot.latest, time.time_ns() // 1_000_000)
+    if not asked:
+        return resolve(place, snapshot)
+    from pyspark_minilog.timestamps import first_since
+
+    return resolve(place, snapshot, _retried(options, lambda: first_since(options.client, asked, snapshot.latest)))
+
+
+def _retried(options: SourceOptions, ask: Callable[[], _Answer]) -> _Answer:
     for attempt in range(options.retries + 1):
         try:
-            return _look(options.client, options.subscription, must_exist=must_exist)
+            return ask()
         except RetriableError as error:
             if attempt == options.retries:
                 raise
@@ -40,9 +64,7 @@ def take_snapshot(options: SourceOptions, *, must_exist: bool) -> Snapshot:
 def topic_id(client: Mapping[str, str], topic: str) -> str | None:
     """The id of a topic by name, None where there is none."""
     with lend(Admin, client) as admin:
-        if topic not in admin.list_topics():
-            return None
-        return admin.describe_topics([topic])[0].id
+        return next((each.id for each in admin.describe_topics([topic], missing_ok=True)), None)
 
 
 def log_bounds(client: Mapping[str, str], partition: Partition) -> tuple[int, int]:
@@ -56,20 +78,32 @@ def log_bounds(client: Mapping[str, str], partition: Partition) -> tuple[int, in
     return earliest, latest
 
 
-def _look(client: Mapping[str, str], subscription: Subscription, *, must_exist: bool) -> Snapshot:
+def _look(options: SourceOptions, sizes_from: Positions | None, *, must_exist: bool) -> Snapshot:
+    subscription, client = options.subscription, options.client
+    sizes = None if sizes_from is None else _sizes_question(options.limits.max_bytes or 1, sizes_from)
+    names = subscription.matches if subscription.pattern is not None else subscription.named()
     with lend(Admin, client) as admin:
-        names = subscription.candidates(admin.list_topics())
-        described = {each.name: each for each in admin.describe_topics(names)} if names else {}
-    selected = subscription.select(_facts(each) for each in described.values())
+        topics = admin.describe_topics(names, missing_ok=True, sizes=sizes)
+    described = {Partition(topic.name, each.partition): each for topic in topics for each in topic.partitions}
+    selected = subscription.select(_facts(each) for each in topics)
     if must_exist:
         subscription.check_complete(selected)
     committed_only = client["isolation.level"] == "read_committed"
     earliest: Positions = {}
     latest: Positions = {}
+    marks: dict[Partition, Marks] = {}
     for partition in subscription.partitions(selected):
-        found = next(each for each in described[partition.topic].partitions if each.partition == partition.partition)
+        found = described[partition]
         earliest[partition], latest[partition] = _bounds(partition, found, committed_only)
-    return Snapshot({name: each.topic_id for name, each in selected.items()}, earliest, latest)
+        if sizes_from is not None:
+            begun = max(sizes_from.get(partition, 0), earliest[partition])
+            marks[partition] = Marks.ascending(begun, ((each.offset, each.size_bytes) for each in found.sizes))
+    return Snapshot({name: each.topic_id for name, each in selected.items()}, earliest, latest, marks)
+
+
+def _sizes_question(max_bytes: int, sizes_from: Positions) -> Callable[[TopicPartition], SizesFrom]:
+    sizes = sizes_to_ask(max_bytes)
+    return lambda each: SizesFrom(sizes_from.get(Partition(each.topic, each.partition), 0), sizes)
 
 
 def _bounds(partition: Partition, found: PartitionDescription, committed_only: bool) -> tuple[int, int]:

@@ -96,17 +96,21 @@ class OffsetSpec:
 
     def check_names(self, partitions: Iterable[Partition]) -> None:
         """Specific offsets name all partitions that are read, and no other (as in Kafka's connector)."""
-        if self.everywhere is not None:
-            return
-        read = set(partitions)
-        missing = sorted(each for each in read if self.place_of(each) is None)
-        strange = sorted(
-            {*(str(p) for p in self.positions if p not in read), *(self.topics.keys() - {p.topic for p in read})}
-        )
-        if missing or strange:
-            wrong = [f"it leaves out {', '.join(map(str, missing))}"] if missing else []
-            wrong += [f"it names {', '.join(strange)}, which this query does not read"] if strange else []
-            raise refused(self.option, self.text, f"{' and '.join(wrong)}; name exactly the partitions that are read")
+        if self.everywhere is None:
+            check_partitions(self.option, self.text, partitions, named=self.positions, topics=self.topics)
+
+
+def check_partitions(
+    option: str, text: str, read: Iterable[Partition], *, named: Iterable[Partition], topics: Iterable[str] = ()
+) -> None:
+    """All partitions that are read are named, themselves or by topic, and no other is. Raises InvalidOption."""
+    wanted, given, whole = set(read), set(named), set(topics)
+    missing = sorted(each for each in wanted if each not in given and each.topic not in whole)
+    strange = sorted({*map(str, given - wanted), *(whole - {each.topic for each in wanted})})
+    if missing or strange:
+        wrong = [f"it leaves out {', '.join(map(str, missing))}"] if missing else []
+        wrong += [f"it names {', '.join(strange)}, which this query does not read"] if strange else []
+        raise refused(option, text, f"{' and '.join(wrong)}; name exactly the partitions that are read")
 
 
 def everywhere(option: str, place: int) -> OffsetSpec:
@@ -119,7 +123,7 @@ def parse_offset_spec(option: str, text: str) -> OffsetSpec:
     word = text.strip().lower()
     if word in _NAMED:
         return everywhere(option, _NAMED[word])
-    found = _parse_object(option, text, f"give earliest, latest, or JSON such as {_EXAMPLE}")
+    found = parse_object(option, text, f"give earliest, latest, or JSON such as {_EXAMPLE}")
     topics: dict[str, int] = {}
     positions: Positions = {}
     for topic, value in found.items():
@@ -130,7 +134,7 @@ def parse_offset_spec(option: str, text: str) -> OffsetSpec:
                 topics[topic] = _NAMED[value.strip().lower()]
             case dict() if value:
                 positions.update(
-                    {_partition(option, text, topic, key): _place(option, text, v) for key, v in value.items()}
+                    {parse_partition(option, text, topic, key): _place(option, text, v) for key, v in value.items()}
                 )
             case _:
                 raise refused(option, text, f"topic '{topic}' needs earliest, latest or offsets, such as {_EXAMPLE}")
@@ -143,8 +147,8 @@ def parse_assignment(option: str, text: str) -> dict[str, tuple[int, ...]]:
     """`{"t":[0,1]}`: partitions by topic, sorted. Raises InvalidOption."""
     example = 'give JSON such as {"topic":[0,1]}'
     assigned: dict[str, tuple[int, ...]] = {}
-    for topic, numbers in sorted(_parse_object(option, text, example).items()):
-        if not isinstance(numbers, list) or not numbers or not all(_is_number(each) and each >= 0 for each in numbers):
+    for topic, numbers in sorted(parse_object(option, text, example).items()):
+        if not isinstance(numbers, list) or not numbers or not all(is_number(each) and each >= 0 for each in numbers):
             raise refused(option, text, f"topic '{topic}' needs a list of partition numbers; {example}")
         assigned[topic] = tuple(sorted(set(numbers)))
     if not assigned:
@@ -152,7 +156,8 @@ def parse_assignment(option: str, text: str) -> dict[str, tuple[int, ...]]:
     return assigned
 
 
-def _parse_object(option: str, text: str, remedy: str) -> dict[str, Any]:
+def parse_object(option: str, text: str, remedy: str) -> dict[str, Any]:
+    """A JSON object without duplicate keys. Raises InvalidOption with this remedy."""
     try:
         found = json.loads(text, object_pairs_hook=_no_duplicates)
     except ValueError as error:
@@ -170,14 +175,15 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _partition(option: str, text: str, topic: str, key: str) -> Partition:
+def parse_partition(option: str, text: str, topic: str, key: str) -> Partition:
+    """The partition that a key of a topic's JSON names. Raises InvalidOption."""
     if not (key.isascii() and key.isdigit()):
         raise refused(option, text, f"'{key}' is not a partition number of topic '{topic}'; give such as {_EXAMPLE}")
     return Partition(topic, int(key))
 
 
 def _place(option: str, text: str, value: object) -> int:
-    if not _is_number(value) or not EARLIEST <= value <= _LARGEST_OFFSET:  # type: ignore[operator]
+    if not is_number(value) or not EARLIEST <= value <= _LARGEST_OFFSET:  # type: ignore[operator]
         raise refused(
             option, text, f"{json.dumps(value)} is not an offset; give 0 or more, -2 (earliest) or -1 (latest)"
         )
@@ -190,7 +196,8 @@ def _topic_ids(option: str, text: str, value: object) -> dict[str, str]:
     return value
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value of JSON is a whole number, which true and false are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -209,7 +216,13 @@ def _flat(topics: Mapping[str, Mapping[str, int]]) -> Positions:
             for partition, offset in partitions.items()
         }
     except (AttributeError, TypeError, ValueError) as error:
+        ours = any(topic.startswith("__") for topic in topics)
+        by, remedy = (
+            ("a newer version of minilog", "upgrade pyspark-minilog where this query runs")
+            if ours
+            else ("another source", "start the query with a new checkpointLocation")
+        )
         raise InvalidOption(
-            f"the checkpoint holds an offset that minilog cannot read ({json.dumps(topics)}): it was written by "
-            f"another source; start the query with a new checkpointLocation ({error})"
+            f"the checkpoint holds an offset that minilog cannot read ({json.dumps(topics)}): it was written by {by}; "
+            f"{remedy} ({error})"
         ) from None

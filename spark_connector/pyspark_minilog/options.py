@@ -14,8 +14,11 @@ from dataclasses import dataclass
 
 from minilog.config import config_names, parse_config
 from minilog.errors import InvalidConfig
+from pyspark_minilog.durations import duration_ms
 from pyspark_minilog.errors import InvalidOption, refused
+from pyspark_minilog.limits import DEFAULT_MAX_DELAY_MS, Limits
 from pyspark_minilog.offsets import EARLIEST, LATEST, OffsetSpec, everywhere, parse_offset_spec
+from pyspark_minilog.places import Place, parse_start, parse_timestamp, parse_timestamps
 from pyspark_minilog.subscription import Subscription, exactly_one
 
 logger = logging.getLogger(__name__)
@@ -25,15 +28,19 @@ SERVERS = ("bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.se
 
 _ADDED_BY_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
-_STREAM_ONLY = ("maxOffsetsPerTrigger",)
-_BATCH_ONLY = ("endingOffsets",)
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _SOURCE = (
     *SERVERS,
     *_SUBSCRIPTIONS,
     *_STREAM_ONLY,
     *_BATCH_ONLY,
     "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
     "minPartitions",
+    "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
     "fetchOffset.numRetries",
@@ -57,10 +64,11 @@ class SourceOptions:
 
     client: dict[str, str]
     subscription: Subscription
-    starting: OffsetSpec
-    ending: OffsetSpec
-    max_offsets_per_trigger: int | None
+    starting: Place
+    ending: Place
+    limits: Limits
     min_partitions: int | None
+    max_records_per_partition: int | None
     fail_on_data_loss: bool
     include_headers: bool
     retries: int
@@ -96,10 +104,9 @@ def parse_batch_options(given: Mapping[str, str]) -> SourceOptions:
         if option in named:
             logger.warning("option '%s' has no meaning in a batch and is ignored", option)
     options = _source_options(named, EARLIEST)
-    if options.starting.mentions(LATEST):
-        raise refused(
-            "startingOffsets", options.starting.text, "a batch cannot start at latest (-1); give earliest or offsets"
-        )
+    match options.starting:
+        case OffsetSpec(option, text) as start if start.mentions(LATEST):
+            raise refused(option, text, "a batch cannot start at latest (-1); give earliest or offsets")
     return options
 
 
@@ -114,16 +121,14 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 def _source_options(named: dict[str, str], default_start: int) -> SourceOptions:
     subscription = exactly_one({name: named[name] for name in _SUBSCRIPTIONS if name in named})
-    ending = _offsets(named, "endingOffsets", LATEST)
-    if ending.mentions(EARLIEST):
-        raise refused("endingOffsets", ending.text, "a batch cannot end at earliest (-2); give latest or offsets")
     return SourceOptions(
         client=_client_settings(named),
         subscription=subscription,
-        starting=_offsets(named, "startingOffsets", default_start),
-        ending=ending,
-        max_offsets_per_trigger=_number(named, "maxOffsetsPerTrigger", None, 1),
+        starting=_start(named, default_start),
+        ending=_end(named),
+        limits=_limits(named),
         min_partitions=_number(named, "minPartitions", None, 1),
+        max_records_per_partition=_number(named, "maxRecordsPerPartition", None, 1),
         fail_on_data_loss=_boolean(named, "failOnDataLoss", True),
         include_headers=_boolean(named, "includeHeaders", False),
         retries=_number(named, "fetchOffset.numRetries", 3, 0) or 0,
@@ -191,8 +196,51 @@ def _client_settings(named: Mapping[str, str]) -> dict[str, str]:
     return settings | {"isolation.level": config.isolation_level}
 
 
-def _offsets(named: Mapping[str, str], option: str, default: int) -> OffsetSpec:
-    return parse_offset_spec(option, named[option]) if option in named else everywhere(option, default)
+def _start(named: Mapping[str, str], default: int) -> Place:
+    """The first of the three ways to say it wins; the others must be possible, too."""
+    strategy = named.get("startingOffsetsByTimestampStrategy", "error").strip().lower()
+    if strategy not in ("error", "latest"):
+        option = "startingOffsetsByTimestampStrategy"
+        raise refused(option, named[option], "give error or latest: what to do where no record is that young")
+    offsets = "startingOffsets"
+    start = parse_start(offsets, named[offsets]) if offsets in named else everywhere(offsets, default)
+    return _at_timestamp(named, "starting", or_latest=strategy == "latest") or start
+
+
+def _end(named: Mapping[str, str]) -> Place:
+    option = "endingOffsets"
+    end = parse_offset_spec(option, named[option]) if option in named else everywhere(option, LATEST)
+    if end.mentions(EARLIEST):
+        raise refused(option, end.text, "a batch cannot end at earliest (-2); give latest or offsets")
+    return _at_timestamp(named, "ending", or_latest=True) or end
+
+
+def _at_timestamp(named: Mapping[str, str], side: str, *, or_latest: bool) -> Place | None:
+    one, each = f"{side}Timestamp", f"{side}OffsetsByTimestamp"
+    of_all = parse_timestamp(one, named[one], or_latest=or_latest) if one in named else None
+    of_each = parse_timestamps(each, named[each], or_latest=or_latest) if each in named else None
+    return of_all or of_each
+
+
+def _limits(named: Mapping[str, str]) -> Limits:
+    least = _number(named, "minOffsetsPerTrigger", None, 1)
+    most = _number(named, "maxOffsetsPerTrigger", None, 1)
+    if least is not None and most is not None and least > most:
+        raise refused("minOffsetsPerTrigger", least, f"it is above maxOffsetsPerTrigger, {most}; lower it")
+    delay = "maxTriggerDelay"
+    if delay in named and least is None:
+        logger.warning("option '%s' has no meaning without minOffsetsPerTrigger and is ignored", delay)
+    return Limits(most, least, _duration_ms(named, delay), _number(named, "maxBytesPerTrigger", None, 1))
+
+
+def _duration_ms(named: Mapping[str, str], option: str) -> int:
+    if option not in named:
+        return DEFAULT_MAX_DELAY_MS
+    text = named[option].strip()
+    found = int(text) if text.isascii() and text.isdigit() else duration_ms(text)
+    if found is None or not 1 <= found < 2**63:
+        raise refused(option, named[option], "give a time such as 30s or 15m (ms, s, m, h, d; a bare number is ms)")
+    return found
 
 
 def _number(named: Mapping[str, str], option: str, default: int | None, least: int) -> int | None:

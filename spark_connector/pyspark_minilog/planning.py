@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.offsets import EARLIEST, LATEST, OffsetSpec, Partition, Positions, SourceOffset
+from pyspark_minilog.offsets import Partition, Positions, SourceOffset
+from pyspark_minilog.resolving import Resolved, Snapshot, upside_down
 
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What the cluster said at one moment of the partitions that a query reads. Ids in hexadecimal."""
-
-    topic_ids: dict[str, str]
-    earliest: Positions
-    latest: Positions
+# Each is an object on the driver and a message to an executor.
+MAX_TASKS = 1_000_000
+_MOST_NAMED = 10  # partitions in one sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,67 +38,41 @@ class Range:
 @dataclass(frozen=True, slots=True)
 class Continuation:
     """Where a stream goes on: from `begin` to at most `end`. `losses` and `lower` are sentences about lost data; those
-    of `lower` may pass, as when a leader does not yet know how far its log is committed."""
+    of `lower`, by partition, may pass, as when a leader does not yet know how far its log is committed."""
 
     begin: Positions
     end: Positions
     topic_ids: dict[str, str]
     losses: tuple[str, ...] = ()
-    lower: tuple[str, ...] = ()
+    lower: dict[Partition, str] = field(default_factory=dict)
 
 
-def resolve(spec: OffsetSpec, snapshot: Snapshot) -> tuple[Positions, tuple[str, ...]]:
-    """The offsets that a user asked for, brought into what the logs hold, and what data is missed by that."""
-    spec.check_names(snapshot.latest)
-    losses = [
-        f"{spec.option} was given for topic '{topic}' of id {given}, which now has id {snapshot.topic_ids[topic]}: it "
-        "was deleted and created again"
-        for topic, given in sorted(spec.topic_ids.items())
-        if given != snapshot.topic_ids.get(topic, given)
-    ]
-    positions: Positions = {}
-    for partition, latest in snapshot.latest.items():
-        earliest = snapshot.earliest[partition]
-        match spec.place_of(partition):
-            case offset if offset == EARLIEST:
-                positions[partition] = earliest
-            case offset if offset == LATEST or offset is None:
-                positions[partition] = latest
-            case offset:
-                positions[partition] = min(max(offset, earliest), latest)
-                if positions[partition] != offset:
-                    losses.append(
-                        f"{spec.option} of partition {partition} was {offset}, but its log holds offsets {earliest} to "
-                        f"{latest}: {positions[partition]} is the nearest"
-                    )
-    return positions, tuple(losses)
-
-
-def batch_ranges(starting: OffsetSpec, ending: OffsetSpec, snapshot: Snapshot) -> tuple[list[Range], tuple[str, ...]]:
-    """The ranges of a batch, and what data is missed. Raises InvalidOption where one would end before it starts."""
-    start, start_losses = resolve(starting, snapshot)
-    end, end_losses = resolve(ending, snapshot)
+def batch_ranges(starting: Resolved, ending: Resolved, snapshot: Snapshot) -> list[Range]:
+    """The ranges of a batch. Raises InvalidOption where one would end before it starts."""
+    start, end = starting.positions, ending.positions
     for partition in sorted(start):
-        given = (starting.place_of(partition), ending.place_of(partition))
-        # As given first: bringing both into the log must not hide a range that is upside down.
-        upside_down = None not in given and min(given) >= 0 and given[0] > given[1]  # type: ignore[type-var,operator]
-        if upside_down or start[partition] > end[partition]:
+        # As given too: bringing both into the log must not hide a range that is upside down.
+        if start[partition] > end[partition] or upside_down(starting.place, ending.place, partition):
             raise InvalidOption(
-                f"partition {partition} would end before it starts: startingOffsets '{starting.text}' is offset "
-                f"{start[partition]}, endingOffsets '{ending.text}' is offset {end[partition]}; give an end at or "
-                "above the start"
+                f"partition {partition} would end before it starts: {starting} is offset {start[partition]}, {ending} "
+                f"is offset {end[partition]}; give an end at or above the start"
             )
-    return _ranges(start, end, snapshot.topic_ids), start_losses + end_losses
+    return _ranges(start, end, snapshot.topic_ids)
 
 
-def continue_from(start: SourceOffset, snapshot: Snapshot) -> Continuation:
-    """Where a stream that stands at `start` goes on. New partitions and topics begin at their earliest offset."""
+def continue_from(
+    start: SourceOffset, snapshot: Snapshot, known: Mapping[Partition, int] | None = None
+) -> Continuation:
+    """Where a stream that stands at `start` goes on. New partitions and topics begin at their earliest offset.
+
+    `known`: latest offsets heard of before, of the same topics; a lower one now is told, as one below `start` is.
+    """
     begin: Positions = {}
     end: Positions = {}
     losses: list[str] = []
-    lower: list[str] = []
-    recreated = {t for t, known in start.topic_ids.items() if snapshot.topic_ids.get(t, known) != known}
-    losses += [_recreated(topic, start.topic_ids[topic], snapshot.topic_ids[topic]) for topic in sorted(recreated)]
+    lower: dict[Partition, str] = {}
+    recreated = recreated_topics(start, snapshot)
+    losses += [_recreated(topic, start, snapshot) for topic in sorted(recreated)]
     for partition, latest in snapshot.latest.items():
         earliest = snapshot.earliest[partition]
         position = None if partition.topic in recreated else start.positions.get(partition)
@@ -113,8 +83,11 @@ def continue_from(start: SourceOffset, snapshot: Snapshot) -> Continuation:
                 f"offsets {position} to {earliest} of partition {partition} are not there any more: its log starts at "
                 f"offset {earliest}"
             )
+        heard_of = -1 if partition.topic in recreated else (known or {}).get(partition, -1)
         if position is not None and latest < position:
-            lower.append(f"partition {partition} ends at offset {latest}, the query has read to offset {position}")
+            lower[partition] = f"partition {partition} ends at offset {latest}, the query has read to offset {position}"
+        elif latest < heard_of:
+            lower[partition] = f"partition {partition} ends at offset {latest}, it went to offset {heard_of} before"
     topic_ids = dict(snapshot.topic_ids)
     for partition in sorted(start.positions.keys() - snapshot.latest.keys()):
         if partition.topic not in recreated:
@@ -122,7 +95,12 @@ def continue_from(start: SourceOffset, snapshot: Snapshot) -> Continuation:
             begin[partition] = end[partition] = start.positions[partition]
             if partition.topic in start.topic_ids:
                 topic_ids[partition.topic] = start.topic_ids[partition.topic]
-    return Continuation(begin, end, topic_ids, tuple(losses), tuple(lower))
+    return Continuation(begin, end, topic_ids, tuple(losses), lower)
+
+
+def recreated_topics(start: SourceOffset, snapshot: Snapshot) -> set[str]:
+    """The topics of `start` that are other ones of the same name now."""
+    return {topic for topic, known in start.topic_ids.items() if snapshot.topic_ids.get(topic, known) != known}
 
 
 def end_offset(start: SourceOffset, way: Continuation, end: Positions) -> SourceOffset:
@@ -142,33 +120,21 @@ def stream_ranges(start: SourceOffset, end: SourceOffset) -> list[Range]:
     return _ranges({p: begin.get(p, offset) for p, offset in end.positions.items()}, end.positions, end.topic_ids)
 
 
-def share(begin: Positions, end: Positions, limit: int) -> Positions:
-    """`end` lowered so that about `limit` offsets are read, in proportion to what each partition has to give.
-
-    Each partition that has any gives at least one, so that small ones never starve; the sum may pass the limit by
-    fewer than there are partitions.
-    """
-    total = sum(end[partition] - begin[partition] for partition in end)
-    if total <= limit:
-        return dict(end)
-    return {
-        partition: begin[partition] + min(size, max(1, limit * size // total))
-        if (size := last - begin[partition])
-        else last
-        for partition, last in end.items()
-    }
-
-
-def split(ranges: Sequence[Range], min_partitions: int | None) -> list[Range]:
-    """The non-empty ranges, the largest cut until there are `min_partitions` of them (or one per offset)."""
+def split(ranges: Sequence[Range], min_partitions: int | None, max_records: int | None = None) -> list[Range]:
+    """The non-empty ranges, cut into pieces of at most `max_records` offsets, and then the one with the largest pieces
+    further, until there are `min_partitions` (or one per offset). Raises InvalidOption for too many."""
     whole = [each for each in ranges if each.size > 0]
-    if not whole or min_partitions is None or len(whole) >= min_partitions:
-        return whole
-    wanted = min(min_partitions, sum(each.size for each in whole))
-    pieces = [1] * len(whole)
-    largest = [(-each.size, index) for index, each in enumerate(whole)]
+    pieces = [1 if max_records is None else -(-each.size // max_records) for each in whole]
+    wanted = min(min_partitions or 0, sum(each.size for each in whole))
+    if max(wanted, sum(pieces)) > MAX_TASKS:
+        given = f"minPartitions is {min_partitions}, maxRecordsPerPartition is {max_records}"
+        raise InvalidOption(
+            f"{given}: that makes {max(wanted, sum(pieces))} tasks for one batch, more than {MAX_TASKS}, which Spark's "
+            "driver could not hold; give a lower minPartitions or a higher maxRecordsPerPartition"
+        )
+    largest = [(-each.size // count, index) for index, (each, count) in enumerate(zip(whole, pieces, strict=True))]
     heapq.heapify(largest)
-    for _ in range(wanted - len(whole)):
+    for _ in range(wanted - sum(pieces)):
         _, index = largest[0]
         pieces[index] += 1
         # the ceiling of its piece's size, so that a range of single offsets comes last
@@ -189,8 +155,31 @@ def _ranges(start: Positions, end: Positions, topic_ids: Mapping[str, str]) -> l
     ]
 
 
-def _recreated(topic: str, known: str, found: str) -> str:
-    return f"topic '{topic}' was deleted and created again: the one that was read has id {known}, now it has id {found}"
+def _recreated(topic: str, start: SourceOffset, now: Snapshot) -> str:
+    gone = sorted(each for each in start.positions if each.topic == topic)
+    places = [
+        f"partition {each} was read to offset {start.positions[each]}, "
+        + (
+            f"now it has offsets {now.earliest[each]} to {now.latest[each]}"
+            if each in now.latest
+            else "now it is not there"
+        )
+        for each in gone[:_MOST_NAMED]
+    ]
+    more = [f"so for {len(gone) - _MOST_NAMED} partitions more"] if len(gone) > _MOST_NAMED else []
+    return (
+        f"topic '{topic}' was deleted and created again (id {start.topic_ids[topic]}, now {now.topic_ids[topic]}): "
+        + ", ".join(places + more)
+    )
+
+
+def until(target: Snapshot, now: Snapshot) -> Snapshot:
+    """What an AvailableNow query may read: up to `target`, as far as that is there. Nothing of it has vanished."""
+    return Snapshot(
+        target.topic_ids,
+        {each: now.earliest[each] for each in target.latest},
+        {each: min(end, now.latest[each]) for each, end in target.latest.items()},
+    )
 
 
 def vanished(before: Snapshot, now: Snapshot) -> list[Partition]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 TARGET_ROWS = 65_536
 TARGET_BYTES = 8 * 1024 * 1024
 _POLL_S = 1.0
+_MAX_STRANGERS = 5  # consumers in a row that do not know the topic, each after its own time of looking for it
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def _polled(wanted: Range, options: SourceOptions, losses: LossReport) -> Iterat
     if not _is_the_topic(wanted, options, losses):
         return
     settings = {**options.client, "auto.offset.reset": "error"}
+    strangers = 0
     while start < wanted.end:
         try:
             with lend(Consumer, settings) as consumer:
@@ -103,7 +105,11 @@ def _polled(wanted: Range, options: SourceOptions, losses: LossReport) -> Iterat
         except (UnknownTopicId, UnknownTopicOrPartition):
             if not _is_the_topic(wanted, options, losses):
                 return
-            raise
+            # It is there: a consumer kept from another task, or a broker behind the others, knew the former topic of
+            # this name. That consumer is closed now, and a new one asks anew.
+            strangers += 1
+            if strangers == _MAX_STRANGERS:
+                raise
 
 
 def _drain(consumer: Consumer, wanted: Range, start: int, options: SourceOptions) -> Iterator[pa.RecordBatch]:

@@ -1,9 +1,10 @@
 """The streaming source, as Spark drives it: one reader in one long-lived Python process on the driver.
 
-Its methods fetch, remember and report; what they decide is planning.py's. Facts about Spark that shape it (SPARK.md 1):
-`initialOffset` is asked for twice in batch 0, and again when that batch is replayed, so it is remembered, and the first
-end offset says where it began. Offsets are compared as text, so that an unchanged `start` is returned as it came. An
-idle query asks for the latest offset without a pause, so an idle answer takes a bounded while. `partitions` is pure.
+Its methods fetch, remember and report; what they decide is planning.py's and limits.py's. Facts about Spark that shape
+it (SPARK.md 1): `initialOffset` is asked for twice in batch 0, and again when that batch is replayed, so it is
+remembered, and the first end offset says where it began. Offsets are compared as text, so that an unchanged `start` is
+returned as it came. An idle query asks for the latest offset without a pause, so a call that follows an idle one waits
+at the brokers first. No call looks at the cluster twice, unless something is wrong. `partitions` is pure.
 """
 
 from __future__ import annotations
@@ -13,24 +14,32 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
-from pyspark_minilog.errors import DataLoss
+from pyspark_minilog.errors import DataLoss, InvalidOption
+from pyspark_minilog.limits import Limits, Pace, capped
 from pyspark_minilog.loss import LossReport
-from pyspark_minilog.offsets import SourceOffset
+from pyspark_minilog.offsets import Partition, Positions, SourceOffset
 from pyspark_minilog.options import SourceOptions
 from pyspark_minilog.planning import (
     Continuation,
-    Snapshot,
     continue_from,
     end_offset,
-    resolve,
-    share,
+    recreated_topics,
     split,
     stream_ranges,
+    until,
     vanished,
 )
 from pyspark_minilog.read_task import ReadTask, read_range
+from pyspark_minilog.resolving import Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +47,8 @@ if TYPE_CHECKING:
 # How long an idle query waits for data before it says that there is none: a trigger must stay able to stop, and one
 # source must not hold up the others of its query for long. So often new topics and partitions are looked for, too.
 _IDLE_WAIT_S = 0.2
+_NO_LIMITS = Limits()
+_NOWHERE = SourceOffset({}, {}, begun_from={})
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -46,50 +57,79 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._losses = LossReport(options.fail_on_data_loss)
+        self._pace = Pace(options.limits)
         self._initial: dict[str, Any] | None = None
-        self._known_latest: dict[str, Any] | None = None
+        self._refusal: InvalidOption | DataLoss | None = None
         self._target: Snapshot | None = None
+        # The latest offsets heard of last: what is told to Spark, and what they must not be below from then on.
+        self._known: SourceOffset | None = None
+        self._fallen_back: set[Partition] = set()
+        self._watched: Positions = {}
+        self._was_idle = self._was_held_back = False
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """What Spark hands back to `latestOffset`, unless the trigger is Once: it only tells whether limits hold."""
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix what is there now as the end of the query."""
         self._target = self._snapshot(must_exist=False)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins, the same each time it is asked in this process."""
+        """Where a new query begins, the same each time it is asked in this process.
+
+        A start that is refused is so in `latestOffset`, which a new query asks next. A first batch that is replayed
+        does not ask: it says itself where it began, and must not fail because its start options fit no longer.
+        """
         if self._initial is None:
-            snapshot = self._snapshot(must_exist=True)
-            if self._target is not None:
-                self._check_target(self._target, snapshot)
-                snapshot = self._target
-            positions, losses = resolve(self._options.starting, snapshot)
-            self._losses.report(losses)
-            self._initial = SourceOffset(positions, snapshot.topic_ids, begun_from=positions).to_json()
+            try:
+                self._initial = self._start().to_json()
+            except (InvalidOption, DataLoss) as refusal:
+                self._refusal = refusal
+                return _NOWHERE.to_json()
         return self._initial
 
+    def _start(self) -> SourceOffset:
+        from pyspark_minilog.cluster import resolve_place
+
+        snapshot = self._snapshot(must_exist=True)
+        if self._target is not None:
+            self._check_target(self._target, snapshot)
+            snapshot = self._target
+        resolved = resolve_place(self._options, self._options.starting, snapshot)
+        self._losses.report(resolved.losses)
+        return SourceOffset(resolved.positions, snapshot.topic_ids, begun_from=resolved.positions)
+
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the next batch reads: `start` itself, as it came, where there is nothing new."""
+        """How far the next batch reads: `start` itself, as it came, where there is nothing new, or too little yet."""
+        limits = _NO_LIMITS if isinstance(limit, ReadAllAvailable) else self._options.limits
+        self._wait()
         begun = SourceOffset.from_json(start)
-        way = self._way_from(begun)
-        if self._target is None and _is_idle(begun, way) and self._has_news(way):
-            way = self._way_from(begun)
-        self._known_latest = SourceOffset(way.end, way.topic_ids).to_json()
-        if _is_idle(begun, way):
+        if self._refusal is not None and begun == _NOWHERE:
+            raise self._refusal
+        way, now = self._way_from(begun, limits)
+        self._known = SourceOffset(way.end, way.topic_ids)
+        self._watched = {each: end for each, end in way.end.items() if each in now.latest}
+        self._was_idle = way.end == begun.positions and way.topic_ids == begun.topic_ids
+        self._was_held_back = self._is_held_back(way, limits)
+        if self._was_idle or self._was_held_back:
             return start
-        end = share(way.begin, way.end, limit.max_rows) if isinstance(limit, ReadMaxRows) else way.end
-        return end_offset(begun, way, end).to_json()
+        return end_offset(begun, way, capped(way.begin, way.end, limits, now.marks)).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The newest offsets heard of, from memory: Spark asks as often as it asks for the next batch."""
-        return self._known_latest
+        return None if self._known is None else self._known.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one micro-batch, from its two offsets alone."""
         ranges = stream_ranges(SourceOffset.from_json(start), SourceOffset.from_json(end))
-        return [ReadTask(each) for each in split(ranges, self._options.min_partitions)]
+        pieces = split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        return [ReadTask(each) for each in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range as Arrow batches of the source's schema; runs in a Python worker."""
@@ -102,35 +142,62 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing: clients belong to the process."""
 
-    def _snapshot(self, *, must_exist: bool) -> Snapshot:
+    def _snapshot(self, *, must_exist: bool, sizes_from: Positions | None = None) -> Snapshot:
         from pyspark_minilog.cluster import take_snapshot
 
-        return take_snapshot(self._options, must_exist=must_exist)
+        return take_snapshot(self._options, must_exist=must_exist, sizes_from=sizes_from)
 
-    def _has_news(self, way: Continuation) -> bool:
-        from pyspark_minilog.tail import wait_for_news
+    def _wait(self) -> None:
+        """After an idle call: at the brokers, for data. After one that found too little: for more of it."""
+        if self._target is not None:
+            return
+        if self._was_held_back:
+            time.sleep(min(_IDLE_WAIT_S, self._pace.remaining_ms(_now_ms()) / 1000))
+        elif self._was_idle:
+            from pyspark_minilog.tail import wait_for_news
 
-        return wait_for_news(self._options.client, way.end, _IDLE_WAIT_S)
+            wait_for_news(self._options.client, self._watched, _IDLE_WAIT_S)
 
-    def _way_from(self, start: SourceOffset) -> Continuation:
-        """Where the stream can go now. A latest offset below `start` may be a new leader's: it is asked for again."""
-        way = self._look(start)
+    def _is_held_back(self, way: Continuation, limits: Limits) -> bool:
+        """Whether the batch waits for more. AvailableNow and Once never do: what they are to read will not grow."""
+        if self._target is not None or limits is _NO_LIMITS:
+            return False
+        return self._pace.holds_back(sum(way.end.values()) - sum(way.begin.values()), _now_ms())
+
+    def _way_from(self, start: SourceOffset, limits: Limits) -> tuple[Continuation, Snapshot]:
+        """Where the stream can go now. A latest offset below what is known may be a new leader's: it is asked again,
+        once for each time that a partition falls back, so that one that stays so does not hold up the others."""
+        way, now = self._look(start, limits)
         for _ in range(self._options.retries):
-            if not way.lower:
+            if way.lower.keys() <= self._fallen_back:
                 break
             time.sleep(self._options.retry_interval_ms / 1000)
-            way = self._look(start)
-        self._losses.report(way.losses + way.lower)
-        return way
+            way, now = self._look(start, limits)
+        news = [sentence for each, sentence in way.lower.items() if each not in self._fallen_back]
+        self._losses.report([*way.losses, *news])
+        self._fallen_back = set(way.lower)
+        if news and self._target is not None:
+            self._target = until(self._target, now)
+        return way, now
 
-    def _look(self, start: SourceOffset) -> Continuation:
-        now = self._snapshot(must_exist=False)
+    def _look(self, start: SourceOffset, limits: Limits) -> tuple[Continuation, Snapshot]:
+        measured = limits.max_bytes is not None
+        now = self._snapshot(must_exist=False, sizes_from=start.positions if measured else None)
+        others = recreated_topics(start, now)
+        if measured and others:  # bytes were asked for above offsets of the former topic
+            kept = {each: offset for each, offset in start.positions.items() if each.topic not in others}
+            now = self._snapshot(must_exist=False, sizes_from=kept)
         if self._target is None:
-            return continue_from(start, now)
+            return continue_from(start, now, self._heard_of(now)), now
         self._check_target(self._target, now)
-        target = self._target
-        earliest = {each: now.earliest[each] for each in target.latest}
-        return continue_from(start, Snapshot(target.topic_ids, earliest, target.latest))
+        return continue_from(start, until(self._target, now), self._target.latest), now
+
+    def _heard_of(self, now: Snapshot) -> Positions:
+        """The latest offsets as heard of last, of the topics that are still the same."""
+        if self._known is None:
+            return {}
+        same = {topic for topic, known in self._known.topic_ids.items() if now.topic_ids.get(topic) == known}
+        return {each: offset for each, offset in self._known.positions.items() if each.topic in same}
 
     @staticmethod
     def _check_target(target: Snapshot, now: Snapshot) -> None:
@@ -142,5 +209,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
 
-def _is_idle(start: SourceOffset, way: Continuation) -> bool:
-    return way.end == start.positions and way.topic_ids == start.topic_ids
+def _now_ms() -> float:
+    return time.monotonic() * 1000

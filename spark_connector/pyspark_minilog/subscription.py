@@ -45,18 +45,20 @@ class Subscription:
     pattern: str | None = None
     assigned: tuple[Partition, ...] = ()
 
-    def candidates(self, names: Iterable[str]) -> list[str]:
-        """The topics to look at, of all names there are."""
-        if self.pattern is not None:
-            matches = re.compile(self.pattern, re.ASCII).fullmatch
-            return sorted(name for name in names if matches(name))
-        return sorted({*self.topics, *(each.topic for each in self.assigned)} & {*names})
+    def named(self) -> list[str]:
+        """The topics of a list or an assignment."""
+        return sorted({*self.topics, *(each.topic for each in self.assigned)})
+
+    def matches(self, name: str) -> bool:
+        """Whether a pattern is for topics of this name."""
+        return self.pattern is not None and re.compile(self.pattern, re.ASCII).fullmatch(name) is not None
 
     def select(self, facts: Iterable[TopicFacts]) -> dict[str, TopicFacts]:
-        """The topics to read, of all there are. A pattern never matches an internal topic."""
+        """The topics to read, of all there are, sorted. A pattern never matches an internal topic."""
         by_name = {each.name: each for each in facts}
-        chosen = self.candidates(by_name)
-        return {name: by_name[name] for name in chosen if self.pattern is None or not by_name[name].internal}
+        if self.pattern is None:
+            return {name: by_name[name] for name in self.named() if name in by_name}
+        return {name: each for name, each in sorted(by_name.items()) if self.matches(name) and not each.internal}
 
     def partitions(self, selected: dict[str, TopicFacts]) -> list[Partition]:
         """The partitions to read of the selected topics, sorted."""

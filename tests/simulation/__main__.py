@@ -78,7 +78,7 @@ def _many(console: Console, options: argparse.Namespace) -> int:
             progress.update(task, advance=1, description=f"{report.events:,} events, {len(report.failures)} failures")
             if result.failure is not None:
                 progress.console.print(f"seed {result.seed}: {result.failure.message}", style="red", markup=False)
-                progress.console.print(f"    {reproduce(result.seed)}", markup=False)
+                progress.console.print(f"    {reproduce(result.seed, theme=result.theme)}", markup=False)
     report.show(console)
     elapsed_s = time.monotonic() - started_s
     console.print(f"{report.events / elapsed_s:,.0f} events/s on {options.processes} processes, {elapsed_s:.0f} s")

@@ -10,7 +10,8 @@ import random
 from typing import TYPE_CHECKING
 
 from minilog_broker.replication.state import PartitionState
-from tests.simulation.faults import Faults, newest_image, unreplaced_voters
+from tests.simulation.faults import Faults
+from tests.simulation.known import newest_image, unreplaced_voters
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster

@@ -13,7 +13,6 @@ from tests.simulation.stream import Stream
 if TYPE_CHECKING:
     from tests.simulation.events import Scheduler
 
-FIRST_CLIENT_ID = 1_000  # endpoint ids below are nodes'
 PORT = 9092
 
 

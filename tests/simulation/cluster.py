@@ -20,9 +20,9 @@ from collections.abc import Callable
 import structlog
 
 from tests.simulation.chaos import Chaos
-from tests.simulation.clients import FIRST_CLIENT_ID, ClientProcess
+from tests.simulation.clients import ClientProcess
 from tests.simulation.events import Scheduler
-from tests.simulation.network import Network
+from tests.simulation.network import FIRST_CLIENT_ID, Network
 from tests.simulation.node import Node
 from tests.simulation.operations import Operator
 from tests.simulation.plan import Plan
@@ -47,7 +47,8 @@ class Cluster:
         self.plan = Plan.draw(seed) if plan is None else plan
         self.random = random.Random(f"cluster {seed}")
         self.scheduler = Scheduler()
-        self.network = Network(self.scheduler, random.Random(f"network {seed}"), self.plan.latency_ms)
+        plan = self.plan
+        self.network = Network(self.scheduler, random.Random(f"network {seed}"), plan.latency_ms, plan.between_nodes_ms)
         self.phase = Phase.SAFETY
         self.core: tuple[int, ...] = tuple(self.plan.node_ids)
         self.observers: list[Observer] = []
@@ -90,10 +91,14 @@ class Cluster:
             return False
         touched = self.touched
         if touched.nodes or touched.broken:
-            for observer in self.observers:
-                observer(touched)
+            self.look(touched)
             touched.clear()
         return True
+
+    def look(self, touched: Touched) -> None:
+        """Let the observers see it: after an event, or after one of the steps that it does at once."""
+        for observer in self.observers:
+            observer(touched)
 
     def run_for(self, ms: float) -> None:
         """Step for so long of virtual time (tests)."""

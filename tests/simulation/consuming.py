@@ -75,6 +75,16 @@ class SimulatedConsumer:
         self.core.seek(partition, offset)
         self._run()
 
+    def take_over(self, other: SimulatedConsumer) -> None:
+        """Go on where another reader is, perhaps at another replica: it tells its offset and the epoch it knows."""
+        for partition, key in self._keys.items():
+            position = other.core.position(partition) if other._keys.get(partition) == key else None
+            if position is not None:
+                self.cache.see_epoch(key, other.cache.seen_epoch(key))
+                self._history.placed(self.name, key, position)
+                self.core.seek(partition, position)
+        self._run()
+
     def ask_latest(self) -> None:
         """Ask for "latest" of a partition; an answer that is accepted is in the history."""
         if self._keys:

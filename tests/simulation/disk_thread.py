@@ -21,7 +21,12 @@ from tests.simulation.process import Process
 
 MAX_GROUP_COMMANDS = 256
 RUN_MS = 0.05
+LONGEST_SYNC_MS = 20_000.0  # one that began before the faults ended must end well within the liveness phase
 TELL_MS = 0.01
+
+
+def _nothing() -> None:
+    pass
 
 
 class DiskThread:
@@ -51,7 +56,7 @@ class DiskThread:
             self._process.after(TELL_MS, _call_all, told)
         if written:
             low, high = self._sync_ms
-            delay_ms = (low + (high - low) * self._random.random()) * self.slowness
+            delay_ms = min((low + (high - low) * self._random.random()) * self.slowness, LONGEST_SYNC_MS)
             self._process.after(delay_ms, self._sync, written)
         else:
             self._go_on()
@@ -108,16 +113,13 @@ class DiskThread:
 
         return tell
 
-    def drain(self) -> None:
-        """Finish what was submitted, at once: the end of a clean stop."""
+    def drain(self, look: Callable[[], None] = _nothing) -> None:
+        """Finish what was submitted, at once: the end of a clean stop. `look` is called after each group."""
         while self._queue:
             told, written = self._run_commands()
             told.extend(self._flush(command) for command in written.values())
             _call_all(told)
-
-
-def _nothing() -> None:
-    pass
+            look()
 
 
 def _bind(callback: Callable[[Any], None], argument: Any) -> Callable[[], None]:

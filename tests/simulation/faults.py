@@ -1,4 +1,4 @@
-"""Each fault, by the name it has in plan.FaultRates. A method returns whether the fault could be placed now.
+"""Each fault of processes and disks, by the name it has in plan.FaultRates: whether it could be placed now.
 
 Damage is placed so that what was acknowledged survives it (REPLICATION.md, section 3): a bit is flipped only below the
 recorded high watermark, where recovery knows it from a torn tail, and while another good copy is in the ISR; a disk is
@@ -8,58 +8,25 @@ emptied only where no partition counts on it.
 from __future__ import annotations
 
 import errno
-import random
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.storage.log import Log
 from tests.simulation.disk import Death, Killed, PowerLoss
+from tests.simulation.known import unreplaced_voters
 from tests.simulation.life import Life
+from tests.simulation.network_faults import NetworkFaults
+from tests.simulation.rot import spot_below_the_recorded_mark
 
 if TYPE_CHECKING:
     from minilog_broker.controller.image import MetadataImage
-    from tests.simulation.cluster import Cluster
     from tests.simulation.node import Node
 
 CLOCK_JUMPS_S = (-7_200.0, -60.0, -1.0, 1.0, 60.0, 7_200.0)
+EARLY_MS = 1_500.0  # of a process's life
 
 
-class Faults:
-    """See the module's text. `over`: nothing is undone at its time any more, for all is healed at once."""
-
-    def __init__(self, cluster: Cluster, rng: random.Random) -> None:
-        self.over = False
-        self._cluster = cluster
-        self._random = rng
-
-    # -- choosing
-
-    def _nodes(self, accept: Callable[[Node], bool]) -> list[Node]:
-        return [node for node in self._cluster.nodes.values() if accept(node)]
-
-    def _one(self, accept: Callable[[Node], bool]) -> Node | None:
-        found = self._nodes(accept)
-        return self._random.choice(found) if found else None
-
-    def _living(self) -> Life | None:
-        node = self._one(lambda each: each.life is not None)
-        return None if node is None else node.life
-
-    def _later(self, low_ms: float, high_ms: float, action: Callable[[], None]) -> None:
-        """Undo it after a while, unless all is healed before."""
-
-        def undo(_: object) -> None:
-            if not self.over:
-                action()
-
-        # Most are short; some are long enough for every time-out.
-        delay_ms = low_ms + (high_ms - low_ms) * self._random.random() ** 2
-        self._cluster.scheduler.after(delay_ms, undo)
-
-    def _note(self, text: str) -> None:
-        self._cluster.note(f"fault: {text}")
+class Faults(NetworkFaults):
+    """See the module's text, and network_faults.py for the others."""
 
     # -- processes and machines
 
@@ -87,6 +54,24 @@ class Faults:
         self._note(f"node {life.node.node_id} loses power")
         life.node.lose_power()
         self._restart_later(life.node)
+        return True
+
+    def power_loss_early(self) -> bool:
+        """What the process found, and took for safe, is lost with what was not synced."""
+        began_ms = self._cluster.now_ms - EARLY_MS
+        node = self._one(lambda each: each.life is not None and each.life.began_ms > began_ms)
+        if node is None:
+            return False
+        self._note(f"node {node.node_id} loses power soon after its start")
+        node.lose_power()
+        self._restart_later(node)
+        return True
+
+    def kill_of_all(self) -> bool:
+        self._note("all are killed")
+        for node in self._cluster.nodes.values():
+            node.kill()
+            self._restart_later(node)
         return True
 
     def power_loss_of_all(self) -> bool:
@@ -168,90 +153,6 @@ class Faults:
         node.wall_offset_us += int(jump_s * 1e6)
         return True
 
-    # -- the network
-
-    def _endpoints(self) -> list[int]:
-        return [*self._cluster.nodes, *self._cluster.clients]
-
-    def _pair(self) -> tuple[int, int]:
-        """Two endpoints, one of them at least a node."""
-        first = self._random.choice(list(self._cluster.nodes))
-        return first, self._random.choice([each for each in self._endpoints() if each != first])
-
-    def _cut(self, pairs: list[tuple[int, int]]) -> None:
-        network = self._cluster.network
-        for source_id, target_id in pairs:
-            network.condition(source_id, target_id).cut = True
-
-        def join() -> None:
-            for source_id, target_id in pairs:
-                network.condition(source_id, target_id).cut = False
-
-        self._later(20.0, 8_000.0, join)
-
-    def cut_one_way(self) -> bool:
-        first, second = self._pair()
-        if self._random.random() < 0.5:
-            first, second = second, first
-        self._note(f"from node {first} to node {second} is cut")
-        self._cut([(first, second)])
-        return True
-
-    def cut_two_ways(self) -> bool:
-        first, second = self._pair()
-        self._note(f"between node {first} and node {second} is cut")
-        self._cut([(first, second), (second, first)])
-        return True
-
-    def isolate(self) -> bool:
-        """One node from all other nodes; half the time from clients too."""
-        node_id = self._random.choice(list(self._cluster.nodes))
-        others = self._endpoints() if self._random.random() < 0.5 else list(self._cluster.nodes)
-        self._note(f"node {node_id} is isolated")
-        pairs = [(node_id, other) for other in others if other != node_id]
-        self._cut(pairs + [(other, node_id) for _, other in pairs])
-        return True
-
-    def slow_link(self) -> bool:
-        first, second = self._pair()
-        condition = self._cluster.network.condition(first, second)
-        condition.delay_ms = self._random.choice((5.0, 50.0, 300.0))
-
-        def end() -> None:
-            condition.delay_ms = 0.0
-
-        self._later(100.0, 5_000.0, end)
-        return True
-
-    def lossy_link(self) -> bool:
-        """Unary calls are lost, or doubled, or both."""
-        first, second = self._pair()
-        for pair in ((first, second), (second, first)):
-            condition = self._cluster.network.condition(*pair)
-            condition.loss = self._random.choice((0.0, 0.1, 0.5))
-            condition.doubling = self._random.choice((0.0, 0.1, 0.5))
-        return True
-
-    def reset(self) -> bool:
-        streams = [stream for stream in self._cluster.network.streams if stream.open]
-        if not streams:
-            return False
-        stream = self._random.choice(streams)
-        self._note(f"node {stream.client.endpoint_id} stream {stream.method} to node {stream.target_id} breaks")
-        quick, late = self._random.uniform(0.0, 5.0), self._random.choice((1.0, 200.0, 3_000.0))
-        if self._random.random() < 0.5:
-            quick, late = late, quick
-        stream.reset(quick, late)
-        return True
-
-    def reset_all(self) -> bool:
-        node_id = self._random.choice(list(self._cluster.nodes))
-        self._note(f"node {node_id} all its streams break")
-        for stream in list(self._cluster.network.streams):
-            if node_id in (stream.client.endpoint_id, stream.target_id):
-                stream.reset(self._random.uniform(0.0, 5.0), self._random.uniform(0.0, 5.0))
-        return True
-
     # -- disks
 
     def set_slowness(self, life: Life, factor: float) -> None:
@@ -315,7 +216,7 @@ class Faults:
         key = self._random.choice(list(node.life.logs))
         if key in node.harmed or not self._has_another_good_copy(image, key, node.node_id):
             return False
-        spot = self._spot_below_the_recorded_mark(node.life.logs[key])
+        spot = spot_below_the_recorded_mark(node.life.logs[key], self._random)
         if spot is None:
             return False
         path, position = spot
@@ -323,21 +224,6 @@ class Faults:
         node.harmed[key] = self._cluster.now_ms
         self._note(f"node {node.node_id} partition {key.partition} has a flipped bit: {path} at {position}")
         return True
-
-    def _spot_below_the_recorded_mark(self, log: Log) -> tuple[str, int] | None:
-        recorded = log._recorded
-        if recorded is None:
-            return None
-        spots = [
-            (segment.path, position, header.length)
-            for segment in log._segments
-            for position, header in segment.headers(segment.base_offset)
-            if header.next_offset <= recorded.high_watermark
-        ]
-        if not spots:
-            return None
-        path, position, length = self._random.choice(spots)
-        return path, position + self._random.randrange(length)
 
     def _has_another_good_copy(self, image: MetadataImage, key: PartitionKey, node_id: int) -> bool:
         state = image.partitions.get(key)
@@ -372,23 +258,3 @@ class Faults:
             node_id in state.in_sync_replicas or node_id in state.eligible_leaders
             for state in image.partitions.values()
         )
-
-    def _image(self) -> MetadataImage | None:
-        return newest_image(self._cluster)
-
-
-def unreplaced_voters(cluster: Cluster, image: MetadataImage) -> list[int]:
-    """Voters whose disk was emptied and that are not voters again, as far as `image` knows."""
-    recorded = {voter.broker_id: voter.directory_id.hex() for voter in image.voters}
-    return [
-        node_id
-        for node_id in cluster.plan.voter_ids
-        if METADATA_KEY in (node := cluster.nodes[node_id]).harmed
-        and (node.directory_id is None or recorded.get(node_id) != node.directory_id)
-    ]
-
-
-def newest_image(cluster: Cluster) -> MetadataImage | None:
-    """The image that has replayed most; None where nobody lives."""
-    images = [node.life.image for node in cluster.nodes.values() if node.life is not None]
-    return max(images, key=lambda image: image.end_offset, default=None)

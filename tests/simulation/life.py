@@ -39,13 +39,13 @@ from tests.simulation.process import Process
 from tests.simulation.quorum_part import QuorumPart
 from tests.simulation.replicas import Replicas
 from tests.simulation.serving import Serving
+from tests.simulation.touched import Touched
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.node import Node
 
 DATA_PATH = "/data"
-CHECKPOINT_INTERVAL_MS = 5_000.0
 SERVER_GRACE_MS = 50.0
 RESERVE_BYTES = 4_096
 RETENTION_EVERY = 2  # checkpoints
@@ -63,8 +63,8 @@ class Stage(enum.Enum):
 class Life:
     """See the module's text. All of it ends with the process; a judge must not keep it beyond `ended`.
 
-    `number`: 1, 2, ... on this node. `broker_epoch`: None before registration. `logs`: the data logs.
-    `effects_left`: it meets `death` when so many more effects have been carried out; None: not.
+    `number`: 1, 2, ... on this node. `began_ms`: in virtual time. `broker_epoch`: None before registration.
+    `logs`: the data logs. `effects_left`: it meets `death` when so many more effects have been carried out; None: not.
     """
 
     directory: DataDirectory
@@ -83,6 +83,7 @@ class Life:
     def __init__(self, node: Node, number: int, rng: random.Random) -> None:
         self.node = node
         self.number = number
+        self.began_ms = node.cluster.now_ms
         self.cluster: Cluster = node.cluster
         self.plan: Plan = node.cluster.plan
         self.network = node.cluster.network
@@ -239,7 +240,7 @@ class Life:
         self.replicas.run()
         self.replicas.timer.start()
         self.link.start()
-        self.process.after(CHECKPOINT_INTERVAL_MS, self._maintain)
+        self.process.after(self.plan.checkpoint_interval_ms, self._maintain)
 
     def _whole_image(self) -> ImageChanges:
         """All that this broker has to know at once, at the beginning of its life."""
@@ -299,7 +300,7 @@ class Life:
         self.data_disk.submit(DiskCommand(self.reserve.hold, _nothing, _nothing))
         if self._rounds % RETENTION_EVERY == 0:
             self.data_disk.submit(DiskCommand(self._apply_retention, self._log_starts_moved, _nothing))
-        self.process.after(CHECKPOINT_INTERVAL_MS, self._maintain)
+        self.process.after(self.plan.checkpoint_interval_ms, self._maintain)
 
     def _apply_retention(self) -> list[PartitionKey]:
         now_us = self.node.now_us
@@ -349,7 +350,9 @@ class Life:
         self.data_disk.drain()
         clean = self.log_directory.close()
         self.quorum_part.timer.stop()
-        self.quorum_part.disk.drain()
+        cluster, node_id = self.cluster, self.node.node_id
+        # A sole voter commits what its disk has now, and cuts its log behind a snapshot: judged step by step.
+        self.quorum_part.disk.drain(lambda: cluster.look(Touched(quorum={node_id: None})))
         try:
             self.quorum_part.log.close(clean=True)
         except OSError:

@@ -65,26 +65,6 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V10 a lost proposal is forgotten": replication.forgotten_proposal,
 }
 
-# Not found by the seeds that there was time for (30 to 90 beginnings of runs): search on, `--mutant NAME --seeds N`.
-AT_LARGE = frozenset(
-    {
-        "2 one epoch look-up, then the high watermark",
-        "3 progress counted from another epoch",
-        "7 progress of an earlier life counts",
-        "8 a replica removed and added again keeps its progress",
-        "9 the high watermark adopted before truncating",
-        "11 a read ahead of a follower's HW is out of range",
-        "14 producer state not truncated",
-        "15 producer state changed before the append",
-        "20 recovery serves a tail that was not synced",
-        "25 damage is not said at registration",
-        "25 damage is not heeded by the controller",
-        "27 a refused growth is never taken back",
-        "29 no joiner is waited for",
-        "V10 a lost proposal is forgotten",
-    }
-)
-
 
 def named(text: str) -> list[str]:
     """The mutants meant by `text`: all, a number, or the beginning of a name. Raises SystemExit for none."""

@@ -21,6 +21,7 @@ from tests.simulation.stream import Stream
 
 CUT_POLL_MS = 20.0  # what waits at a cut tries again so soon, then after twice as long: TCP's retransmission
 LONGEST_CUT_POLL_MS = 320.0
+FIRST_CLIENT_ID = 1_000  # endpoint ids below are nodes'
 LATE_ANSWER_MS = 5_000.0  # a request that waits at a cut longer is forgotten
 
 
@@ -73,12 +74,19 @@ class _Call:
 
 
 class Network:
-    """See the module's text. `latency_ms`: the usual range, one way."""
+    """See the module's text. `latency_ms`: the usual range, one way. `between_nodes_ms`: added between nodes."""
 
-    def __init__(self, scheduler: Scheduler, rng: random.Random, latency_ms: tuple[float, float]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        rng: random.Random,
+        latency_ms: tuple[float, float],
+        between_nodes_ms: float = 0.0,
+    ) -> None:
         self.scheduler = scheduler
         self.rng = rng
         self.latency_ms = latency_ms
+        self.between_nodes_ms = between_nodes_ms
         self.hosts: dict[int, Host | None] = {}  # None: the machine is up, nobody listens; absent: it is off
         self.conditions: dict[tuple[int, int], Conditions] = {}
         self.streams: dict[Stream, None] = {}
@@ -114,6 +122,8 @@ class Network:
         """How long the next message takes, one way."""
         low, high = self.latency_ms
         delay = low + (high - low) * self.rng.random()
+        if source_id != target_id and max(source_id, target_id) < FIRST_CLIENT_ID:
+            delay += self.between_nodes_ms
         found = self.conditions.get((source_id, target_id))
         return delay if found is None else delay + found.delay_ms * (0.5 + self.rng.random())
 

@@ -6,11 +6,12 @@ Like any client he reaches brokers over the network only, and does not wait for 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minilog.v1 import admin_pb2
 from minilog_broker.controller.image import MetadataImage, Topic
-from tests.simulation.faults import newest_image, unreplaced_voters
+from tests.simulation.known import newest_image, unreplaced_voters
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -46,13 +47,13 @@ class Operator:
             self._cluster.count(f"operator: {name}")
         self._next(name, rate)
 
-    def _ask(self, method: str, request: Any) -> None:
+    def _ask(self, method: str, request: Any, on_answer: Callable[[Any], None] | None = None) -> None:
         """Of the controller, mostly; of anybody, sometimes."""
         nodes = self._cluster.nodes
         active = [node_id for node_id, node in nodes.items() if node.life and node.life.controller.is_active]
         target_id = self._random.choice(active if active and self._random.random() < 0.9 else list(nodes))
         self._cluster.note(f"operator asks node {target_id} to {method} {str(request).replace(chr(10), ' ')[:120]}")
-        self._client.call(target_id, method, request, _unheard)
+        self._client.call(target_id, method, request, on_answer or _unheard)
 
     def _replace_voters(self, _: object) -> None:
         """A voter that lost its disk is replaced, in both phases: the command is given again until metadata says so."""
@@ -120,6 +121,25 @@ class Operator:
         if topic is None:
             return False
         self._ask("ElectLeaders", admin_pb2.ElectLeadersRequest(topics=[admin_pb2.TopicPartitions(name=topic.name)]))
+        return True
+
+    def lead_elsewhere(self, image: MetadataImage) -> bool:
+        """One of the others in the ISR becomes the preferred replica; when that is answered, it is elected."""
+        states = [state for _, state in sorted(image.partitions.items()) if len(state.in_sync_replicas) > 1]
+        if not states:
+            return False
+        state = self._random.choice(states)
+        chosen = self._random.choice([member for member in state.in_sync_replicas if member != state.leader_id])
+        number, name = state.key.partition, state.topic_name
+        wanted = admin_pb2.PartitionReassignment(
+            name=name, partition=number, replicas=sorted(state.replicas, key=lambda other: other != chosen)
+        )
+        elected = admin_pb2.TopicPartitions(name=name, partitions=[number])
+        self._ask(
+            "AlterPartitionReassignments",
+            admin_pb2.AlterPartitionReassignmentsRequest(reassignments=[wanted]),
+            lambda _: self._ask("ElectLeaders", admin_pb2.ElectLeadersRequest(topics=[elected])),
+        )
         return True
 
     def reassign(self, image: MetadataImage) -> bool:

@@ -16,6 +16,10 @@ class FaultRates:
     kill: float = 0.0  # the process dies, the machine does not
     power_loss: float = 0.0  # the machine goes off: what was not synced is lost or torn
     power_loss_of_all: float = 0.0
+    kill_of_all: float = 0.0
+    power_loss_early: float = (
+        0.0  # the machine goes off, of a process that has only just begun: the second crash in a row
+    )
     crash_in_disk: float = 0.0  # killed, or power is lost, in the middle of a change of the disk, some changes from now
     crash_in_effects: float = 0.0  # the same between two effects of a core
     clean_restart: float = 0.0  # a roll: stopped with hand-over, started again
@@ -23,7 +27,11 @@ class FaultRates:
     clock_jump: float = 0.0
     cut_one_way: float = 0.0
     cut_two_ways: float = 0.0
+    cut_nodes: float = 0.0  # two nodes from each other, for a short while; all others hear both
     isolate: float = 0.0  # one node from all others
+    split: float = 0.0  # the nodes into two sides
+    isolate_leader: float = 0.0  # from the other nodes alone
+    isolate_client: float = 0.0  # one client from all nodes
     slow_link: float = 0.0
     lossy_link: float = 0.0  # loss and doubling of calls
     reset: float = 0.0  # one stream
@@ -49,6 +57,7 @@ class OperationRates:
     delete_topic: float = 0.0
     grow_topic: float = 0.0
     move_leader: float = 0.0
+    lead_elsewhere: float = 0.0  # another replica is made the preferred one, and elected
     reassign: float = 0.0
 
     def active(self) -> list[tuple[str, float]]:
@@ -70,6 +79,7 @@ class Plan:
     segment_bytes: int = 4_096
     unclean_election: bool = False
     latency_ms: tuple[float, float] = (0.05, 1.0)
+    between_nodes_ms: float = 0.0  # beside the latency: nodes far from each other, each client near to all of them
     sync_ms: tuple[float, float] = (0.1, 3.0)
     replica_lag_time_max_ms: float = 2_000.0
     session_keepalive_ms: float = 100.0
@@ -79,10 +89,22 @@ class Plan:
     controlled_shutdown_timeout_ms: float = 5_000.0
     election_timeout_ms: float = 300.0
     fetch_timeout_ms: float = 1_000.0
+    checkpoint_interval_ms: float = 5_000.0
     snapshot_bytes: int = 1 << 20  # of metadata log behind the last snapshot: then another is taken
     quiet_ms: float = 0.0  # before the first fault: a new cluster is founded by all of its voters or not at all
     safety_ms: float = 20_000.0
     liveness_ms: float = 30_000.0  # within this V19 must have come true
+    longest_cut_ms: float = 8_000.0  # of one link, and of all links of a node
+    # What the users are drawn from: numbers of them, racks of readers, and their configuration.
+    producer_counts: tuple[int, ...] = (1, 2, 3)
+    acks: tuple[str, ...] = ("all", "all", "all", "1", "0")  # of all producers but the first, which has acks=all
+    consumer_counts: tuple[int, ...] = (1, 2)
+    consumer_racks: tuple[str, ...] = ("", "r1", "r2", "r1", "r2")
+    take_over_share: float = 0.0  # how often a reader goes on where another one is
+    delivery_timeouts_ms: tuple[int, ...] = (2_000, 6_000, 12_000)
+    write_pauses_ms: tuple[float, ...] = (8.0, 30.0, 100.0, 300.0)
+    load_pause_ms: float = 5.0  # at most so long in the liveness phase: a joiner has to get in under load
+    links_of_nodes: bool = False  # cuts, slow and lossy links are between nodes only
     faults: FaultRates = field(default_factory=FaultRates)
     operations: OperationRates = field(default_factory=OperationRates)
 

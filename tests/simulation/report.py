@@ -78,12 +78,13 @@ def show_failure(console: Console, result: Result, mutant: str | None = None) ->
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     where = f"seed {result.seed}, event {result.events:,}, {result.virtual_ms / 1000:.3f} s"
     console.print(f"{where}: {failure.message}", style="bold red", markup=False, soft_wrap=True)
-    console.print(f"    {reproduce(result.seed, mutant)}", markup=False, soft_wrap=True)
+    console.print(f"    {reproduce(result.seed, mutant, result.theme)}", markup=False, soft_wrap=True)
 
 
-def reproduce(seed: int, mutant: str | None = None) -> str:
-    """The command that runs a seed again."""
-    return f"python -m tests.simulation --seed {seed} --trace" + (f" --mutant '{mutant}'" if mutant else "")
+def reproduce(seed: int, mutant: str | None = None, theme: str | None = None) -> str:
+    """The command that runs a seed again. `theme`: where it was not the seed's own."""
+    options = (f" --theme {theme}" if theme else "") + (f" --mutant '{mutant}'" if mutant else "")
+    return f"python -m tests.simulation --seed {seed} --trace{options}"
 
 
 def seeds_to(results: Iterable[Result]) -> tuple[int, Result | None]:

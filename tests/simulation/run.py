@@ -38,6 +38,7 @@ class Result:
     faults: dict[str, int]
     outcomes: dict[str, int]
     reads: int
+    theme: str | None = None  # that was asked for
     failure: Failure | None = None
     lines: tuple[str, ...] = ()  # of the trace, where one was kept
 
@@ -77,6 +78,7 @@ def run_seed(seed: int, *, trace: bool = False, theme: str | None = None, max_ev
             outcome.value: count for outcome, count in history.counts().items() if outcome is not Outcome.PENDING
         },
         reads=history.read_count,
+        theme=theme,
         failure=failure,
         lines=tuple(lines),
     )

@@ -9,6 +9,7 @@ from minilog.errors import CorruptMessage, MinilogError, wire_error
 from minilog.v1 import peer_pb2
 from minilog_broker.controller.snapshot import check_snapshot
 from minilog_broker.quorum import effects
+from minilog_broker.server.quorum_peers import PIECE_TIMEOUT_S, SNAPSHOT_TIMEOUT_S
 from minilog_broker.storage.snapshot_files import SnapshotReceiver
 from tests.simulation.network import Failure, Respond
 from tests.simulation.pump import Pump
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tests.simulation.quorum_part import QuorumPart
 
 CHUNK_BYTES = 2_048  # small, so that a snapshot is several messages and can break in the middle
-SNAPSHOT_TIMEOUT_MS = 60_000.0
 
 
 class Voting:
@@ -96,6 +96,7 @@ class Voting:
     def _fetch_snapshot(self, effect: effects.FetchSnapshot) -> None:
         life, part = self._life, self._part
         receiver: list[SnapshotReceiver] = []
+        pieces = 0
         self._fetching = stream = life.network.open_stream(life.process, effect.leader_id, "FetchSnapshot")
         end = stream.client
 
@@ -121,19 +122,26 @@ class Voting:
             )
 
         def received(piece: peer_pb2.FetchSnapshotResponse) -> None:
+            nonlocal pieces
             if self._fetching is not stream:
                 return
             if piece.error.code:
                 failed()
                 return
+            pieces += 1
+            give_up_unless_more(pieces)
             if not receiver:
                 receiver.append(part.snapshots.receive(effect.snapshot_id))
             receiver[0].write(piece.position, piece.content)
             if receiver[0].size_bytes >= piece.total_bytes:
                 self._whole(effect, receiver[0], failed)
 
+        def give_up_unless_more(since: int) -> None:
+            life.process.after(PIECE_TIMEOUT_S * 1e3, lambda _: failed() if pieces == since else None)
+
         end.on_open, end.on_message, end.on_closed = opened, received, failed
-        life.process.after(SNAPSHOT_TIMEOUT_MS, failed)
+        life.process.after(SNAPSHOT_TIMEOUT_S * 1e3, failed)
+        give_up_unless_more(0)
 
     def _whole(self, effect: effects.FetchSnapshot, receiver: SnapshotReceiver, failed: Callable[[], None]) -> None:
         try:

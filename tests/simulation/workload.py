@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.invariants.judge import Judge
 
-LOAD_PAUSE_MS = 5.0  # in the liveness phase: a joiner has to get in under load
 LEAST_WRITING_MS = 1_000.0  # in the liveness phase
 LOOK_MS = 250.0  # how often the end is looked for
 LAST_READER = "last-reader"
@@ -47,9 +46,9 @@ class Workload:
         self._last: SimulatedConsumer | None = None
         self._admin = cluster.add_client()
         self._create(None)
-        self._producers = [self._producer(number) for number in range(self._rng.choice((1, 2, 3)))]
-        self._consumers = [self._consumer(number) for number in range(self._rng.choice((1, 2)))]
-        self._pause_ms = self._rng.choice((8.0, 30.0, 100.0, 300.0))
+        self._producers = [self._producer(number) for number in range(self._rng.choice(cluster.plan.producer_counts))]
+        self._consumers = [self._consumer(number) for number in range(self._rng.choice(cluster.plan.consumer_counts))]
+        self._pause_ms = self._rng.choice(cluster.plan.write_pauses_ms)
         self._admin.after(LOOK_MS, self._look)
 
     # -- clients
@@ -59,7 +58,7 @@ class Workload:
         drawn: dict[str, object] = {
             "bootstrap.servers": "node-1:9092",
             "session.keepalive.ms": int(self.cluster.plan.session_keepalive_ms),
-            "delivery.timeout.ms": rng.choice((2_000, 6_000, 12_000)),
+            "delivery.timeout.ms": rng.choice(self.cluster.plan.delivery_timeouts_ms),
             "request.timeout.ms": rng.choice((300, 1_500, 5_000)),
             "retry.backoff.ms": rng.choice((10, 50)),
         }
@@ -68,7 +67,7 @@ class Workload:
 
     def _producer(self, number: int) -> SimulatedProducer:
         rng = self._rng
-        acks = rng.choice(("all", "all", "all", "1", "0")) if number else "all"
+        acks = rng.choice(self.cluster.plan.acks) if number else "all"
         settings: dict[str, object] = {"acks": acks, "linger_ms": rng.choice((0, 5)), "batch_size": 200}
         if acks == "all" and number and rng.random() < 0.2:
             settings["enable_idempotence"] = False
@@ -84,7 +83,7 @@ class Workload:
     def _consumer(self, number: int) -> SimulatedConsumer:
         rng = self._rng
         reset = rng.choice(("earliest", "earliest", "latest"))
-        rack = rng.choice(("", "r1", "r2", "r1", "r2"))
+        rack = rng.choice(self.cluster.plan.consumer_racks)
         made, client = self._reader(f"c{number}", auto_offset_reset=reset, client_rack=rack)
         client.after(rng.uniform(200.0, 700.0), self._read, (made, client))
         return made
@@ -101,7 +100,9 @@ class Workload:
         producer, client = made
         if self._writing:
             producer.write(self._topics)
-            pause_ms = self._pause_ms if self.cluster.phase.name == "SAFETY" else min(self._pause_ms, LOAD_PAUSE_MS)
+            pause_ms = self._pause_ms
+            if self.cluster.phase.name != "SAFETY":
+                pause_ms = min(pause_ms, self.cluster.plan.load_pause_ms)
             client.after(self._rng.expovariate(1.0 / pause_ms), self._write, made)
 
     def _read(self, made: tuple[SimulatedConsumer, ClientProcess]) -> None:
@@ -112,6 +113,8 @@ class Workload:
             consumer.seek_back()
         elif drawn < 0.5:
             consumer.ask_latest()
+        elif drawn < 0.5 + self.cluster.plan.take_over_share:
+            consumer.take_over(self._rng.choice(self._consumers))
         client.after(self._rng.uniform(50.0, 400.0), self._read, made)
 
     def _keys(self, consumer: SimulatedConsumer) -> dict[TopicPartition, PartitionKey]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import json
+import pathlib
 import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQuery
 
 from minilog import Admin, NewTopic, Producer
+from tests.cluster import Cluster
 
 WAIT_S = 40.0
 _numbers = itertools.count()
@@ -46,6 +50,18 @@ class Kit:
             producer.flush()
             for future in futures:
                 future.result(timeout=WAIT_S)
+
+    def send_timed(self, topic: str, timed: Iterable[tuple[str, int]], partition: int = 0) -> None:
+        """Write text values with their timestamps (ms since 1970) to one partition, as one stored batch."""
+        texts, times = zip(*timed, strict=True)
+        columns = pa.RecordBatch.from_pydict(
+            {
+                "value": pa.array([text.encode() for text in texts], pa.binary()),
+                "timestamp": pa.array([at_ms * 1000 for at_ms in times], pa.timestamp("us", "UTC")),
+            }
+        )
+        with Producer({"bootstrap.servers": self.servers}) as producer:
+            producer.send_batch(topic, columns, partition).result(timeout=WAIT_S)
 
     def read(self, **options: object) -> DataFrame:
         return self._with(self.spark.read.format("minilog"), options).load()
@@ -102,6 +118,23 @@ def run_available(frame: DataFrame, sink: Callable[[DataFrame, int], None], chec
     finish(query)
 
 
+def run_once(frame: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: object) -> None:
+    """One run of the trigger Once to its end; raises what the query raises."""
+    writer: DataStreamWriter = frame.writeStream.foreachBatch(sink)
+    finish(writer.option("checkpointLocation", str(checkpoint)).trigger(once=True).start())
+
+
+def failing_at(number: int, sink: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    """A sink that takes all batches before this one, and fails when it has taken this one."""
+
+    def take(frame: DataFrame, batch_id: int) -> None:
+        sink(frame, batch_id)
+        if batch_id == number:
+            raise RuntimeError("this batch fails on purpose")
+
+    return take
+
+
 def start(frame: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: object) -> StreamingQuery:
     """A query that runs until it is stopped."""
     writer: DataStreamWriter = frame.writeStream.foreachBatch(sink)
@@ -111,6 +144,22 @@ def start(frame: DataFrame, sink: Callable[[DataFrame, int], None], checkpoint: 
 def finish(query: StreamingQuery) -> None:
     """Wait for the end of a query that ends by itself."""
     assert query.awaitTermination(int(WAIT_S)), f"the query did not end within {WAIT_S} s: {query.status}"
+
+
+def edit_checkpoint(checkpoint: pathlib.Path, changes: dict[str, Any]) -> None:
+    """Change the offset where a query stands that has finished batch 0."""
+    written = checkpoint / "offsets" / "0"
+    lines = written.read_text().splitlines()
+    lines[-1] = json.dumps(json.loads(lines[-1]) | changes)
+    written.write_text("\n".join(lines))
+    for checksum in written.parent.glob(".*.crc"):
+        checksum.unlink()
+
+
+def read_bytes(cluster: Cluster, broker_id: int) -> int:
+    """What this broker's process has read from files since it began: it grows by what it hands out."""
+    counters = pathlib.Path(f"/proc/{cluster.processes[broker_id].pid}/io").read_text()
+    return int(counters.split("rchar: ")[1].split()[0])
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:

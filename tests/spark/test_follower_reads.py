@@ -9,17 +9,11 @@ import pathlib
 
 from minilog import Admin
 from tests.cluster import Cluster
-from tests.spark.kit import Collected, Kit, start, values, wait_until
+from tests.spark.kit import Collected, Kit, read_bytes, start, values, wait_until
 
 ROWS = 2_000
 VALUE = "x" * 2_000
 SIZE_BYTES = ROWS * len(VALUE)
-
-
-def read_bytes(cluster: Cluster, broker_id: int) -> int:
-    """What this process has read from files since it began."""
-    counters = pathlib.Path(f"/proc/{cluster.processes[broker_id].pid}/io").read_text()
-    return int(counters.split("rchar: ")[1].split()[0])
 
 
 def leader_and_follower(admin: Admin, topic: str) -> tuple[int, int]:

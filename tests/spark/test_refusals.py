@@ -27,7 +27,13 @@ def load(spark: SparkSession, *, stream: bool = False, **options: str) -> DataFr
         ({}, "no topic is named: set exactly one of the options subscribe, subscribePattern, assign"),
         ({"subscribe": "t", "minPartitions": "0"}, "option 'minPartitions' is '0': give a whole number of 1 or more"),
         ({"subscribe": "t", "startingOffset": "earliest"}, "did you mean 'startingOffsets'?"),
-        ({"subscribe": "t", "maxBytesPerTrigger": "1"}, "is not one that the source of this minilog version has"),
+        ({"subscribe": "t", "groupIdPrefix": "g"}, "is not one that the source of this minilog version has"),
+        (
+            {"subscribe": "t", "minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
+            "option 'minOffsetsPerTrigger' is '6': it is above maxOffsetsPerTrigger, 5; lower it",
+        ),
+        ({"subscribe": "t", "startingOffsets": "-2"}, "give earliest if that is meant; a number of last records is 3"),
+        ({"subscribe": "t", "startingTimestamp": "now"}, "give milliseconds since 1970 (UTC), such as 1714566600000"),
         ({"subscribe": "t", "minilog.group.id": "g"}, "the connector sets it itself"),
     ],
     ids=lambda each: ",".join(each) if isinstance(each, dict) else "",
@@ -59,11 +65,11 @@ def test_a_batch_does_not_start_at_latest(spark: SparkSession) -> None:
 
 def test_a_stream_has_no_end(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     def run() -> None:
-        frame = load(spark, stream=True, subscribe="t", endingOffsets="latest")
+        frame = load(spark, stream=True, subscribe="t", endingTimestamp="5")
         query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
         finish(query)
 
-    assert "option 'endingOffsets' is 'latest': a stream has no end" in refused(run)
+    assert "option 'endingTimestamp' is '5': a stream has no end" in refused(run)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +106,12 @@ def test_a_topic_that_does_not_exist_is_refused(kit: Kit) -> None:
     assert (
         "option 'subscribe' is 'no-such-topic': no-such-topic does not exist; create it or correct the name" in message
     )
+
+
+def test_offsets_of_another_topic_are_refused(kit: Kit) -> None:
+    topic = kit.topic()
+    message = refused(lambda: kit.read(subscribe=topic, startingOffsets='{"other":{"0":1}}').count())
+    assert f"it leaves out {topic}-0 and it names other-0, which this query does not read; name exactly" in message
 
 
 def test_a_partition_that_does_not_exist_is_refused(kit: Kit) -> None:

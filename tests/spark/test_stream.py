@@ -112,11 +112,12 @@ def test_available_now_ends_at_what_was_there_when_it_began(kit: Kit, tmp_path: 
     assert collected.values == ["a", "b"]
 
 
-def test_min_partitions_of_a_stream_reads_each_offset_once(kit: Kit, tmp_path: pathlib.Path) -> None:
+def test_a_stream_cut_into_tasks_reads_each_offset_once(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, [f"{n:03}" for n in range(200)])
     collected = Collected()
-    run_available(kit.read_stream(subscribe=topic, startingOffsets="earliest", minPartitions=5), collected, tmp_path)
+    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", minPartitions=5, maxRecordsPerPartition=30)
+    run_available(frame, collected, tmp_path)
     assert collected.values == [f"{n:03}" for n in range(200)]
 
 
@@ -143,6 +144,43 @@ def test_new_partitions_are_read_from_their_start(kit: Kit, tmp_path: pathlib.Pa
     kit.send(topic, ["a"], partition=1)
     run_available(frame, collected, tmp_path)
     assert collected.values == ["a"]
+
+
+def test_partitions_and_topics_that_come_while_it_runs_are_read_from_their_start(
+    kit: Kit, tmp_path: pathlib.Path
+) -> None:
+    prefix = kit.topic()
+    one = kit.topic(name=f"{prefix}.one")
+    kit.send(one, ["0"])
+    collected = Collected()
+    frame = kit.read_stream(subscribePattern=f"{prefix}\\..*", startingOffsets=json.dumps({one: {"0": 0}}))
+    query = start(frame, collected, tmp_path)
+    wait_until(lambda: collected.values == ["0"])
+    kit.admin.alter_topic(one, num_partitions=2)
+    wait_until(lambda: len(kit.admin.describe_topics([one])[0].partitions) == 2)
+    kit.send(one, ["a", "b"], partition=1)
+    kit.send(kit.topic(name=f"{prefix}.two"), ["c"])
+    wait_until(lambda: collected.values == ["0", "a", "b", "c"])
+    kit.send(one, ["d"], partition=1)
+    wait_until(lambda: collected.values == ["0", "a", "b", "c", "d"])
+    query.stop()
+
+
+def test_a_topic_created_again_while_it_runs_is_loss_or_read_from_its_start(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a", "b", "c"])
+    strict, lenient = Collected(), Collected()
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    failing = start(kit.read_stream(**options), strict, tmp_path / "strict")
+    going_on = start(kit.read_stream(**options, failOnDataLoss="false"), lenient, tmp_path / "lenient")
+    wait_until(lambda: len(strict.values) == len(lenient.values) == 3)
+    kit.delete(topic)
+    with pytest.raises(StreamingQueryException, match=f"partition {topic}-0, read to offset 3, is not there any more"):
+        finish(failing)
+    kit.topic(name=topic)
+    kit.send(topic, ["x", "y"])
+    wait_until(lambda: lenient.values == ["a", "b", "c", "x", "y"])
+    going_on.stop()
 
 
 def test_a_topic_created_again_fails_the_query(kit: Kit, tmp_path: pathlib.Path) -> None:
@@ -187,19 +225,6 @@ def test_a_topic_that_is_gone_fails_the_query_or_is_waited_for(kit: Kit, tmp_pat
         run_available(kit.read_stream(**options), collected, tmp_path)
     run_available(kit.read_stream(**options, failOnDataLoss="false"), collected, tmp_path)
     assert collected.values == ["a", "b", "c"]
-
-
-def test_two_limited_sources_in_a_union_keep_their_own_offsets(kit: Kit, tmp_path: pathlib.Path) -> None:
-    one, other = kit.topic(), kit.topic()
-    kit.send(one, [f"a{n}" for n in range(4)])
-    kit.send(other, [f"b{n}" for n in range(6)])
-    frames = [
-        kit.read_stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=limit)
-        for topic, limit in ((one, 2), (other, 3))
-    ]
-    collected = Collected()
-    run_available(frames[0].union(frames[1]), collected, tmp_path)
-    assert collected.values == [f"a{n}" for n in range(4)] + [f"b{n}" for n in range(6)]
 
 
 def test_a_stream_is_written_to_a_topic_over_a_restart(kit: Kit, tmp_path: pathlib.Path) -> None:

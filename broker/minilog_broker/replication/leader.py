@@ -19,6 +19,7 @@ from dataclasses import replace
 from minilog.errors import (
     CorruptMessage,
     FencedLeaderEpoch,
+    InvalidArgument,
     LeaderNotAvailable,
     MinilogError,
     NotLeaderOrFollower,
@@ -37,6 +38,8 @@ from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.session import Audience, Ends, Judgement, Refuse, Send, Session, Subscription, Wait
 from minilog_broker.replication.state import PartitionState, TopicConfig
 from minilog_broker.storage.producer_state import ProducerState
+
+MAX_SIZES = 64  # in one question: each costs a search in the index
 
 
 class LeaderPartition:
@@ -382,4 +385,11 @@ class LeaderPartition:
             found = self.log.log.offset_for_timestamp(entry.timestamp_us)
             if found is not None and found[0] < ends.last_stable_offset:
                 result.offset, result.timestamp_us = found
+        if entry.sizes_bytes:
+            if len(entry.sizes_bytes) > MAX_SIZES:
+                raise InvalidArgument(
+                    f"{self}: {len(entry.sizes_bytes)} sizes are asked for, at most {MAX_SIZES} may be"
+                )
+            marks = self.log.log.offsets_at_sizes(entry.from_offset, entry.sizes_bytes, ends.high_watermark)
+            result.sizes.extend(metadata_pb2.OffsetAtSize(offset=at, size_bytes=size) for at, size in marks)
         return result

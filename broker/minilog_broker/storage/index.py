@@ -71,6 +71,10 @@ class SparseIndex:
         """The number of the last entry at or below `position`."""
         return bisect_right(self.positions, position, 0, len(self.offsets)) - 1
 
+    def first_entry_above(self, position: int) -> int:
+        """The number of the first entry at or above `position`; may be one past the last."""
+        return bisect_left(self.positions, position, 0, len(self.offsets))
+
     def entry_for_timestamp(self, timestamp_us: int) -> int:
         """The last entry before which all timestamps are smaller than `timestamp_us`."""
         return max(0, bisect_left(self.max_timestamps_before, timestamp_us, 0, len(self.offsets)) - 1)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from minilog.errors import CorruptMessage, OffsetOutOfRange
@@ -32,6 +32,7 @@ from minilog_broker.storage.recovery import DAMAGE_MARK, EPOCH_FILE, Recovered, 
 from minilog_broker.storage.retention import is_expired, removable, roll_is_due
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
+from minilog_broker.storage.sizes import offsets_at_sizes, segment_with
 from minilog_broker.storage.topic_id_file import prepare_directory
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -111,7 +112,7 @@ class Log:
         limit = end if end_offset is None else min(end_offset, end)
         if offset >= limit:
             return b""
-        return _segment_with(segments, offset).read(offset, max_bytes, limit)
+        return segments[segment_with(segments, offset)].read(offset, max_bytes, limit)
 
     def epoch_before(self, offset: int) -> int | None:
         """The leader epoch of the record at offset - 1; None where the log is empty or starts at `offset`."""
@@ -142,6 +143,10 @@ class Log:
                 first = header.base_timestamp_us
                 return max(header.base_offset, start), first if first >= timestamp_us else header.max_timestamp_us
         return None
+
+    def offsets_at_sizes(self, from_offset: int, sizes_bytes: Sequence[int], end_offset: int) -> list[tuple[int, int]]:
+        """For each size (offset, bytes from `from_offset` to it), none above `end_offset`: see sizes.py."""
+        return offsets_at_sizes(self._segments, max(from_offset, self.log_start_offset), sizes_bytes, end_offset)
 
     def load_producer_snapshot(self) -> tuple[int, bytes] | None:
         """(offset, snapshot): the newest whole one at or below the log's end."""
@@ -391,10 +396,3 @@ class Log:
         for segment in reversed(segments):
             segment.remove()
             self._files.fsync_dir(self.directory)
-
-
-def _segment_with(segments: tuple[Segment, ...], offset: int) -> Segment:
-    active = segments[-1]
-    if active.base_offset <= offset:
-        return active
-    return segments[bisect_right(segments, offset, key=_BASE_OFFSET) - 1]

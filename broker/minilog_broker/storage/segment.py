@@ -145,6 +145,25 @@ class Segment:
             return position, header.base_offset
         return self.end.size_bytes, self.end.end_offset
 
+    def position_before(self, offset: int) -> int:
+        """The last position that the index knows at or below the batch that contains `offset`."""
+        entry = self.index.entry_at_or_before(offset)
+        return self.index.positions[entry] if entry >= 0 else 0
+
+    def position_after(self, offset: int) -> int:
+        """The first position that the index knows with all below `offset` before it."""
+        end, index = self.end, self.index
+        entry = index.first_entry_from(offset)
+        return min(index.positions[entry], end.size_bytes) if entry < len(index) else end.size_bytes
+
+    def boundary_from(self, position: int) -> tuple[int, int]:
+        """(offset, position) of the first batch that the index knows at or above `position`; of the end if none is."""
+        end, index = self.end, self.index
+        entry = index.first_entry_above(position)
+        if entry < len(index) and index.positions[entry] < end.size_bytes:
+            return index.offsets[entry], index.positions[entry]
+        return end.end_offset, end.size_bytes
+
     def headers(self, from_offset: int) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of each batch that ends above `from_offset`."""
         end = self.end

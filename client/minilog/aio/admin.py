@@ -35,17 +35,18 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.metadata_cache import metadata_request
-from minilog.offsets_query import offset_of
+from minilog.offsets_query import OffsetsQuery, offset_of
 from minilog.types import (
     ClusterDescription,
     NewTopic,
     OffsetSpec,
     PartitionReassignment,
+    SizesFrom,
     TopicAlteration,
     TopicDescription,
     TopicPartition,
 )
-from minilog.v1 import admin_pb2, admin_pb2_grpc, metadata_pb2_grpc
+from minilog.v1 import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 
 _Response = TypeVar(
     "_Response", admin_pb2.CreateTopicsResponse, admin_pb2.DeleteTopicsResponse, admin_pb2.AlterTopicsResponse
@@ -175,23 +176,36 @@ class Admin:
     async def describe_cluster(self) -> ClusterDescription:
         return describe_cluster(await self._cluster.refresh([]))
 
-    async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
-        wanted = None if names is None else list(names)
-        answer = await self._cluster.refresh(wanted)
-        found = {topic.name: topic for topic in answer.topics if not topic.error.code}
-        order = sorted(found) if wanted is None else wanted
+    async def describe_topics(
+        self,
+        names: Iterable[str] | Callable[[str], bool] | None = None,
+        *,
+        missing_ok: bool = False,
+        sizes: Callable[[TopicPartition], SizesFrom] | None = None,
+    ) -> list[TopicDescription]:
+        chosen: Callable[[str], bool] = names if callable(names) else lambda name: True
+        wanted = None if names is None or callable(names) else list(names)
+        known = self._cluster.cache.topics
+        before = [known[name].described for name in (known if wanted is None else wanted) if name in known]
+        early = self._offsets_query([topic for topic in before if chosen(topic.name)], sizes)
+        answer = await self._cluster.refresh_and_ask(wanted, early)
+        found = {topic.name: topic for topic in answer.topics if not topic.error.code and chosen(topic.name)}
+        order = sorted(found) if wanted is None else [name for name in wanted if name in found or not missing_ok]
         for name in order:
             if name not in found:
                 raise UnknownTopicOrPartition(f"there is no topic {name!r}")
-        partitions: dict[TopicPartition, OffsetSpec] = {
-            TopicPartition(topic.name, partition.partition): "latest"
-            for topic in found.values()
-            for partition in topic.partitions
-        }
-        deadline_s = min(self._cluster.deadline(), time.monotonic() + _DESCRIBE_OFFSETS_S)
-        query = await self._cluster.query_offsets(partitions, deadline_s) if partitions else None
-        ends = query.results if query is not None else {}
-        return [describe_topic(found[name], ends) for name in order]
+        query = self._offsets_query(found.values(), sizes)
+        query.results = {each: result for each, result in early.results.items() if each in query.wanted}
+        if query.missing():
+            await self._cluster.complete(query, min(self._cluster.deadline(), time.monotonic() + _DESCRIBE_OFFSETS_S))
+        return [describe_topic(found[name], query.results) for name in order]
+
+    def _offsets_query(
+        self, topics: Iterable[metadata_pb2.TopicMetadata], sizes: Callable[[TopicPartition], SizesFrom] | None
+    ) -> OffsetsQuery:
+        partitions = [TopicPartition(topic.name, each.partition) for topic in topics for each in topic.partitions]
+        asked = {} if sizes is None else {each: sizes(each) for each in partitions}
+        return OffsetsQuery(self._cluster.cache, dict.fromkeys(partitions, "latest"), asked)
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
         if not wanted:

@@ -185,14 +185,19 @@ class Cluster:
     async def query_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec], deadline_s: float) -> OffsetsQuery:
         """Ask all leaders until each partition has answered or failed, or the deadline has passed."""
         query = OffsetsQuery(self.cache, wanted)
-        if not all(p.topic in self.cache.topics for p in wanted):
+        await self.complete(query, deadline_s)
+        return query
+
+    async def complete(self, query: OffsetsQuery, deadline_s: float) -> None:
+        """Ask for what is missing until each partition has answered or failed, or the deadline has passed."""
+        if not query.topics() <= self.cache.topics.keys():
             await self.refresh(query.topics(), deadline_s)
         unknown_until_s = time.monotonic() + _TOPIC_GRACE_S
         while True:
-            await asyncio.gather(*(self._ask_offsets(query, *asked) for asked in query.requests(self.identity).items()))
+            await self.ask_leaders(query)
             missing = query.missing()
             if not missing or time.monotonic() >= deadline_s:
-                return query
+                return
             if time.monotonic() >= unknown_until_s:
                 for partition in missing:
                     if isinstance(query.last_errors.get(partition), UnknownTopicOrPartition):
@@ -200,6 +205,28 @@ class Cluster:
             await asyncio.sleep(_PAUSE_S)
             with contextlib.suppress(BrokerNotAvailable, TimedOut):
                 await self.refresh(query.topics(), deadline_s)
+
+    async def ask_leaders(self, query: OffsetsQuery) -> None:
+        """Ask all leaders concerned once, at the same time."""
+        await asyncio.gather(*(self._ask_offsets(query, *asked) for asked in query.requests(self.identity).items()))
+
+    async def refresh_and_ask(
+        self, names: Iterable[str] | None, query: OffsetsQuery
+    ) -> metadata_pb2.GetMetadataResponse:
+        """Metadata, and at the same time offsets from those who led as far as was known: one round trip for both.
+
+        What is no answer any more by what the metadata says is missing in `query` afterwards. Raises as `refresh`.
+        """
+        asking = asyncio.ensure_future(self.ask_leaders(query))
+        try:
+            answer = await self.refresh(names)
+            # A leader that hangs may not lead any more: with the new metadata it is quicker to ask again.
+            await asyncio.wait((asking,), timeout=_PATIENCE_S)
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        query.forget_outdated()
+        return answer
 
     async def _ask_offsets(self, query: OffsetsQuery, broker_id: int, request: metadata_pb2.ListOffsetsRequest) -> None:
         address = self.address(broker_id)

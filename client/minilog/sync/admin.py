@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +14,7 @@ from minilog.types import (
     NewTopic,
     OffsetSpec,
     PartitionReassignment,
+    SizesFrom,
     TopicAlteration,
     TopicDescription,
     TopicPartition,
@@ -106,10 +107,19 @@ class Admin:
         """Brokers and controller."""
         return self._loop.run(self._admin.describe_cluster())
 
-    def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
-        """Topics in the order given (None: all, sorted) with the offsets of their partitions, None where the leader
-        does not answer within three seconds. Raises UnknownTopicOrPartition."""
-        return self._loop.run(self._admin.describe_topics(None if names is None else list(names)))
+    def describe_topics(
+        self,
+        names: Iterable[str] | Callable[[str], bool] | None = None,
+        *,
+        missing_ok: bool = False,
+        sizes: Callable[[TopicPartition], SizesFrom] | None = None,
+    ) -> list[TopicDescription]:
+        """Topics in the order given (None: all, sorted; a function: those whose names it chooses, sorted) with the
+        offsets of their partitions, None where the leader does not answer within three seconds. `sizes` asks of each
+        partition at which offsets there are so many bytes, too. Topics that were described before take one round trip.
+        Raises UnknownTopicOrPartition; with `missing_ok` a topic that is not there is left out instead."""
+        wanted = names if names is None or callable(names) else list(names)
+        return self._loop.run(self._admin.describe_topics(wanted, missing_ok=missing_ok, sizes=sizes))
 
     def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
         """The offset per partition: "earliest", "latest" (as of isolation.level) or, for milliseconds since 1970, that

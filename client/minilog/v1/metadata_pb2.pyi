@@ -331,22 +331,32 @@ class ListOffsetsEntry(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     TIMESTAMP_US_FIELD_NUMBER: _builtins.int
+    FROM_OFFSET_FIELD_NUMBER: _builtins.int
+    SIZES_BYTES_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     """The epoch the client knows; -1: none."""
     timestamp_us: _builtins.int
     """Absent: only the four ends. Present: also the first offset whose record is at least this young (microseconds)."""
+    from_offset: _builtins.int
+    """Where sizes_bytes is not empty: also, for each, an offset with about so many bytes of batches between here and it."""
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
+    @_builtins.property
+    def sizes_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """At most 64."""
+
     def __init__(
         self,
         *,
         partition_id: _common_pb2.PartitionId | None = ...,
         leader_epoch: _builtins.int = ...,
         timestamp_us: _builtins.int | None = ...,
+        from_offset: _builtins.int = ...,
+        sizes_bytes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_timestamp_us", b"_timestamp_us", "partition_id", b"partition_id", "timestamp_us", b"timestamp_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_timestamp_us", b"_timestamp_us", "leader_epoch", b"leader_epoch", "partition_id", b"partition_id", "timestamp_us", b"timestamp_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_timestamp_us", b"_timestamp_us", "from_offset", b"from_offset", "leader_epoch", b"leader_epoch", "partition_id", b"partition_id", "sizes_bytes", b"sizes_bytes", "timestamp_us", b"timestamp_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__timestamp_us: _TypeAlias = _typing.Literal["timestamp_us"]  # noqa: Y015
     _WhichOneofArgType__timestamp_us: _TypeAlias = _typing.Literal["_timestamp_us", b"_timestamp_us"]  # noqa: Y015
@@ -389,6 +399,7 @@ class ListOffsetsResult(_message.Message):
     LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     TIMESTAMP_US_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     log_start_offset: _builtins.int
     last_stable_offset: _builtins.int
@@ -403,6 +414,10 @@ class ListOffsetsResult(_message.Message):
     def error(self) -> _common_pb2.Error:
         """OFFSET_NOT_AVAILABLE while the high watermark has not reached the start of the leader's epoch."""
 
+    @_builtins.property
+    def sizes(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetAtSize]:
+        """One for each of sizes_bytes, in their order."""
+
     def __init__(
         self,
         *,
@@ -415,10 +430,11 @@ class ListOffsetsResult(_message.Message):
         log_end_offset: _builtins.int = ...,
         offset: _builtins.int | None = ...,
         timestamp_us: _builtins.int | None = ...,
+        sizes: _abc.Iterable[Global___OffsetAtSize] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_timestamp_us", b"_timestamp_us", "error", b"error", "offset", b"offset", "partition_id", b"partition_id", "timestamp_us", b"timestamp_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_timestamp_us", b"_timestamp_us", "error", b"error", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "offset", b"offset", "partition_id", b"partition_id", "timestamp_us", b"timestamp_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_timestamp_us", b"_timestamp_us", "error", b"error", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "offset", b"offset", "partition_id", b"partition_id", "sizes", b"sizes", "timestamp_us", b"timestamp_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
     _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
@@ -430,6 +446,31 @@ class ListOffsetsResult(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timestamp_us) -> _WhichOneofReturnType__timestamp_us | None: ...
 
 Global___ListOffsetsResult: _TypeAlias = ListOffsetsResult  # noqa: Y015
+
+@_typing.final
+class OffsetAtSize(_message.Message):
+    """The first offset that the index knows with at least the asked bytes below it, at most the high watermark."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    size_bytes: _builtins.int
+    """What there really is between from_offset (or the log's start) and `offset`, as far as the index knows."""
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OffsetAtSize: _TypeAlias = OffsetAtSize  # noqa: Y015
 
 @_typing.final
 class InitProducerIdRequest(_message.Message):

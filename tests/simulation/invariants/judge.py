@@ -125,7 +125,7 @@ class Judge:
             mirror = self._mirror(truth.mirrors, truth, node_id, key)
             damaged = key in harmed
             if damaged:
-                truth.excused.add(node_id)
+                truth.excused[node_id] = self.metadata.broker_epochs().get(node_id)
             counted = truth.is_counted(node_id)
             mirror.reborn(log, life.number, damaged=damaged, counted=counted)
             if log.recovery.damaged:
@@ -148,7 +148,7 @@ class Judge:
         mirror.died()
         damaged = key in node.harmed
         if damaged:
-            truth.excused.add(node.node_id)
+            truth.excused[node.node_id] = None  # it is out of the ISR: when it joins, it is for what it has now
         mirror.reborn(node.life.logs[key], node.life.number, damaged=damaged, counted=truth.is_counted(node.node_id))
         self.states["damaged logs cut in one life"] += 1
 
@@ -156,7 +156,7 @@ class Judge:
         """A new life has no log of a partition that the last one had."""
         mirror = truth.mirrors.pop(node_id)
         if damaged:
-            truth.excused.add(node_id)
+            truth.excused[node_id] = self.metadata.broker_epochs().get(node_id)
         elif truth.is_counted(node_id) and mirror.kept_end is not None and mirror.kept_end > mirror.start:
             text = f"node {node_id} has lost partition {truth.key.partition} up to {mirror.kept_end}, which was durable"
             raise Violation("V7", text, nodes=(node_id,), key=truth.key)
@@ -251,7 +251,7 @@ class Judge:
             truth.unclean_allowed = config.get("unclean.leader.election.enable", "") == "true" or (
                 "unclean.leader.election.enable" not in config and self.cluster.plan.unclean_election
             )
-            for event in truth.decided(state):
+            for event in truth.decided(state, decided.broker_epochs):
                 self.states[event] += 1
             if truth.exempt is not None:
                 self._exempt(truth, truth.exempt)

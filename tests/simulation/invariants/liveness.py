@@ -72,12 +72,20 @@ def _partition(key: PartitionKey, live: dict[int, Life], judge: Judge) -> Violat
     if set(state.in_sync_replicas) != replicas:
         text = f"the ISR of {name} is {state.in_sync_replicas}, its live replicas are {sorted(replicas)}"
         return Violation("V19", text, nodes=tuple(replicas), key=key)
+    return _ends(key, name, {n: life for n, life in live.items() if n in replicas}, judge)
+
+
+def _ends(key: PartitionKey, name: str, replicas: dict[int, Life], judge: Judge) -> Violation | None:
+    state = judge.partitions[key].state
+    assert state is not None
     ends = {}
-    for node_id in replicas:
-        log = live[node_id].logs.get(key)
+    for node_id, life in replicas.items():
+        log = life.logs.get(key)
         if log is None:
             return Violation("V19", f"{name} has no log on node {node_id}", nodes=(node_id,), key=key)
         ends[node_id] = (log.high_watermark, log.durable_end_offset, log.log_end_offset)
-    if len({end for each in ends.values() for end in each}) != 1:
+    # V18: with fewer than min.insync.replicas a high watermark stands still; then only the logs have to agree.
+    stands = len(replicas) < min(judge.cluster.plan.min_in_sync, state.replication_factor)
+    if len({end for each in ends.values() for end in each[stands:]}) != 1:
         return Violation("V19", f"{name}: HW, durable end and end differ: {ends}", nodes=tuple(replicas), key=key)
     return None

@@ -28,10 +28,13 @@ def digest(image: MetadataImage) -> int:
 
 
 class Decided(NamedTuple):
-    """What one committed record changed: partitions, as of that record, and partitions that are gone."""
+    """What one committed record changed: partitions, as of that record, and partitions that are gone.
+
+    `broker_epochs`: the life of each broker, as of that record."""
 
     states: list[PartitionState]
     removed: list[PartitionKey]
+    broker_epochs: dict[int, int]
 
 
 @dataclass(slots=True)
@@ -45,6 +48,10 @@ class MetadataTruth:
 
     def _fail(self, rule: str, message: str, *nodes: int, epoch: int | None = None) -> Violation:
         return Violation(rule, message, nodes=nodes, key=METADATA_KEY, epoch=epoch)
+
+    def broker_epochs(self) -> dict[int, int]:
+        """The life of each broker that is recorded now."""
+        return {broker.broker_id: broker.broker_epoch for broker in self.image.brokers.values()}
 
     def advance(self, node_id: int, log: Log, committed_end: int, leader_epoch: int | None) -> list[Decided]:
         """A node says that all below `committed_end` is committed. What follows, record by record.
@@ -69,7 +76,7 @@ class MetadataTruth:
                     changes = self.image.take_changes()
                     states = [self.image.partitions[key] for key in sorted(changes.partitions)]
                     if states or changes.removed:
-                        decided.append(Decided(states, sorted(changes.removed)))
+                        decided.append(Decided(states, sorted(changes.removed), self.broker_epochs()))
                 self.image.end_offset = decision.end_offset
                 self.digests[decision.end_offset] = digest(self.image)
                 offset = decision.end_offset

@@ -163,8 +163,8 @@ class PartitionTruth:
 
     # -- committed metadata
 
-    def decided(self, state: PartitionState) -> list[str]:
-        """The next committed state. Returns what of it is worth counting."""
+    def decided(self, state: PartitionState, broker_epochs: dict[int, int]) -> list[str]:
+        """The next committed state, and the lives recorded then. Returns what of it is worth counting."""
         before, self.state = self.state, state
         if not state.in_sync_replicas:
             raise self._fail("V4", "the ISR is empty", epoch=state.leader_epoch)
@@ -172,6 +172,10 @@ class PartitionTruth:
             text = f"the leader {state.leader_id} is not in the ISR {state.in_sync_replicas}"
             raise self._fail("V4", text, state.leader_id, epoch=state.leader_epoch)
         events = [] if before is None else self._compare(before, state)
+        joined = set(state.in_sync_replicas) - set(() if before is None else before.in_sync_replicas)
+        for node_id in joined & self.excused.keys():
+            if self.excused[node_id] != broker_epochs.get(node_id):  # it joined for what its new life has
+                del self.excused[node_id]
         self.check_members()
         return events
 
@@ -196,15 +200,15 @@ class PartitionTruth:
         if len(state.in_sync_replicas) != len(before.in_sync_replicas):
             grown = len(state.in_sync_replicas) > len(before.in_sync_replicas)
             events.append("ISR grown" if grown else "ISR shrunk")
-        self.excused -= set(state.in_sync_replicas) - set(before.in_sync_replicas)
         if set(state.damaged_replicas) - set(before.damaged_replicas):
             events.append("damaged replicas")
         if state.eligible_leaders and not before.eligible_leaders:
             events.append("eligible leaders")
         return events
 
-    # Nodes whose disk was damaged by a fault: their copy is excused until it is known to agree again.
-    excused: set[int] = field(default_factory=set)
+    # Nodes whose disk was damaged by a fault, and the life that was recorded when the next began: their copy is excused
+    # until a later life has joined an ISR. A proposal that names the former one may be accepted after its end.
+    excused: dict[int, int | None] = field(default_factory=dict)
 
     def is_counted(self, node_id: int) -> bool:
         """Whether this replica is relied on: in the ISR, or an eligible leader."""

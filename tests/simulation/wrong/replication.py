@@ -80,14 +80,18 @@ def no_check_of_runs() -> Patches:
 
 
 def high_watermark_before_truncation() -> Patches:
-    diverged = FollowerPartition.receive
+    """What comes with the answer that the logs diverge counts at once, and until the disk has cut the log."""
+    receive = FollowerPartition.receive
 
     def mutant(self: FollowerPartition, run: Any, now_ms: float) -> int:
         if run.HasField("diverging_epoch") and run.leader_epoch == self.leader_epoch:
             self.log.raise_high_watermark(run.high_watermark)
-        return diverged(self, run, now_ms)
+        return receive(self, run, now_ms)
 
-    return [(FollowerPartition, "receive", mutant)]
+    def begin_truncation(self: ReplicaLog, _: int) -> None:
+        self.truncating = True
+
+    return [(FollowerPartition, "receive", mutant), (ReplicaLog, "begin_truncation", begin_truncation)]
 
 
 # -- 4 to 8: who counts
@@ -148,15 +152,21 @@ def epoch_spans_lives() -> Patches:
 
 
 def removed_replica_keeps_progress() -> Patches:
-    update = LeaderInSync._update_views
+    """The leader knows a replica that comes again as it was when it went: the leader epoch goes on."""
+    update, with_epochs = LeaderInSync._update_views, election._with_epochs
 
-    def mutant(self: LeaderInSync, fresh: frozenset[int], now_ms: float) -> None:
-        former = dict(self.views)
+    def keep(self: LeaderInSync, fresh: frozenset[int], now_ms: float) -> None:
+        known: dict[int, FollowerView] = self.__dict__.setdefault("_known", {})
+        known.update(self.views)
         update(self, fresh, now_ms)
-        for broker_id, view in former.items():
-            self.views.setdefault(broker_id, view)
+        self.views.update({broker_id: known[broker_id] for broker_id in self.views if broker_id in known})
 
-    return [(LeaderInSync, "_update_views", mutant)]
+    def go_on(before: PartitionState, state: PartitionState) -> PartitionState:
+        found = with_epochs(before, state)
+        moved = (state.leader_id, state.leader_broker_epoch) != (before.leader_id, before.leader_broker_epoch)
+        return replace(found, leader_epoch=before.leader_epoch + moved)
+
+    return [(LeaderInSync, "_update_views", keep), (election, "_with_epochs", go_on)]
 
 
 # -- 10, 11: what is answered

@@ -7,7 +7,7 @@ import pytest
 from minilog.errors import InvalidArgument, OffsetOutOfRange, UnknownTopicOrPartition
 from minilog.metadata_cache import Leader, MetadataCache, PartitionKey
 from minilog.offsets_query import OffsetsQuery, offset_of
-from minilog.types import TopicPartition
+from minilog.types import SizesFrom, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
 
@@ -117,6 +117,36 @@ def test_latest_depends_on_the_isolation_level() -> None:
 def test_timestamps_travel_in_microseconds() -> None:
     [request] = OffsetsQuery(known(Brokers()), {P0: 1_500}).requests(WHO).values()
     assert request.entries[0].timestamp_us == 1_500_000
+
+
+def test_sizes_travel_with_the_question() -> None:
+    asked = {P0: SizesFrom(5, [100, 200])}
+    [request] = OffsetsQuery(known(Brokers()), {P0: "latest"}, asked).requests(WHO).values()
+    assert (request.entries[0].from_offset, list(request.entries[0].sizes_bytes)) == (5, [100, 200])
+
+
+def test_an_answer_of_a_topic_created_again_is_none() -> None:
+    brokers = Brokers()
+    cache = known(brokers)
+    query = OffsetsQuery(cache, {P0: "latest"})
+    query.answered(result(0))
+    query.forget_outdated()
+    assert query.missing() == []
+    brokers.told_topic_id, brokers.metadata_offset = bytes(16), 2
+    assert cache.apply(brokers.metadata())
+    query.forget_outdated()
+    assert query.missing() == [P0]
+
+
+def test_an_answer_of_a_leader_that_was_deposed_meanwhile_is_none() -> None:
+    brokers = Brokers()
+    cache = known(brokers)
+    query = OffsetsQuery(cache, {P0: "latest"})
+    query.answered(result(0))
+    brokers.move(2)
+    assert cache.apply(brokers.metadata())
+    query.forget_outdated()
+    assert query.missing() == [P0]
 
 
 @pytest.mark.parametrize("spec", ["newest", -1, True, 1.5])

@@ -191,6 +191,27 @@ def test_an_offset_for_a_timestamp_is_below_it() -> None:
     assert world[1].manager.list_offsets(entry, world.now_ms).offset == 0
 
 
+def test_sizes_are_told_up_to_it() -> None:
+    world = World()
+    world.produce(1)
+    while world[1].disk:
+        world[1].work()
+    entry = metadata_pb2.ListOffsetsEntry(leader_epoch=-1, sizes_bytes=[1, 2**62])
+    entry.partition_id.topic_id, entry.partition_id.partition = KEY
+    assert [each.size_bytes for each in world[1].manager.list_offsets(entry, world.now_ms).sizes] == [0, 0]
+    world.settle()
+    told = world[1].manager.list_offsets(entry, world.now_ms).sizes
+    assert [(each.offset, each.size_bytes) for each in told] == [(1, len(batch()))] * 2
+
+
+def test_more_sizes_than_a_question_may_have_are_refused() -> None:
+    entry = metadata_pb2.ListOffsetsEntry(leader_epoch=-1, sizes_bytes=[1] * 65)
+    entry.partition_id.topic_id, entry.partition_id.partition = KEY
+    answer = World()[1].manager.list_offsets(entry, 0.0)
+    assert answer.error.code == common_pb2.ERROR_CODE_INVALID_REQUEST
+    assert "65 sizes are asked for, at most 64 may be" in answer.error.message
+
+
 @pytest.mark.parametrize("lag_ms", [200.0])
 def test_a_joiner_is_waited_for_under_load(lag_ms: float) -> None:
     world = World(settings=ReplicationSettings(replica_lag_time_max_ms=lag_ms))

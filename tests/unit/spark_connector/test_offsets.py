@@ -53,6 +53,11 @@ def test_a_foreign_checkpoint_is_refused() -> None:
         SourceOffset.from_json({"logOffset": 5})
 
 
+def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="written by a newer version of minilog; upgrade pyspark-minilog where"):
+        SourceOffset.from_json({"__epochs": {"a": {"0": 3}}, "__topic_ids": {"a": "ia"}, "a": {"0": 23}})
+
+
 @pytest.mark.parametrize(("text", "place"), [("earliest", EARLIEST), (" Latest ", LATEST)])
 def test_one_place_for_all(text: str, place: int) -> None:
     spec = parse_offset_spec("startingOffsets", text)

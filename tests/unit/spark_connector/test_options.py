@@ -7,23 +7,27 @@ import pickle
 import pytest
 
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.offsets import EARLIEST, LATEST, Partition
+from pyspark_minilog.limits import Limits
+from pyspark_minilog.offsets import EARLIEST, LATEST, OffsetSpec, Partition, everywhere
 from pyspark_minilog.options import parse_batch_options, parse_sink_options, parse_source_options, parse_stream_options
+from pyspark_minilog.places import AtTimestamp
 
 BASE = {"bootstrap.servers": "localhost:9092", "subscribe": "flights"}
 
 
 def test_defaults_of_a_stream() -> None:
     options = parse_stream_options(BASE)
-    assert options.starting.everywhere == LATEST
+    assert options.starting == everywhere("startingOffsets", LATEST)
     assert (options.fail_on_data_loss, options.include_headers) == (True, False)
     assert (options.retries, options.retry_interval_ms) == (3, 1000)
-    assert options.max_offsets_per_trigger is options.min_partitions is None
+    assert options.limits == Limits(None, None, 900_000, None)
+    assert options.min_partitions is options.max_records_per_partition is None
 
 
 def test_defaults_of_a_batch() -> None:
     options = parse_batch_options(BASE)
-    assert (options.starting.everywhere, options.ending.everywhere) == (EARLIEST, LATEST)
+    assert options.starting == everywhere("startingOffsets", EARLIEST)
+    assert options.ending == everywhere("endingOffsets", LATEST)
 
 
 def test_keys_are_understood_in_any_case() -> None:
@@ -34,7 +38,7 @@ def test_keys_are_understood_in_any_case() -> None:
         "fetchoffset.numretries": "0",
     }
     options = parse_stream_options(given)
-    assert (options.max_offsets_per_trigger, options.retries, options.subscription.pattern) == (7, 0, "a.*")
+    assert (options.limits.max_offsets, options.retries, options.subscription.pattern) == (7, 0, "a.*")
 
 
 def test_what_spark_adds_itself_is_ignored() -> None:
@@ -60,6 +64,7 @@ def test_client_settings_reach_the_client() -> None:
 def test_options_travel_to_the_tasks() -> None:
     options = parse_source_options({**BASE, "startingOffsets": '{"flights":{"0":3}}'})
     assert pickle.loads(pickle.dumps(options)) == options
+    assert isinstance(options.starting, OffsetSpec)
     assert options.starting.place_of(Partition("flights", 0)) == 3
 
 
@@ -90,9 +95,50 @@ REFUSED_BY_SOURCE = [
         "option 'startingOffsets' is 'oldest': give earliest, latest, or JSON",
     ),
     (
-        {"subscribe": "a", "startingOffsets": "-1000"},
-        "option 'startingOffsets' is '-1000': give earliest, latest, or JSON",
+        {"subscribe": "a", "startingOffsets": "-2"},
+        "option 'startingOffsets' is '-2': give earliest if that is meant; a number of last records is 3 or more",
     ),
+    ({"subscribe": "a", "startingOffsets": "-1"}, "option 'startingOffsets' is '-1': give latest if that is meant"),
+    ({"subscribe": "a", "startingOffsets": "-0"}, "option 'startingOffsets' is '-0': give a number of last records"),
+    (
+        {"subscribe": "a", "startingOffsets": "-10 weeks"},
+        "option 'startingOffsets' is '-10 weeks': give records such as -1000, or a time such as -10m",
+    ),
+    (
+        {"subscribe": "a", "startingOffsets": "group"},
+        "option 'startingOffsets' is 'group': give earliest, latest, or JSON",
+    ),
+    ({"subscribe": "a", "endingOffsets": "-1000"}, "option 'endingOffsets' is '-1000': give earliest, latest, or JSON"),
+    ({"subscribe": "a", "startingTimestamp": "today"}, "option 'startingTimestamp' is 'today': give milliseconds"),
+    ({"subscribe": "a", "startingTimestamp": "-1"}, "option 'startingTimestamp' is '-1': give milliseconds since 1970"),
+    (
+        {"subscribe": "a", "endingTimestamp": str(2**63)},
+        "option 'endingTimestamp' is '9223372036854775808': give milli",
+    ),
+    (
+        {"subscribe": "a", "startingOffsetsByTimestamp": '{"a":{"0":"x"}}'},
+        "topic 'a' needs milliseconds since 1970 (UTC); give JSON such as",
+    ),
+    ({"subscribe": "a", "endingOffsetsByTimestamp": '{"a":5}'}, "topic 'a' needs a timestamp per partition"),
+    ({"subscribe": "a", "startingOffsetsByTimestamp": "{}"}, "'startingOffsetsByTimestamp' is '{}': name at least one"),
+    (
+        {"subscribe": "a", "startingOffsetsByTimestampStrategy": "earliest"},
+        "option 'startingOffsetsByTimestampStrategy' is 'earliest': give error or latest",
+    ),
+    # what a start by timestamp wins over must be possible all the same
+    ({"subscribe": "a", "startingTimestamp": "5", "startingOffsets": "x"}, "option 'startingOffsets' is 'x'"),
+    (
+        {"subscribe": "a", "minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
+        "option 'minOffsetsPerTrigger' is '6': it is above maxOffsetsPerTrigger, 5; lower it",
+    ),
+    ({"subscribe": "a", "minOffsetsPerTrigger": "0"}, "option 'minOffsetsPerTrigger' is '0': give a whole number of 1"),
+    ({"subscribe": "a", "maxBytesPerTrigger": "1g"}, "option 'maxBytesPerTrigger' is '1g': give a whole number of 1"),
+    (
+        {"subscribe": "a", "minOffsetsPerTrigger": "6", "maxTriggerDelay": "soon"},
+        "option 'maxTriggerDelay' is 'soon': give a time such as 30s or 15m",
+    ),
+    ({"subscribe": "a", "minOffsetsPerTrigger": "6", "maxTriggerDelay": "0"}, "option 'maxTriggerDelay' is '0'"),
+    ({"subscribe": "a", "maxRecordsPerPartition": "0"}, "option 'maxRecordsPerPartition' is '0': give a whole number"),
     ({"subscribe": "a", "startingOffsets": "{}"}, "name at least one topic"),
     (
         {"subscribe": "a", "startingOffsets": '{"a":{"0":-3}}'},
@@ -133,12 +179,7 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) ->
         ("kafka.request.timeout.ms", "did you mean 'minilog.request.timeout.ms'?"),
         ("zzz", "leave it out"),
         # options of later versions are not there yet, and never ignored
-        ("minoffsetspertrigger", "did you mean 'maxOffsetsPerTrigger'?"),
-        ("maxtriggerdelay", "leave it out"),
-        ("maxbytespertrigger", "leave it out"),
-        ("startingtimestamp", "leave it out"),
-        ("endingoffsetsbytimestamp", "leave it out"),
-        ("maxrecordsperpartition", "leave it out"),
+        ("maxoffsetpertrigger", "did you mean 'maxOffsetsPerTrigger'?"),
         ("groupidprefix", "leave it out"),
         ("topic", "leave it out"),
     ],
@@ -158,9 +199,49 @@ def test_servers_are_needed_and_checked() -> None:
         parse_source_options({"subscribe": "a", "bootstrap.servers": "nowhere"})
 
 
-def test_a_stream_has_no_end() -> None:
-    with pytest.raises(InvalidOption, match="option 'endingOffsets' is 'latest': a stream has no end"):
-        parse_stream_options({**BASE, "endingOffsets": "latest"})
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsetsByTimestamp", '{"flights":{"0":5}}')],
+)
+def test_a_stream_has_no_end(option: str, value: str) -> None:
+    with pytest.raises(InvalidOption, match=f"option '{option}' is '.*': a stream has no end"):
+        parse_stream_options({**BASE, option: value})
+    parse_batch_options({**BASE, option: value})
+
+
+def test_a_timestamp_wins_over_those_per_partition_and_these_over_offsets() -> None:
+    given = {**BASE, "startingOffsets": "latest", "endingOffsets": '{"flights":{"0":3}}'}
+    assert parse_stream_options({**BASE, "startingOffsets": "earliest"}).starting.option == "startingOffsets"
+    given |= {f"{side}OffsetsByTimestamp": '{"flights":{"0":5}}' for side in ("starting", "ending")}
+    options = parse_batch_options(given)
+    assert [options.starting.option, options.ending.option] == [
+        "startingOffsetsByTimestamp",
+        "endingOffsetsByTimestamp",
+    ]
+    options = parse_batch_options({**given, "startingTimestamp": "7", "endingTimestamp": "8"})
+    assert [options.starting.option, options.ending.option] == ["startingTimestamp", "endingTimestamp"]
+
+
+def test_where_no_record_is_that_young_a_start_fails_unless_told_and_an_end_is_latest() -> None:
+    given = {**BASE, "startingTimestamp": "7", "endingTimestamp": "8"}
+    options = parse_batch_options(given)
+    assert options.starting == AtTimestamp("startingTimestamp", "7", or_latest=False, everywhere_ms=7)
+    assert options.ending == AtTimestamp("endingTimestamp", "8", or_latest=True, everywhere_ms=8)
+    told = parse_batch_options({**given, "startingOffsetsByTimestampStrategy": "Latest"})
+    assert told.starting == AtTimestamp("startingTimestamp", "7", or_latest=True, everywhere_ms=7)
+
+
+@pytest.mark.parametrize(
+    ("text", "delay_ms"), [("30s", 30_000), ("1500", 1_500), (" 2 h ", 7_200_000), ("7d", 604_800_000)]
+)
+def test_the_longest_delay_is_a_time(text: str, delay_ms: int) -> None:
+    given = {**BASE, "minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "10", "maxTriggerDelay": text}
+    assert parse_stream_options(given).limits == Limits(10, 10, delay_ms)
+
+
+def test_a_delay_without_a_minimum_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    parse_stream_options({**BASE, "maxTriggerDelay": "5s"})
+    assert "'maxTriggerDelay' has no meaning without minOffsetsPerTrigger" in caplog.text
 
 
 @pytest.mark.parametrize("start", ["latest", '{"flights":{"0":-1}}', '{"flights":"latest"}'])
@@ -169,9 +250,12 @@ def test_a_batch_does_not_start_at_latest(start: str) -> None:
         parse_batch_options({**BASE, "startingOffsets": start})
 
 
-def test_a_cap_per_trigger_in_a_batch_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    parse_batch_options({**BASE, "maxOffsetsPerTrigger": "5"})
-    assert "'maxOffsetsPerTrigger' has no meaning in a batch" in caplog.text
+@pytest.mark.parametrize("option", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger"])
+def test_a_limit_per_trigger_in_a_batch_is_ignored_with_a_warning(
+    option: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    parse_batch_options({**BASE, option: "5"})
+    assert f"'{option}' has no meaning in a batch" in caplog.text
 
 
 def test_each_host_may_say_its_rack_and_what_may_be_read_is_one_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,23 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.offsets import EARLIEST, LATEST, Partition, Positions, SourceOffset, everywhere, parse_offset_spec
+from pyspark_minilog.offsets import Partition, Positions, SourceOffset
 from pyspark_minilog.planning import (
+    MAX_TASKS,
     Range,
-    Snapshot,
-    batch_ranges,
     continue_from,
     end_offset,
-    resolve,
-    share,
     split,
     stream_ranges,
+    until,
     vanished,
 )
+from pyspark_minilog.resolving import Snapshot
 
 A0, A1, B0 = Partition("a", 0), Partition("a", 1), Partition("b", 0)
 IDS = {"a": "ia", "b": "ib"}
-NOW = Snapshot({"a": "ia"}, {A0: 10, A1: 0}, {A0: 50, A1: 7})
 
 
 def snapshot(latest: Positions, earliest: Positions | None = None, ids: dict[str, str] | None = None) -> Snapshot:
@@ -35,55 +33,6 @@ def snapshot(latest: Positions, earliest: Positions | None = None, ids: dict[str
 
 def initial(positions: Positions, ids: dict[str, str] | None = None) -> SourceOffset:
     return SourceOffset(positions, ids or {each.topic: IDS[each.topic] for each in positions}, begun_from=positions)
-
-
-class TestResolving:
-    def test_named_places(self) -> None:
-        assert resolve(everywhere("startingOffsets", EARLIEST), NOW) == ({A0: 10, A1: 0}, ())
-        assert resolve(everywhere("startingOffsets", LATEST), NOW) == ({A0: 50, A1: 7}, ())
-
-    def test_json_places(self) -> None:
-        assert resolve(parse_offset_spec("startingOffsets", '{"a":{"0":-2,"1":3}}'), NOW) == ({A0: 10, A1: 3}, ())
-
-    def test_offsets_outside_the_log_are_loss_and_the_nearest_is_taken(self) -> None:
-        positions, losses = resolve(parse_offset_spec("startingOffsets", '{"a":{"0":4,"1":9}}'), NOW)
-        assert positions == {A0: 10, A1: 7}
-        assert losses == (
-            "startingOffsets of partition a-0 was 4, but its log holds offsets 10 to 50: 10 is the nearest",
-            "startingOffsets of partition a-1 was 9, but its log holds offsets 0 to 7: 7 is the nearest",
-        )
-
-    def test_a_given_topic_id_that_is_another_is_loss(self) -> None:
-        text = '{"a":{"0":12,"1":3},"__topic_ids":{"a":"old"}}'
-        _, losses = resolve(parse_offset_spec("startingOffsets", text), NOW)
-        assert len(losses) == 1
-        assert "given for topic 'a' of id old, which now has id ia" in losses[0]
-
-
-class TestBatch:
-    def test_the_range_between_start_and_end(self) -> None:
-        start = parse_offset_spec("startingOffsets", '{"a":{"0":20,"1":7}}')
-        end = parse_offset_spec("endingOffsets", '{"a":{"0":30,"1":-1}}')
-        assert batch_ranges(start, end, NOW) == ([Range(A0, 20, 30, "ia")], ())
-
-    def test_an_end_before_the_start_is_refused_with_both_numbers(self) -> None:
-        start = parse_offset_spec("startingOffsets", '{"a":{"0":30,"1":0}}')
-        end = parse_offset_spec("endingOffsets", '{"a":{"0":20,"1":0}}')
-        with pytest.raises(
-            InvalidOption, match=r"a-0 would end before it starts: .*\"0\":30.* offset 30, .* offset 20;"
-        ):
-            batch_ranges(start, end, NOW)
-
-    def test_so_is_one_that_lies_outside_the_log(self) -> None:
-        start = parse_offset_spec("startingOffsets", '{"a":{"0":300,"1":0}}')
-        end = parse_offset_spec("endingOffsets", '{"a":{"0":200,"1":0}}')
-        with pytest.raises(InvalidOption, match="a-0 would end before it starts"):
-            batch_ranges(start, end, NOW)
-
-    def test_start_and_end_name_the_same_partitions(self) -> None:
-        end = parse_offset_spec("endingOffsets", '{"a":{"0":20}}')
-        with pytest.raises(InvalidOption, match=r"option 'endingOffsets' is .*leaves out a-1"):
-            batch_ranges(everywhere("startingOffsets", EARLIEST), end, NOW)
 
 
 class TestStream:
@@ -112,7 +61,7 @@ class TestStream:
         end = end_offset(start, way, way.end)
         assert stream_ranges(start, end) == [Range(A0, 50, 60, "ia"), Range(A1, 0, 9, "ia"), Range(B0, 2, 5, "ib")]
         assert end.begun_from == {A1: 0, B0: 2}
-        assert way.losses == way.lower == ()
+        assert (way.losses, way.lower) == ((), {})
 
     def test_a_new_partition_that_is_empty_is_kept(self) -> None:
         start = SourceOffset({A0: 50}, {"a": "ia"})
@@ -130,7 +79,8 @@ class TestStream:
         way = continue_from(start, snapshot({A0: 60}, ids={"a": "new"}))
         end = end_offset(start, way, way.end)
         assert way.losses == (
-            "topic 'a' was deleted and created again: the one that was read has id ia, now it has id new",
+            "topic 'a' was deleted and created again (id ia, now new): partition a-0 was read to offset 5, now it has "
+            "offsets 0 to 60, partition a-1 was read to offset 4, now it is not there",
         )
         assert stream_ranges(start, end) == [Range(A0, 0, 60, "new")]
         assert end.positions == {A0: 60}
@@ -144,8 +94,23 @@ class TestStream:
     def test_an_end_below_the_start_is_reported_and_never_moves_back(self) -> None:
         start = SourceOffset({A0: 50}, {"a": "ia"})
         way = continue_from(start, snapshot({A0: 40}))
-        assert way.lower == ("partition a-0 ends at offset 40, the query has read to offset 50",)
+        assert list(way.lower.values()) == ["partition a-0 ends at offset 40, the query has read to offset 50"]
         assert way.end == {A0: 50}
+
+    def test_a_topic_of_many_partitions_created_again_is_reported_in_few_words(self) -> None:
+        start = SourceOffset({Partition("a", n): 5 for n in range(1000)}, {"a": "ia"})
+        (loss,) = continue_from(start, snapshot({A0: 60}, ids={"a": "new"})).losses
+        assert loss.endswith("so for 990 partitions more")
+
+    def test_an_end_below_one_heard_of_is_reported_though_nothing_of_it_was_read(self) -> None:
+        start = SourceOffset({A0: 50, A1: 3}, {"a": "ia"})
+        way = continue_from(start, snapshot({A0: 80, A1: 9}), {A0: 90, A1: 9})
+        assert list(way.lower.values()) == ["partition a-0 ends at offset 80, it went to offset 90 before"]
+        assert way.end == {A0: 80, A1: 9}
+
+    def test_what_was_heard_of_a_topic_says_nothing_of_the_next_of_its_name(self) -> None:
+        start = SourceOffset({A0: 50}, {"a": "ia"})
+        assert continue_from(start, snapshot({A0: 8}, ids={"a": "new"}), {A0: 90}).lower == {}
 
     def test_a_checkpoint_without_topic_ids_takes_those_found(self) -> None:
         way = continue_from(SourceOffset({A0: 5}), snapshot({A0: 9}))
@@ -157,39 +122,25 @@ class TestStream:
         end = end_offset(start, way, way.end)
         assert SourceOffset.from_json(json.loads(json.dumps(end.to_json()))) == end
 
+    def test_available_now_reads_to_what_was_there_and_no_further(self) -> None:
+        target, start = snapshot({A0: 60, A1: 9}), SourceOffset({A0: 50, A1: 9}, {"a": "ia"})
+        now = snapshot({A0: 80, A1: 12, B0: 3}, earliest={A0: 55})
+        way = continue_from(start, until(target, now), target.latest)
+        assert (way.begin, way.end) == ({A0: 55, A1: 9}, {A0: 60, A1: 9})
+        assert way.lower == {}
+
+    def test_available_now_is_told_of_an_end_below_its_target_and_can_end_there(self) -> None:
+        target, start, now = snapshot({A0: 60}), SourceOffset({A0: 50}, {"a": "ia"}), snapshot({A0: 57})
+        way = continue_from(start, until(target, now), target.latest)
+        assert list(way.lower.values()) == ["partition a-0 ends at offset 57, it went to offset 60 before"]
+        assert way.end == {A0: 57}
+        lowered = until(target, now)
+        assert continue_from(start, until(lowered, now), lowered.latest).lower == {}
+
     def test_partitions_that_vanished_are_named(self) -> None:
         before = snapshot({A0: 1, A1: 1, B0: 1})
         assert vanished(before, before) == []
         assert vanished(before, snapshot({A0: 1, B0: 1}, ids={"a": "ia", "b": "new"})) == [A1, B0]
-
-
-class TestSharing:
-    def test_in_proportion_to_backlog(self) -> None:
-        assert share({A0: 0, A1: 100}, {A0: 900, A1: 400}, 120) == {A0: 90, A1: 130}
-
-    def test_below_the_limit_everything_is_read(self) -> None:
-        assert share({A0: 0}, {A0: 100}, 100) == {A0: 100}
-
-    def test_small_partitions_never_starve(self) -> None:
-        assert share({A0: 0, A1: 0}, {A0: 10**9, A1: 1}, 10) == {A0: 9, A1: 1}
-
-    @given(
-        st.dictionaries(
-            st.integers(0, 50).map(lambda n: Partition("a", n)),
-            st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)),
-            min_size=1,
-        ),
-        st.integers(1, 2**62),
-    )
-    def test_the_limit_holds_and_every_partition_moves(
-        self, ranges: dict[Partition, tuple[int, int]], limit: int
-    ) -> None:
-        begin = {p: start for p, (start, _) in ranges.items()}
-        end = {p: start + size for p, (start, size) in ranges.items()}
-        shared = share(begin, end, limit)
-        assert shared.keys() == end.keys()
-        assert all(begin[p] <= shared[p] <= end[p] and (shared[p] > begin[p] or begin[p] == end[p]) for p in end)
-        assert sum(shared[p] - begin[p] for p in end) <= limit + len(end)
 
 
 class TestSplitting:
@@ -201,18 +152,35 @@ class TestSplitting:
         pieces = split([Range(A0, 0, 90, "i"), Range(A1, 0, 10, "i")], 4)
         assert pieces == [Range(A0, 0, 30, "i"), Range(A0, 30, 60, "i"), Range(A0, 60, 90, "i"), Range(A1, 0, 10, "i")]
 
+    def test_a_piece_has_at_most_so_many_records(self) -> None:
+        pieces = split([Range(A0, 5, 30, "i"), Range(A1, 0, 10, "i")], None, 10)
+        assert pieces == [Range(A0, 5, 13, "i"), Range(A0, 13, 21, "i"), Range(A0, 21, 30, "i"), Range(A1, 0, 10, "i")]
+
+    def test_both_wishes_hold_at_once(self) -> None:
+        ranges = [Range(A0, 0, 30), Range(A1, 0, 10)]
+        assert [each.size for each in split(ranges, 6, 20)] == [7, 8, 7, 8, 5, 5]
+        assert [each.size for each in split(ranges, 2, 10)] == [10, 10, 10, 10]
+
+    def test_more_tasks_than_a_driver_can_hold_are_refused(self) -> None:
+        for least, most in ((None, 1), (2**40, None)):
+            with pytest.raises(InvalidOption, match=f"more than {MAX_TASKS}, which Spark's driver could not hold"):
+                split([Range(A0, 0, 2**50)], least, most)
+
     @given(
         st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 200)), max_size=8),
-        st.integers(1, 300),
+        st.one_of(st.none(), st.integers(1, 300)),
+        st.one_of(st.none(), st.integers(1, 300)),
     )
-    def test_no_offset_is_lost_or_read_twice(self, bounds: list[tuple[int, int]], wanted: int) -> None:
+    def test_no_offset_is_lost_or_read_twice(
+        self, bounds: list[tuple[int, int]], least: int | None, most: int | None
+    ) -> None:
         ranges = [Range(Partition("a", n), start, start + size) for n, (start, size) in enumerate(bounds)]
-        pieces = split(ranges, wanted)
+        pieces = split(ranges, least, most)
         for whole in ranges:
             cut = [each for each in pieces if each.partition == whole.partition]
             assert [offset for each in cut for offset in range(each.start, each.end)] == list(
                 range(whole.start, whole.end)
             )
         total = sum(each.size for each in ranges)
-        assert len(pieces) >= min(wanted, total)
-        assert all(each.size > 0 for each in pieces)
+        assert len(pieces) >= min(least or 0, total)
+        assert all(0 < each.size <= (most or total) for each in pieces)

@@ -1,0 +1,15 @@
+"""Lengths of time as users write them in options, as Spark reads them: `500ms`, `10s`, `15m`, `2h`, `7d`. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_FORM = re.compile(r"([0-9]{1,18})\s*([a-z]+)")
+
+
+def duration_ms(text: str) -> int | None:
+    """Milliseconds; None where the text is no number with a unit."""
+    found = _FORM.fullmatch(text.strip().lower())
+    unit_ms = _UNITS_MS.get(found.group(2)) if found else None
+    return None if found is None or unit_ms is None else int(found.group(1)) * unit_ms

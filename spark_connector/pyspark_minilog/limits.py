@@ -1,0 +1,131 @@
+"""How much one micro-batch reads: at most so many offsets or bytes, and not before so many are there. Pure.
+
+Spark knows no limit made of several, so all of them are applied in `latestOffset`: `Pace` says whether a batch waits
+for more (minOffsetsPerTrigger, maxTriggerDelay), `capped` how far it goes (maxOffsetsPerTrigger, maxBytesPerTrigger).
+A cap is shared in proportion to what each partition has to give, and each that has any gives at least one offset, so
+that small ones never starve.
+
+Bytes are those of the batches as they are stored. Brokers know them at some offsets only (`Marks`); between two of them
+records count as equally large, so that a batch is about as large as was said, and never more than about twice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyspark_minilog.offsets import Partition, Positions
+
+DEFAULT_MAX_DELAY_MS = 15 * 60 * 1000
+_HALVINGS = 16  # a partition that has a 65,536th of all bytes is still measured on its own scale
+_EVERYTHING = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The four options; None: no limit."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = DEFAULT_MAX_DELAY_MS
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Bytes of one partition above `start`: (offset, bytes between `start` and it), ascending; the last is its end."""
+
+    start: int
+    points: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def ascending(cls, start: int, points: Iterable[tuple[int, int]]) -> Marks:
+        """What a broker said, without what does not ascend: it measures both ends by its index, not exactly."""
+        kept = [(start, 0)]
+        for offset, size_bytes in sorted(points):
+            if offset > kept[-1][0] and size_bytes > kept[-1][1]:
+                kept.append((offset, size_bytes))
+        return cls(start, tuple(kept[1:]))
+
+    def bytes_to(self, offset: int) -> int:
+        """About how many bytes there are from `start` to `offset`."""
+        for (low, low_bytes), (high, high_bytes) in pairwise(((self.start, 0), *self.points)):
+            if offset <= high:
+                return low_bytes + (high_bytes - low_bytes) * max(0, offset - low) // max(1, high - low)
+        return self.points[-1][1] if self.points else 0
+
+    def offset_at(self, size_bytes: int) -> int:
+        """About the offset up to which there are so many bytes."""
+        ladder = ((self.start, 0), *self.points)
+        upper = bisect_left(ladder, size_bytes, key=lambda point: point[1])
+        if upper == len(ladder):
+            return ladder[-1][0]
+        (low, low_bytes), (high, high_bytes) = ladder[max(0, upper - 1)], ladder[upper]
+        return low + (high - low) * (size_bytes - low_bytes) // max(1, high_bytes - low_bytes)
+
+
+def sizes_to_ask(max_bytes: int) -> list[int]:
+    """At which numbers of bytes to ask for the offset: the cap, its halves, and all there is."""
+    return sorted({max(1, max_bytes >> halving) for halving in range(_HALVINGS)} | {_EVERYTHING})
+
+
+def capped(begin: Positions, end: Positions, limits: Limits, marks: Mapping[Partition, Marks]) -> Positions:
+    """`end` lowered to what one batch may read."""
+    by_count = end if limits.max_offsets is None else share(begin, end, limits.max_offsets)
+    by_bytes = end if limits.max_bytes is None else share_bytes(begin, end, limits.max_bytes, marks)
+    return {partition: min(by_count[partition], by_bytes[partition]) for partition in end}
+
+
+def share(begin: Positions, end: Positions, limit: int) -> Positions:
+    """`end` lowered so that about `limit` offsets are read, in proportion to what each partition has to give.
+
+    Each partition that has any gives at least one, so that small ones never starve; the sum may pass the limit by
+    fewer than there are partitions.
+    """
+    total = sum(end[partition] - begin[partition] for partition in end)
+    if total <= limit:
+        return dict(end)
+    return {
+        partition: begin[partition] + min(size, max(1, limit * size // total))
+        if (size := last - begin[partition])
+        else last
+        for partition, last in end.items()
+    }
+
+
+def share_bytes(begin: Positions, end: Positions, limit: int, marks: Mapping[Partition, Marks]) -> Positions:
+    """`end` lowered so that about `limit` bytes are read, in proportion to the bytes that each partition has to give.
+
+    Each that has any gives at least one offset: one record larger than the limit is read all the same.
+    """
+    sizes = {each: marks[each].bytes_to(last) for each, last in end.items() if begin[each] < last}
+    total = sum(sizes.values())
+    if total <= limit:
+        return dict(end)
+    shared = {each: marks[each].offset_at(limit * size // total) for each, size in sizes.items()}
+    return end | {each: min(end[each], max(begin[each] + 1, offset)) for each, offset in shared.items()}
+
+
+class Pace:
+    """Holds small batches back, for at most maxTriggerDelay from one batch to the next; a new query's first is not.
+
+    Time is monotonic milliseconds.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._least = limits.min_offsets or 0
+        self._max_delay_ms = limits.max_delay_ms
+        self._due_ms: float | None = None
+
+    def holds_back(self, offsets: int, now_ms: float) -> bool:
+        """Whether a batch of so many offsets waits for more; if it is one and does not wait, it counts as begun."""
+        if self._due_ms is not None and (offsets == 0 or (offsets < self._least and now_ms < self._due_ms)):
+            return offsets > 0
+        self._due_ms = now_ms + self._max_delay_ms
+        return False
+
+    def remaining_ms(self, now_ms: float) -> float:
+        """How long the next batch may still be held back."""
+        return 0.0 if self._due_ms is None else max(0.0, self._due_ms - now_ms)

@@ -1,0 +1,135 @@
+"""Where a query begins and ends, as users say it: at offsets, so many records or so long before now, at timestamps.
+
+    startingOffsets    earliest | latest | JSON      OffsetSpec (offsets.py)
+                       -1000                         LastRecords: so many offsets of each partition
+                       -10m                          Ago: what is that young; latest where nothing is
+    …Timestamp, …OffsetsByTimestamp                  AtTimestamp: the first record at least that young
+
+Pure: what the cluster says of timestamps is asked for elsewhere (`timestamps_ms` says what to ask).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pyspark_minilog.durations import duration_ms
+from pyspark_minilog.errors import refused
+from pyspark_minilog.offsets import (
+    OffsetSpec,
+    Partition,
+    Positions,
+    check_partitions,
+    is_number,
+    parse_object,
+    parse_offset_spec,
+    parse_partition,
+)
+
+# Brokers keep microseconds in 64 bits.
+LARGEST_TIMESTAMP_MS = (2**63 - 1) // 1000
+_LARGEST_COUNT = 2**63 - 1
+_EXAMPLE = '{"topic":{"0":1714566600000}}'
+_COUNT = re.compile(r"-\s*([0-9]{1,19})")
+_AGE = re.compile(r"-\s*([0-9].*)")
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecords:
+    """The last `count` offsets of each partition, or as many as there are."""
+
+    option: str
+    text: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ago:
+    """The first record that is at most `age_ms` old when the query begins; latest where none is."""
+
+    option: str
+    text: str
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimestamp:
+    """The first record at least this young (ms since 1970), of all partitions or of each.
+
+    Where no record is: the latest offset with `or_latest`, else the query is refused.
+    """
+
+    option: str
+    text: str
+    or_latest: bool
+    everywhere_ms: int | None = None
+    partitions_ms: dict[Partition, int] = field(default_factory=dict)
+
+    def timestamp_of(self, partition: Partition) -> int | None:
+        """The timestamp for one partition; None where nothing is said of it."""
+        return self.everywhere_ms if self.everywhere_ms is not None else self.partitions_ms.get(partition)
+
+
+Place: TypeAlias = OffsetSpec | LastRecords | Ago | AtTimestamp
+
+
+def parse_start(option: str, text: str) -> Place:
+    """startingOffsets: all that `parse_offset_spec` takes, and the two relative forms. Raises InvalidOption."""
+    count, age = _COUNT.fullmatch(text.strip()), _AGE.fullmatch(text.strip())
+    if count:
+        return LastRecords(option, text, _last_records(option, text, int(count.group(1))))
+    if age:
+        age_ms = duration_ms(age.group(1))
+        if age_ms is None or not 0 < age_ms <= LARGEST_TIMESTAMP_MS:
+            raise refused(option, text, "give records such as -1000, or a time such as -10m (ms, s, m, h, d)")
+        return Ago(option, text, age_ms)
+    return parse_offset_spec(option, text)
+
+
+def _last_records(option: str, text: str, count: int) -> int:
+    if count in (1, 2):  # -1 and -2 are latest and earliest in JSON: who means that must not lose all but two records
+        meant = "latest" if count == 1 else "earliest"
+        raise refused(option, text, f"give {meant} if that is meant; a number of last records is 3 or more")
+    if not 0 < count <= _LARGEST_COUNT:
+        raise refused(option, text, "give a number of last records such as -1000")
+    return count
+
+
+def parse_timestamp(option: str, text: str, *, or_latest: bool) -> AtTimestamp:
+    """Milliseconds since 1970 for all partitions. Raises InvalidOption."""
+    number = text.strip()
+    if not (number.isascii() and number.isdigit()) or int(number) > LARGEST_TIMESTAMP_MS:
+        raise refused(option, text, "give milliseconds since 1970 (UTC), such as 1714566600000")
+    return AtTimestamp(option, text, or_latest, everywhere_ms=int(number))
+
+
+def parse_timestamps(option: str, text: str, *, or_latest: bool) -> AtTimestamp:
+    """`{"t":{"0":ms}}`: milliseconds since 1970 per partition. Raises InvalidOption."""
+    remedy = f"give JSON such as {_EXAMPLE}"
+    found: dict[Partition, int] = {}
+    for topic, value in parse_object(option, text, remedy).items():
+        if not isinstance(value, dict) or not value:
+            raise refused(option, text, f"topic '{topic}' needs a timestamp per partition; {remedy}")
+        for key, timestamp in value.items():
+            if not is_number(timestamp) or not 0 <= timestamp <= LARGEST_TIMESTAMP_MS:
+                raise refused(option, text, f"topic '{topic}' needs milliseconds since 1970 (UTC); {remedy}")
+            found[parse_partition(option, text, topic, key)] = timestamp
+    if not found:
+        raise refused(option, text, f"name at least one topic; {remedy}")
+    return AtTimestamp(option, text, or_latest, partitions_ms=found)
+
+
+def timestamps_ms(place: Place, partitions: Iterable[Partition], now_ms: int) -> Positions:
+    """The timestamps to look up, by partition; empty for a place that needs none. Raises InvalidOption."""
+    match place:
+        case Ago():
+            return dict.fromkeys(partitions, max(0, now_ms - place.age_ms))
+        case AtTimestamp():
+            read = list(partitions)
+            if place.everywhere_ms is None:
+                check_partitions(place.option, place.text, read, named=place.partitions_ms)
+            return {each: at_ms for each in read if (at_ms := place.timestamp_of(each)) is not None}
+        case _:
+            return {}

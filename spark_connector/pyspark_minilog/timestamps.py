@@ -1,0 +1,68 @@
+"""The first record at or after a timestamp, exactly.
+
+Brokers never look into batches: they name the batch. Which of its records it is, the driver sees by reading that one
+batch, so that a query begins where one of Spark's Kafka connector would.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from minilog import Admin, Consumer, TopicPartition
+from minilog.config import parse_config
+from minilog.errors import OffsetNotAvailable, OffsetOutOfRange, TimedOut
+from pyspark_minilog.clients import lend
+from pyspark_minilog.offsets import Partition, Positions
+
+_SETTINGS = {"fetch.max.bytes": "1", "fetch.min.bytes": "1", "auto.offset.reset": "error"}
+_POLL_S = 1.0
+
+
+def first_since(client: Mapping[str, str], wanted_ms: Positions, latest: Positions) -> dict[Partition, int | None]:
+    """For each timestamp the offset of the first record at least this young, None where there is none.
+
+    A record behind `latest` counts as being at `latest`. Raises MinilogError.
+    """
+    with lend(Admin, client) as admin:
+        batches = admin.list_offsets({TopicPartition(*each): at_ms for each, at_ms in wanted_ms.items()})
+    deadline_s = time.monotonic() + parse_config(client).request_timeout_ms / 1000
+    found: dict[Partition, int | None] = {}
+    with lend(Consumer, {**client, **_SETTINGS}) as consumer:
+        for each, at_ms in wanted_ms.items():
+            first = batches[TopicPartition(*each)]
+            if first is not None:
+                # One batch, and seldom more: one after the other is quick enough for what a query does once.
+                bounded = TopicPartition(*each, first, end_offset=latest[each])
+                first = _first_in(consumer, bounded, at_ms, deadline_s) if first < latest[each] else latest[each]
+            found[each] = first
+        consumer.assign([])
+    return found
+
+
+def _first_in(consumer: Consumer, bounded: TopicPartition, at_ms: int, deadline_s: float) -> int:
+    """The first record of [offset, end_offset) that is young enough; the end where none is."""
+    consumer.assign([bounded])
+    try:
+        while not consumer.finished():
+            for batch in consumer.poll_arrow(timeout=_POLL_S):
+                index = _first_index(batch, at_ms)
+                if index >= 0:
+                    offset: int = batch.column("offset")[index].as_py()
+                    return offset
+            if time.monotonic() > deadline_s:
+                raise TimedOut(f"{bounded.topic}-{bounded.partition} gave no record from {bounded.offset} on in time")
+    except OffsetOutOfRange as error:  # it aged out just now: asked again, the cluster names another
+        raise OffsetNotAvailable(str(error)) from error
+    assert bounded.end_offset is not None
+    return bounded.end_offset
+
+
+def _first_index(batch: pa.RecordBatch, at_ms: int) -> int:
+    """The first row that is at least this young, -1 if none is."""
+    since = pa.scalar(at_ms * 1000, pa.int64())
+    index: int = pc.index(pc.greater_equal(batch.column("timestamp").cast(pa.int64()), since), True).as_py()
+    return index

@@ -1,0 +1,77 @@
+"""What is data loss and what is not: ends that went back, leaders that do not answer for a while."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from tests.cluster import Cluster
+from tests.spark.kit import Collected, Kit, edit_checkpoint, run_available, values
+
+
+def test_an_end_below_the_start_is_asked_for_again_then_reported_and_never_moved_back(
+    kit: Kit, tmp_path: pathlib.Path
+) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a", "b"])
+    collected = Collected()
+    options = {"subscribe": topic, "startingOffsets": "earliest", "fetchOffset__numRetries": 2}
+    run_available(kit.read_stream(**options), collected, tmp_path)
+    edit_checkpoint(tmp_path, {topic: {"0": 5}})
+    began_s = time.monotonic()
+    with pytest.raises(
+        StreamingQueryException,
+        match=f"data was lost: partition {topic}-0 ends at offset 2, the query has read to offset 5. Remedy: set fail",
+    ):
+        run_available(kit.read_stream(**options, fetchOffset__retryIntervalMs=600), collected, tmp_path)
+    assert time.monotonic() - began_s >= 1.2
+    going_on = kit.read_stream(**options, fetchOffset__retryIntervalMs=10, failOnDataLoss="false")
+    run_available(going_on, collected, tmp_path)
+    assert collected.values == ["a", "b"]
+    kit.send(topic, ["c", "d", "e", "f", "g"])
+    run_available(going_on, collected, tmp_path)
+    assert collected.values == ["a", "b", "f", "g"], "offsets 0 to 5 were read, whatever they held"
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a"])
+    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest")
+    run_available(frame, Collected(), tmp_path)
+    edit_checkpoint(tmp_path, {"__epochs": {topic: {"0": 7}}})
+    kit.send(topic, ["b"])
+    collected = Collected()
+    with pytest.raises(
+        StreamingQueryException, match="was written by a newer version of minilog; upgrade pyspark-mini"
+    ):
+        run_available(frame, collected, tmp_path)
+    assert collected.batches == {}
+
+
+def test_a_leader_that_hangs_is_not_shown_to_the_user(kit: Kit, cluster: Cluster) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a", "b"])
+    leader = kit.admin.describe_topics([topic])[0].partitions[0].leader
+    assert leader is not None
+    cluster.pause(leader)
+    try:
+        assert values(kit.read(subscribe=topic)) == ["a", "b"]
+    finally:
+        cluster.resume(leader)
+        cluster.wait_running()
+
+
+def test_the_driver_asks_as_often_as_it_is_told(kit: Kit) -> None:
+    def seconds(retries: int) -> float:
+        options = {"fetchOffset.numRetries": retries, "fetchOffset.retryIntervalMs": 250}
+        reader = kit.spark.read.format("minilog").option("bootstrap.servers", "127.0.0.1:1").option("subscribe", "t")
+        frame = reader.option("minilog.request.timeout.ms", 100).options(**options).load()
+        began_s = time.monotonic()
+        with pytest.raises(PySparkException, match="BrokerNotAvailable"):
+            frame.count()
+        return time.monotonic() - began_s
+
+    assert seconds(3) >= 3 * 0.25 + 4 * 0.1
