@@ -25,33 +25,35 @@ _sym_db = _symbol_database.Default()
 from minilog.v1 import common_pb2 as minilog_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15minilog/v1/data.proto\x12\nminilog.v1\x1a\x17minilog/v1/common.proto\"\x89\x01\n\x0eProduceRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x0c\n\x04\x61\x63ks\x18\x02 \x01(\x11\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\x12)\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x18.minilog.v1.ProduceEntry\"z\n\x0cProduceEntry\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12-\n\x0cpartition_id\x18\x02 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\r\n\x05\x62\x61tch\x18\x04 \x01(\x0c\"=\n\x0fProduceResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.minilog.v1.ProduceResult\"\xd0\x01\n\rProduceResult\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12-\n\x0cpartition_id\x18\x02 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12 \n\x05\x65rror\x18\x03 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x13\n\x0b\x62\x61se_offset\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x11\n\tleader_id\x18\x06 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x07 \x01(\x05\"\xdf\x01\n\x0c\x46\x65tchRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x33\n\x0fisolation_level\x18\x02 \x01(\x0e\x32\x1a.minilog.v1.IsolationLevel\x12\x14\n\x0c\x63redit_bytes\x18\x03 \x01(\x04\x12,\n\tpositions\x18\x04 \x03(\x0b\x32\x19.minilog.v1.FetchPosition\x12*\n\tforgotten\x18\x05 \x03(\x0b\x32\x17.minilog.v1.PartitionId\"\xa3\x02\n\rFetchPosition\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x17\n\x0fposition_number\x18\x02 \x01(\x04\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x17\n\nend_offset\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x1f\n\x12last_fetched_epoch\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x0blimit_bytes\x18\x07 \x01(\x04H\x02\x88\x01\x01\x12\x14\n\x0c\x63\x61me_damaged\x18\x08 \x01(\x08\x42\r\n\x0b_end_offsetB\x15\n\x13_last_fetched_epochB\x0e\n\x0c_limit_bytes\"7\n\rFetchResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.minilog.v1.PartitionRun\"\x9f\x03\n\x0cPartitionRun\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x17\n\x0fposition_number\x18\x03 \x01(\x04\x12 \n\x05\x65rror\x18\x04 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x14\n\x0c\x66irst_offset\x18\x05 \x01(\x03\x12\x1b\n\x0eprevious_epoch\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07\x62\x61tches\x18\x07 \x01(\x0c\x12\x16\n\x0ehigh_watermark\x18\x08 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\t \x01(\x03\x12\x18\n\x10log_start_offset\x18\n \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x0b \x01(\x03\x12\x38\n\x0f\x64iverging_epoch\x18\x0c \x01(\x0b\x32\x1a.minilog.v1.DivergingEpochH\x01\x88\x01\x01\x42\x11\n\x0f_previous_epochB\x12\n\x10_diverging_epochJ\x04\x08\r\x10\x10\"3\n\x0e\x44ivergingEpoch\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03*t\n\x0eIsolationLevel\x12\x18\n\x14ISOLATION_LEVEL_NONE\x10\x00\x12\"\n\x1eISOLATION_LEVEL_READ_COMMITTED\x10\x01\x12$\n ISOLATION_LEVEL_READ_UNCOMMITTED\x10\x02\x32\x97\x01\n\x0b\x44\x61taService\x12\x46\n\x07Produce\x12\x1a.minilog.v1.ProduceRequest\x1a\x1b.minilog.v1.ProduceResponse(\x01\x30\x01\x12@\n\x05\x46\x65tch\x12\x18.minilog.v1.FetchRequest\x1a\x19.minilog.v1.FetchResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15minilog/v1/data.proto\x12\nminilog.v1\x1a\x17minilog/v1/common.proto\"\x89\x01\n\x0eProduceRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x0c\n\x04\x61\x63ks\x18\x02 \x01(\x11\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\x12)\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x18.minilog.v1.ProduceEntry\"\xc4\x01\n\x0cProduceEntry\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12-\n\x0cpartition_id\x18\x02 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\r\n\x05\x62\x61tch\x18\x04 \x01(\x0c\x12\x38\n\x0btransaction\x18\x05 \x01(\x0b\x32\x1e.minilog.v1.TransactionalWriteH\x00\x88\x01\x01\x42\x0e\n\x0c_transaction\"I\n\x12TransactionalWrite\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x19\n\x11\x63oordinator_epoch\x18\x02 \x01(\x05\"=\n\x0fProduceResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.minilog.v1.ProduceResult\"\xd0\x01\n\rProduceResult\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12-\n\x0cpartition_id\x18\x02 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12 \n\x05\x65rror\x18\x03 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x13\n\x0b\x62\x61se_offset\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x11\n\tleader_id\x18\x06 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x07 \x01(\x05\"\xdf\x01\n\x0c\x46\x65tchRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x33\n\x0fisolation_level\x18\x02 \x01(\x0e\x32\x1a.minilog.v1.IsolationLevel\x12\x14\n\x0c\x63redit_bytes\x18\x03 \x01(\x04\x12,\n\tpositions\x18\x04 \x03(\x0b\x32\x19.minilog.v1.FetchPosition\x12*\n\tforgotten\x18\x05 \x03(\x0b\x32\x17.minilog.v1.PartitionId\"\xa3\x02\n\rFetchPosition\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x17\n\x0fposition_number\x18\x02 \x01(\x04\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x17\n\nend_offset\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x1f\n\x12last_fetched_epoch\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x0blimit_bytes\x18\x07 \x01(\x04H\x02\x88\x01\x01\x12\x14\n\x0c\x63\x61me_damaged\x18\x08 \x01(\x08\x42\r\n\x0b_end_offsetB\x15\n\x13_last_fetched_epochB\x0e\n\x0c_limit_bytes\"7\n\rFetchResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.minilog.v1.PartitionRun\"\xb7\x03\n\x0cPartitionRun\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x17\n\x0fposition_number\x18\x03 \x01(\x04\x12 \n\x05\x65rror\x18\x04 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x14\n\x0c\x66irst_offset\x18\x05 \x01(\x03\x12\x1b\n\x0eprevious_epoch\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07\x62\x61tches\x18\x07 \x01(\x0c\x12\x16\n\x0ehigh_watermark\x18\x08 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\t \x01(\x03\x12\x18\n\x10log_start_offset\x18\n \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x0b \x01(\x03\x12\x38\n\x0f\x64iverging_epoch\x18\x0c \x01(\x0b\x32\x1a.minilog.v1.DivergingEpochH\x01\x88\x01\x01\x12\x1c\n\x14\x61\x62orted_producer_ids\x18\r \x03(\x03\x42\x11\n\x0f_previous_epochB\x12\n\x10_diverging_epoch\"3\n\x0e\x44ivergingEpoch\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03*t\n\x0eIsolationLevel\x12\x18\n\x14ISOLATION_LEVEL_NONE\x10\x00\x12\"\n\x1eISOLATION_LEVEL_READ_COMMITTED\x10\x01\x12$\n ISOLATION_LEVEL_READ_UNCOMMITTED\x10\x02\x32\x97\x01\n\x0b\x44\x61taService\x12\x46\n\x07Produce\x12\x1a.minilog.v1.ProduceRequest\x1a\x1b.minilog.v1.ProduceResponse(\x01\x30\x01\x12@\n\x05\x46\x65tch\x12\x18.minilog.v1.FetchRequest\x1a\x19.minilog.v1.FetchResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'minilog.v1.data_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ISOLATIONLEVEL']._serialized_start=1648
-  _globals['_ISOLATIONLEVEL']._serialized_end=1764
+  _globals['_ISOLATIONLEVEL']._serialized_start=1822
+  _globals['_ISOLATIONLEVEL']._serialized_end=1938
   _globals['_PRODUCEREQUEST']._serialized_start=63
   _globals['_PRODUCEREQUEST']._serialized_end=200
-  _globals['_PRODUCEENTRY']._serialized_start=202
-  _globals['_PRODUCEENTRY']._serialized_end=324
-  _globals['_PRODUCERESPONSE']._serialized_start=326
-  _globals['_PRODUCERESPONSE']._serialized_end=387
-  _globals['_PRODUCERESULT']._serialized_start=390
-  _globals['_PRODUCERESULT']._serialized_end=598
-  _globals['_FETCHREQUEST']._serialized_start=601
-  _globals['_FETCHREQUEST']._serialized_end=824
-  _globals['_FETCHPOSITION']._serialized_start=827
-  _globals['_FETCHPOSITION']._serialized_end=1118
-  _globals['_FETCHRESPONSE']._serialized_start=1120
-  _globals['_FETCHRESPONSE']._serialized_end=1175
-  _globals['_PARTITIONRUN']._serialized_start=1178
-  _globals['_PARTITIONRUN']._serialized_end=1593
-  _globals['_DIVERGINGEPOCH']._serialized_start=1595
-  _globals['_DIVERGINGEPOCH']._serialized_end=1646
-  _globals['_DATASERVICE']._serialized_start=1767
-  _globals['_DATASERVICE']._serialized_end=1918
+  _globals['_PRODUCEENTRY']._serialized_start=203
+  _globals['_PRODUCEENTRY']._serialized_end=399
+  _globals['_TRANSACTIONALWRITE']._serialized_start=401
+  _globals['_TRANSACTIONALWRITE']._serialized_end=474
+  _globals['_PRODUCERESPONSE']._serialized_start=476
+  _globals['_PRODUCERESPONSE']._serialized_end=537
+  _globals['_PRODUCERESULT']._serialized_start=540
+  _globals['_PRODUCERESULT']._serialized_end=748
+  _globals['_FETCHREQUEST']._serialized_start=751
+  _globals['_FETCHREQUEST']._serialized_end=974
+  _globals['_FETCHPOSITION']._serialized_start=977
+  _globals['_FETCHPOSITION']._serialized_end=1268
+  _globals['_FETCHRESPONSE']._serialized_start=1270
+  _globals['_FETCHRESPONSE']._serialized_end=1325
+  _globals['_PARTITIONRUN']._serialized_start=1328
+  _globals['_PARTITIONRUN']._serialized_end=1767
+  _globals['_DIVERGINGEPOCH']._serialized_start=1769
+  _globals['_DIVERGINGEPOCH']._serialized_end=1820
+  _globals['_DATASERVICE']._serialized_start=1941
+  _globals['_DATASERVICE']._serialized_end=2092
 # @@protoc_insertion_point(module_scope)

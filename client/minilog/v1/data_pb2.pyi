@@ -79,6 +79,7 @@ class ProduceEntry(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    TRANSACTION_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Unique on the stream."""
     leader_epoch: _builtins.int
@@ -87,6 +88,10 @@ class ProduceEntry(_message.Message):
     """One record batch, see client/minilog/record_batch."""
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
+    @_builtins.property
+    def transaction(self) -> Global___TransactionalWrite:
+        """Set where the batch is transactional: acks=all then, whatever is asked."""
+
     def __init__(
         self,
         *,
@@ -94,14 +99,42 @@ class ProduceEntry(_message.Message):
         partition_id: _common_pb2.PartitionId | None = ...,
         leader_epoch: _builtins.int = ...,
         batch: _builtins.bytes = ...,
+        transaction: Global___TransactionalWrite | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_transaction", b"_transaction", "partition_id", b"partition_id", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "correlation_id", b"correlation_id", "leader_epoch", b"leader_epoch", "partition_id", b"partition_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_transaction", b"_transaction", "batch", b"batch", "correlation_id", b"correlation_id", "leader_epoch", b"leader_epoch", "partition_id", b"partition_id", "transaction", b"transaction"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__transaction: _TypeAlias = _typing.Literal["transaction"]  # noqa: Y015
+    _WhichOneofArgType__transaction: _TypeAlias = _typing.Literal["_transaction", b"_transaction"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__transaction) -> _WhichOneofReturnType__transaction | None: ...
+
+Global___ProduceEntry: _TypeAlias = ProduceEntry  # noqa: Y015
+
+@_typing.final
+class TransactionalWrite(_message.Message):
+    """Whom the leader asks before a producer's first record of a transaction in a partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    coordinator_epoch: _builtins.int
+    """That the producer was enlisted in."""
+    def __init__(
+        self,
+        *,
+        transactional_id: _builtins.str = ...,
+        coordinator_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ProduceEntry: _TypeAlias = ProduceEntry  # noqa: Y015
+Global___TransactionalWrite: _TypeAlias = TransactionalWrite  # noqa: Y015
 
 @_typing.final
 class ProduceResponse(_message.Message):
@@ -310,6 +343,7 @@ class PartitionRun(_message.Message):
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
     DIVERGING_EPOCH_FIELD_NUMBER: _builtins.int
+    ABORTED_PRODUCER_IDS_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     position_number: _builtins.int
     first_offset: _builtins.int
@@ -329,6 +363,12 @@ class PartitionRun(_message.Message):
     def diverging_epoch(self) -> Global___DivergingEpoch:
         """The position was not on the leader's log: no batches; truncate and send a new position."""
 
+    @_builtins.property
+    def aborted_producer_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """To read_committed consumers: whose transactional batches in this run were aborted. The producer ids of all others
+        were committed: nothing above the last stable offset is sent.
+        """
+
     def __init__(
         self,
         *,
@@ -344,10 +384,11 @@ class PartitionRun(_message.Message):
         log_start_offset: _builtins.int = ...,
         log_end_offset: _builtins.int = ...,
         diverging_epoch: Global___DivergingEpoch | None = ...,
+        aborted_producer_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_diverging_epoch", b"_diverging_epoch", "_previous_epoch", b"_previous_epoch", "diverging_epoch", b"diverging_epoch", "error", b"error", "partition_id", b"partition_id", "previous_epoch", b"previous_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_diverging_epoch", b"_diverging_epoch", "_previous_epoch", b"_previous_epoch", "batches", b"batches", "diverging_epoch", b"diverging_epoch", "error", b"error", "first_offset", b"first_offset", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id", "position_number", b"position_number", "previous_epoch", b"previous_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_diverging_epoch", b"_diverging_epoch", "_previous_epoch", b"_previous_epoch", "aborted_producer_ids", b"aborted_producer_ids", "batches", b"batches", "diverging_epoch", b"diverging_epoch", "error", b"error", "first_offset", b"first_offset", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id", "position_number", b"position_number", "previous_epoch", b"previous_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__diverging_epoch: _TypeAlias = _typing.Literal["diverging_epoch"]  # noqa: Y015
     _WhichOneofArgType__diverging_epoch: _TypeAlias = _typing.Literal["_diverging_epoch", b"_diverging_epoch"]  # noqa: Y015
