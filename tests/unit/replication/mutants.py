@@ -108,7 +108,7 @@ def _latest_at_once() -> Patches:
 
 
 def _producers_not_rebuilt() -> Patches:
-    return [(ProducerState, "apply", lambda self, header: None)]
+    return [(ProducerState, "apply", lambda self, header, markers=(): None)]
 
 
 def _progress_before_sync() -> Patches:
