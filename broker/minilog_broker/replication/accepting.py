@@ -50,8 +50,7 @@ class ProduceEntry:
 class Accepting:
     """See the module's text. `name` is for messages."""
 
-    def __init__(self, host: Host, name: str, state: PartitionState, log: ReplicaLog, producers: ProducerState) -> None:
-        self.producers = producers
+    def __init__(self, host: Host, name: str, state: PartitionState, log: ReplicaLog) -> None:
         self._host = host
         self._name = name
         self._key = state.key
@@ -61,6 +60,11 @@ class Accepting:
         self._parked_all = ParkedProduces()
         self._parked_leader = ParkedProduces()
         self._no_space_until_ms = float("-inf")
+
+    @property
+    def producers(self) -> ProducerState:
+        """What is in the log of them."""
+        return self._log.producers
 
     # -- taking in
 

@@ -30,8 +30,8 @@ from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.hosted import HostedReplica, LeaderSessions
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.served_sessions import ServedSessions
-from minilog_broker.replication.session import Audience
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.source import Audience
 from minilog_broker.replication.state import NO_LEADER, BrokerLife, PartitionKey, PartitionState, TopicConfig
 from minilog_broker.storage.producer_state import ProducerState
 
@@ -215,8 +215,9 @@ class ReplicaManager:
     # -- sessions on this leader
 
     def open_consumer_session(self, session_id: int, isolation: int, now_ms: float) -> None:
-        """A consumer's session. Without transactions both isolation levels read up to the high watermark."""
-        self._served.open(session_id, Audience.CONSUMER, now_ms)
+        """A consumer's session; one that does not say otherwise reads what is committed."""
+        uncommitted = isolation == data_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED
+        self._served.open(session_id, Audience.CONSUMER if uncommitted else Audience.COMMITTED_CONSUMER, now_ms)
 
     def open_follower_session(self, session_id: int, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         """A follower's session: one per broker, the newest; of an earlier life it is refused."""
