@@ -26,14 +26,16 @@ from minilog.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
-from minilog.record_batch.header import Buffer, check_crc, decode_header
+from minilog.record_batch.header import check_crc, decode_header
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
-from minilog_broker.replication.accepting import ACKS_NONE, Accepting, ProduceEntry
+from minilog_broker.replication.accepting import Accepting
 from minilog_broker.replication.divergence import Accepted, BelowLogStart, Diverged, LeaderEpochs, check_position
 from minilog_broker.replication.effects import ProposalAnswer, RecordEpochStart
 from minilog_broker.replication.host import Host
 from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.listing import list_offsets
+from minilog_broker.replication.marking import MarkersRequest
+from minilog_broker.replication.parked import ProduceEntry
 from minilog_broker.replication.replica_log import Ends, QueuedAppend, ReplicaLog
 from minilog_broker.replication.session import Session, Subscription
 from minilog_broker.replication.source import Audience, Judgement, Refuse, Send, Wait, readable_end
@@ -142,17 +144,32 @@ class LeaderPartition:
 
     # -- produce
 
-    def produce(self, ticket: object, epoch: int, acks: int, timeout_ms: float, batch: Buffer, now_ms: float) -> None:
+    def produce(self, entry: ProduceEntry, epoch: int, now_ms: float) -> None:
         """One entry. Refused, it is answered at once; else when its condition holds. acks=0 is never answered."""
         try:
             self._check_epoch(epoch)
-            if not self.leading:
-                raise LeaderNotAvailable(f"{self}: leader epoch {self.leader_epoch} is about to begin: retry")
-            entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch)
+            self._check_leading()
             self._accepting.accept(entry, self.config.max_message_bytes, self._too_few(), now_ms)
         except MinilogError as error:
-            if acks != ACKS_NONE:
-                self._accepting.refuse(ticket, error)
+            if entry.is_answered:
+                self._accepting.refuse(entry.ticket, error)
+
+    def is_registering(self, number: int) -> bool:
+        """Whether somebody waits for the answer to this RegisterPartition."""
+        return self._accepting.is_asked(number)
+
+    def registered(self, number: int, error: MinilogError | None, now_ms: float) -> None:
+        """RegisterPartition is answered."""
+        self._accepting.registered(number, error, self._too_few(), now_ms)
+
+    def write_markers(self, request: MarkersRequest, now_ms: float) -> None:
+        """Answered by AnswerMarkers: see marking.py. Raises LeaderNotAvailable."""
+        self._check_leading()
+        self._accepting.write_markers(request, self._too_few(), now_ms)
+
+    def _check_leading(self) -> None:
+        if not self.leading:
+            raise LeaderNotAvailable(f"{self}: leader epoch {self.leader_epoch} is about to begin: retry")
 
     def _check_epoch(self, epoch: int) -> None:
         if 0 <= epoch < self.leader_epoch:
