@@ -98,6 +98,10 @@ class BatchHeader:
     def is_control(self) -> bool:
         return bool(self.attributes & Attributes.CONTROL)
 
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & Attributes.TRANSACTIONAL)
+
 
 def placement(length: int, base_offset: int, partition_leader_epoch: int) -> bytes:
     """The first 24 bytes of a batch of `length` bytes at its place in the log."""
