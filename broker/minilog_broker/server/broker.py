@@ -168,6 +168,7 @@ class Broker:
         )
         replicas.propose = self._propose
         replicas.crashed = self._failed
+        replicas.tell_coordinator = lambda effect: None
         replicas.went_offline = replicas.became_full = link.beat_now
         self._quorum.on_changed = self._image_changed
         self._quorum.on_leader_changed = link.controller_moved
