@@ -32,8 +32,8 @@ logger = structlog.get_logger()
 class Replicas:
     """All replicas of one broker: the core, its disk thread and its sessions.
 
-    `answer_produce`, `open_link`, `close_link`, `propose`, `went_offline`, `became_full`, `tell_coordinator` are what the
-    rest of the server does for effects that leave the replicas.
+    `answer_produce`, `open_link`, `close_link`, `propose`, `went_offline`, `became_full` and `tell_coordinator` are
+    what the rest of the server does for effects that leave the replicas.
     """
 
     def __init__(self, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory, reserve: Reserve) -> None:
