@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from minilog import Admin, NewTopic
+from minilog import Admin, NewTopic, TopicPartition
 from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.errors import InvalidArgument, InvalidTopic, InvalidTxnState, NotCoordinator, ProducerFenced
 from minilog.v1 import common_pb2, coordinator_pb2
@@ -115,6 +116,22 @@ def test_offsets_of_a_transaction_are_hidden_until_its_markers_reach_the_coordin
     assert client.end("sums-job", b"run", b"attempt", 0, winner).outcome == COMMITTED
     assert client.committed("sums") == [9]
     assert isinstance(client.commit("sums", orders, 10, **{**sent, "sequence": 1}), ProducerFenced)
+
+
+def test_the_replicas_of_an_internal_partition_are_moved_as_those_of_any(
+    cluster: Cluster, client: Coordinating, orders: bytes
+) -> None:
+    assert client.commit("moved", orders, 5) is None
+    former = client.leader_of(GROUPS_TOPIC_NAME, "moved")
+    partition = TopicPartition(GROUPS_TOPIC_NAME, coordinator_partition("moved"))
+    others = sorted(set(cluster.ports) - {former})
+    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        admin.alter_partition_reassignments({partition: others})
+    deadline = time.monotonic() + 10
+    while client.leader_of(GROUPS_TOPIC_NAME, "moved") not in others:
+        assert time.monotonic() < deadline, "the leader was not moved"
+        time.sleep(0.05)
+    assert client.committed("moved") == [5]
 
 
 def test_what_was_committed_is_known_to_the_next_coordinator_and_after_a_restart_of_all(

@@ -35,7 +35,7 @@ class InternalTopics:
         try:
             await self._create(name)
         except MinilogError as error:
-            logger.info("an internal topic is not created yet", topic=name, error=str(error))
+            logger.debug("an internal topic is not created yet", topic=name, error=str(error))
         finally:
             del self._under_way[name]
 
