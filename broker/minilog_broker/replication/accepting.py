@@ -28,16 +28,9 @@ from minilog.errors import (
     RequestTimedOut,
     UnknownOutcome,
 )
-from minilog.record_batch.header import (
-    NO_PRODUCER_ID,
-    PLACEMENT_BYTES,
-    BatchHeader,
-    Buffer,
-    decode_header,
-    placement,
-)
+from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader, Buffer, decode_header
 from minilog.record_batch.validation import validate_batch
-from minilog_broker.replication.effects import AnswerProduce, AppendToLog, PlacedBatches
+from minilog_broker.replication.effects import AnswerProduce
 from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.marking import MarkersRequest, Marking
 from minilog_broker.replication.parked import (
@@ -48,6 +41,7 @@ from minilog_broker.replication.parked import (
     ParkedProduces,
     ProduceEntry,
 )
+from minilog_broker.replication.placing import append_at_end
 from minilog_broker.replication.registering import Registering
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.state import PartitionState
@@ -84,8 +78,7 @@ class Accepting:
         """Append and park, or let it wait for its coordinator, or raise why not.
 
         `too_few`: what is wrong with the ISR, if anything."""
-        if now_ms < self._no_space_until_ms:
-            raise self._no_space()
+        self.require_space(now_ms)
         topic_id, partition = self._key
         header = validate_batch(topic_id, partition, entry.batch, max_message_bytes=max_message_bytes)
         if header.is_transactional or entry.transaction is not None:
@@ -138,13 +131,13 @@ class Accepting:
             case error:
                 raise error
 
+    def require_space(self, now_ms: float) -> None:
+        """Raises NoSpace for a while after the disk was full."""
+        if now_ms < self._no_space_until_ms:
+            raise self._no_space()
+
     def _place(self, header: BatchHeader, batch: Buffer, markers: tuple[Marker, ...] = ()) -> BatchHeader:
-        offset, epoch = self._log.end, self._leader_epoch
-        placed = replace(header, base_offset=offset, partition_leader_epoch=epoch)
-        buffers = (placement(header.length, offset, epoch), memoryview(batch)[PLACEMENT_BYTES:])
-        self._log.queue_append(QueuedAppend((placed,), header.length, None, {offset: markers} if markers else {}))
-        self._host.emit(AppendToLog(self._key, PlacedBatches((placed,), buffers)))
-        return placed
+        return append_at_end(self._host, self._key, self._log, self._leader_epoch, header, batch, markers)
 
     def _append_control(self, batch: bytes, markers: tuple[Marker, ...]) -> int:
         return self._place(decode_header(batch), batch, markers).next_offset

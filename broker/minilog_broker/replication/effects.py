@@ -7,6 +7,7 @@
     TruncateLog, StartLogAt         log_truncated; or log_failed
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
     RegisterPartition               registered, once
+    BeganToLead and what follows    -, see led.py
     AnswerProduce, AnswerMarkers, SessionReady, LeaderSessionReady, OpenLeaderSession, CloseLeaderSession: see each
 
 "Appended" and "flushed" are two events: the first makes records readable for followers, only the second counts for
@@ -20,6 +21,7 @@ from typing import TypeAlias
 
 from minilog.errors import MinilogError
 from minilog.record_batch.header import BatchHeader, Buffer
+from minilog_broker.replication.led import LedEffect
 from minilog_broker.replication.state import PartitionKey, PartitionState, TopicConfig
 
 
@@ -239,4 +241,5 @@ Effect: TypeAlias = (
     | LeaderSessionReady
     | ProposeInSyncReplicas
     | PartitionOffline
+    | LedEffect
 )

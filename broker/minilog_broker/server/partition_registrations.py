@@ -11,22 +11,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
-import grpc
 import structlog
 
-from minilog.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
-from minilog.errors import BrokerNotAvailable, CoordinatorLoadInProgress, MinilogError, error_from_wire
-from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc
-from minilog_broker.controller.image import MetadataImage
+from minilog.errors import MinilogError, error_from_wire
+from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.replication.effects import RegisterPartition
 from minilog_broker.replication.manager import ReplicaManager
-from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
 from minilog_broker.server.timer import now_ms
 
 logger = structlog.get_logger()
 
-CALL_TIMEOUT_S = 5.0  # the coordinator answers when its record is committed; then it is asked again
 FIRST_PAUSE_S = 0.02  # doubled each time ...
 LONGEST_PAUSE_S = 0.5  # ... up to this: an election takes less
 CALLS_AT_ONCE = 64  # of all producers: more are not answered any sooner
@@ -120,53 +114,3 @@ class PartitionRegistrations:
         for effect in asked:
             self._replicas.manager.registered(effect.key, effect.number, error, now_ms())
         self._replicas.run()
-
-
-class TransactionCoordinators:
-    """Calls to the coordinators of transactions: those who lead the partitions of `__transactions`, by the image."""
-
-    def __init__(
-        self,
-        client: common_pb2.ClientIdentity,
-        image: MetadataImage,
-        address_of: Callable[[int], tuple[str, int] | None],
-    ) -> None:
-        self._client = client
-        self._image = image
-        self._address_of = address_of
-        self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}  # as many as there are brokers
-
-    async def register_partitions(self, request: Request) -> Response:
-        """One call. Raises MinilogError where there is nobody to ask, or no answer."""
-        address = self._address(request.transactional_id)
-        request.client.CopyFrom(self._client)
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = open_channel(*address)
-        try:
-            stub = coordinator_pb2_grpc.TransactionServiceStub(channel)
-            response: Response = await stub.RegisterPartitions(request, timeout=CALL_TIMEOUT_S)
-        except STREAM_ERRORS as error:
-            raise BrokerNotAvailable(
-                f"the coordinator of transactional id '{request.transactional_id}' at {address[0]}:{address[1]} did "
-                f"not answer: {reason(error)}"
-            ) from error
-        return response
-
-    def _address(self, transactional_id: str) -> tuple[str, int]:
-        partition, topic_id = (
-            coordinator_partition(transactional_id),
-            self._image.topic_ids.get(TRANSACTIONS_TOPIC_NAME),
-        )
-        state = None if topic_id is None else self._image.partitions.get(PartitionKey(topic_id, partition))
-        address = None if state is None else self._address_of(state.leader_id)
-        if address is None:
-            raise CoordinatorLoadInProgress(
-                f"partition {partition} of {TRANSACTIONS_TOPIC_NAME}, the coordinator of transactional id "
-                f"'{transactional_id}', is not known here or has no leader: retry"
-            )
-        return address
-
-    async def close(self) -> None:
-        for channel in self._channels.values():
-            await channel.close()

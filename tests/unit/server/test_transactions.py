@@ -121,8 +121,11 @@ def write(world: World, image: MetadataImage, *markers: coordinator_pb2.Producer
         partition_id=partition_id, transactional_id="spark-1", markers=markers
     )
 
+    async def of_groups(_: coordinator_pb2.WriteMarkersRequest) -> coordinator_pb2.WriteMarkersResponse:
+        return coordinator_pb2.WriteMarkersResponse(error=wire_error(NotCoordinator("no group is coordinated here")))
+
     async def play() -> coordinator_pb2.WriteMarkersResponse:
-        return await MarkerService(Replicas(world), image).WriteMarkers(request, None)
+        return await MarkerService(Replicas(world), image, of_groups).WriteMarkers(request, None)
 
     return common_pb2.ErrorCode.Name(asyncio.run(play()).error.code).removeprefix("ERROR_CODE_")
 
