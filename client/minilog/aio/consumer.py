@@ -226,6 +226,12 @@ def decode_all(runs: list[Run]) -> tuple[list[tuple[Run, list[pa.RecordBatch]]],
     return good, corrupt
 
 
+def is_an_answer(taken: list[Run], good: list[tuple[Run, list[pa.RecordBatch]]], deadline_s: float) -> bool:
+    """May a poll return with this, or is it to go on? Runs without rows, such as of markers and what was aborted, move
+    the position; they are nothing to hand out."""
+    return not taken or any(found for _, found in good) or time.monotonic() >= deadline_s
+
+
 class Consumer:
     """Reads records; see minilog.Consumer for the meaning of everything. Use it on one event loop."""
 
@@ -267,9 +273,13 @@ class Consumer:
         return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
 
     async def _decoded(self, timeout: float, max_bytes: int) -> list[tuple[Run, list[pa.RecordBatch]]]:  # noqa: ASYNC109
-        good, corrupt = decode_all(await self._driver.take(timeout, max_bytes))
-        await self._driver.report([run for run, _ in good], corrupt)
-        return good
+        deadline_s = time.monotonic() + timeout
+        while True:
+            taken = await self._driver.take(deadline_s - time.monotonic(), max_bytes)
+            good, corrupt = decode_all(taken)
+            await self._driver.report([run for run, _ in good], corrupt)
+            if is_an_answer(taken, good, deadline_s):
+                return good
 
     async def close(self) -> None:
         await self._driver.close()

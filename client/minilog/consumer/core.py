@@ -261,11 +261,11 @@ class ConsumerCore:
         if run.leader_epoch > assigned.leader_epoch:
             self._cache.see_epoch(key, run.leader_epoch)
             assigned.begin_epoch(run.leader_epoch)
-        assigned.heard(run.high_watermark)
+        assigned.heard(requests.readable_end(run, self._config))
         if not run.batches:
             return False
         try:
-            assigned.receive(run.batches, session)
+            assigned.receive(run.batches, frozenset(run.aborted_producer_ids), session)
         except CorruptMessage as broken:
             session.given_back_bytes += len(run.batches)
             self._broken(assigned, broken, now_ms)

@@ -50,7 +50,8 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Batches back to back, of which the records in [start_offset, end_offset) are wanted."""
+    """Batches back to back, of which the records in [start_offset, end_offset) are wanted, but for those written in
+    transactions that were aborted: whose they are, the broker says with each run, of the batches in it."""
 
     partition: TopicPartition
     key: PartitionKey
@@ -58,6 +59,7 @@ class Run:
     start_offset: int
     end_offset: int
     batches: bytes
+    aborted_producer_ids: frozenset[int]
     session: Session
 
 
@@ -83,7 +85,7 @@ class Assigned:
     error: MinilogError | None = None
     follower_id: int | None = None  # that is read from, or about to be; None: the leader
     accepted: bool = False  # by that follower: it said something that is no error
-    known_end: int = 0  # the highest high watermark that was told in this leader epoch
+    known_end: int = 0  # of what may be read, as it was told in this leader epoch
     expected_since_ms: float | None = None  # since when that follower owes us something
 
     def is_finished(self) -> bool:
@@ -150,9 +152,9 @@ class Assigned:
             self.known_end = 0
         self.leader_epoch = leader_epoch
 
-    def heard(self, high_watermark: int) -> None:
+    def heard(self, readable_end: int) -> None:
         """A run or news without an error."""
-        self.known_end = max(self.known_end, high_watermark)
+        self.known_end = max(self.known_end, readable_end)
         if self.on_follower and not self.accepted:
             self.accepted, self.expected_since_ms = True, None
 
@@ -166,13 +168,24 @@ class Assigned:
             elif self.expected_since_ms is None:
                 self.expected_since_ms = now_ms
 
-    def receive(self, batches: bytes, session: Session) -> None:
+    def receive(self, batches: bytes, aborted_producer_ids: frozenset[int], session: Session) -> None:
         """Append a run. Raises CorruptMessage where it does not continue what is here."""
         assert self.fetch_offset is not None
         assert self.key is not None
         next_offset, epoch = end_of_run(batches, self.fetch_offset)
         end = next_offset if self.end_offset is None else min(next_offset, self.end_offset)
-        self.runs.append(Run(self.partition, self.key, self.position_number, self.fetch_offset, end, batches, session))
+        self.runs.append(
+            Run(
+                self.partition,
+                self.key,
+                self.position_number,
+                self.fetch_offset,
+                end,
+                batches,
+                aborted_producer_ids,
+                session,
+            )
+        )
         self.fetch_offset, self.last_epoch, self.expected_since_ms = end, epoch, None
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
-from minilog.aio.consumer import POLL_ARROW_BYTES, POLL_BYTES, ConsumerDriver, decode_all
+from minilog.aio.consumer import POLL_ARROW_BYTES, POLL_BYTES, ConsumerDriver, decode_all, is_an_answer
 from minilog.config import parse_config
 from minilog.consumer.decode import as_polled, records
 from minilog.consumer.partition import Run
@@ -85,11 +86,15 @@ class Consumer:
         return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
 
     def _take(self, timeout: float, max_bytes: int) -> list[tuple[Run, list[pa.RecordBatch]]]:
-        good, corrupt = decode_all(self._loop.run(self._driver.take(timeout, max_bytes)))
-        if corrupt or self._had_corrupt:  # else there is nothing to say, and no need to visit the loop
-            self._loop.run(self._driver.report([run for run, _ in good], corrupt))
-            self._had_corrupt = bool(corrupt)
-        return good
+        deadline_s = time.monotonic() + timeout
+        while True:
+            taken = self._loop.run(self._driver.take(deadline_s - time.monotonic(), max_bytes))
+            good, corrupt = decode_all(taken)
+            if corrupt or self._had_corrupt:  # else there is nothing to say, and no need to visit the loop
+                self._loop.run(self._driver.report([run for run, _ in good], corrupt))
+                self._had_corrupt = bool(corrupt)
+            if is_an_answer(taken, good, deadline_s):
+                return good
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
