@@ -58,6 +58,7 @@ class Run:
     position_number: int
     start_offset: int
     end_offset: int
+    last_epoch: int  # of the last batch
     batches: bytes
     aborted_producer_ids: frozenset[int]
     session: Session
@@ -65,7 +66,8 @@ class Run:
 
 @dataclass(slots=True)
 class Assigned:
-    """See the module's text. `reset` is where to begin, as long as no offset is known."""
+    """See the module's text. `reset` is where to begin, as long as no offset is known, `otherwise` where that says
+    nothing (starting.py)."""
 
     partition: TopicPartition
     end_offset: int | None
@@ -73,9 +75,11 @@ class Assigned:
     position: int | None = None
     fetch_offset: int | None = None
     reset: str | None = None
+    otherwise: str = "error"
     resolving: bool = False
     key: PartitionKey | None = None
     last_epoch: int | None = None  # of the record before fetch_offset, where known
+    position_epoch: int | None = None  # of the record before position, where known
     session: Session | None = None  # that has our position
     leader_epoch: int = -1  # under which the position was sent
     runs: deque[Run] = field(default_factory=deque)
@@ -99,14 +103,14 @@ class Assigned:
         self.drop_runs()
         self.position = self.fetch_offset = offset
         self.position_number = position_number
-        self.reset = self.last_epoch = self.error = None
+        self.reset = self.last_epoch = self.position_epoch = self.error = None
         self.resolving = False
         self.detach()
 
     def begin_reset(self, where: str, position_number: int) -> None:
         """Ask anew where to begin."""
         self.drop_runs()
-        self.position = self.fetch_offset = self.last_epoch = None
+        self.position = self.fetch_offset = self.last_epoch = self.position_epoch = None
         self.reset, self.resolving, self.position_number = where, False, position_number
         self.detach()
 
@@ -181,6 +185,7 @@ class Assigned:
                 self.position_number,
                 self.fetch_offset,
                 end,
+                epoch,
                 batches,
                 aborted_producer_ids,
                 session,
@@ -221,7 +226,7 @@ def take_in_turns(ready: list[Assigned], max_bytes: int) -> list[Run]:
         assigned = ready.pop(0)
         run = assigned.runs.popleft()
         run.session.given_back_bytes += len(run.batches)
-        assigned.position = run.end_offset
+        assigned.position, assigned.position_epoch = run.end_offset, run.last_epoch
         size += len(run.batches)
         taken.append(run)
         if assigned.runs:

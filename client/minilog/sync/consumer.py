@@ -41,7 +41,8 @@ class Consumer:
         self.close()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these. Each may say where to begin (else auto.offset.reset says) and where to end (exclusive).
+        """Read exactly these. Each may say where to begin and where to end (exclusive). Without a beginning it is what
+        the group (group.id) has committed, and where there is no group, or it has committed nothing, auto.offset.reset.
 
         Raises InvalidArgument for one given twice or for offsets below 0.
         """
@@ -49,7 +50,8 @@ class Consumer:
         self._loop.run(self._driver.change(lambda: self._driver.core.assign(wanted)))
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Read all partitions of these topics; partitions and topics that come later are read from their start."""
+        """Read all partitions of these topics, from where the group got to, as `assign` does; partitions and topics
+        that come later are read from their start. A group has no members: every consumer reads all partitions."""
         wanted = topics if isinstance(topics, str) else list(topics)
         self._loop.run(self._driver.change(lambda: self._driver.core.subscribe(wanted)))
 
@@ -64,6 +66,21 @@ class Consumer:
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset that is handed out; None while it is being asked for. Raises InvalidArgument."""
         return self._driver.core.position(partition)
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Keep for the group how far it has got: the next offset to read of each partition given, by default the
+        position of all that are assigned. They are committed together, and for good when this returns.
+
+        Raises InvalidArgument without group.id or for an offset below 0, UnknownTopicId for a topic that was deleted,
+        UnknownOutcome where the answer was lost (committing again is safe), RetriableError where nothing was done.
+        """
+        self._loop.run(self._driver.commit(None if offsets is None else dict(offsets)))
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """What the group has committed: the next offset to read, None where nothing is. A transaction that holds
+        offsets of the group is waited for. Raises InvalidArgument without group.id, UnstableOffsetCommit where the
+        transaction has not ended within request.timeout.ms, UnknownTopicOrPartition."""
+        return self._loop.run(self._driver.committed(list(partitions)))
 
     def finished(self) -> bool:
         """Have all partitions with an end_offset been read to it?"""

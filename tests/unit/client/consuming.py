@@ -6,7 +6,16 @@ from dataclasses import replace
 
 from minilog.consumer.core import ConsumerCore
 from minilog.consumer.decode import decode
-from minilog.consumer.effects import CloseSession, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
+from minilog.consumer.effects import (
+    CloseSession,
+    FetchCommitted,
+    OpenSession,
+    RefreshMetadata,
+    ResolveOffset,
+    SendFetch,
+)
+from minilog.errors import MinilogError
+from minilog.group_messages import Committed
 from minilog.metadata_cache import MetadataCache
 from minilog.record_batch.builder import build_batch, build_control_batch, records_to_columns
 from minilog.record_batch.header import (
@@ -74,6 +83,9 @@ class Consuming:
         self.positions: dict[tuple[int, int], data_pb2.FetchPosition] = {}  # (broker, partition)
         self.asked: list[ResolveOffset] = []
         self.closed: list[int] = []
+        self.committed: dict[int, Committed] = {}  # by partition
+        self.group_error: MinilogError | None = None
+        self.group_asked: list[FetchCommitted] = []
 
     def run(self, for_ms: float = 0.0) -> None:
         end = self.now + for_ms
@@ -104,6 +116,13 @@ class Consuming:
                 case RefreshMetadata():
                     self.cache.apply(self.brokers.metadata())
                     self.core.metadata_changed(self.now)
+                case FetchCommitted(wanted):
+                    self.group_asked.append(effect)
+                    for partition, (_, number) in wanted.items():
+                        if self.group_error is not None:
+                            self.core.offset_failed(partition, number, self.group_error, self.now)
+                        else:
+                            self.core.committed_told(partition, number, self.committed.get(partition.partition))
                 case ResolveOffset(partition, where, number):
                     self.asked.append(effect)
                     log = self.brokers.log(partition.partition)
