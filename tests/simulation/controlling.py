@@ -26,6 +26,7 @@ CALLS: dict[str, tuple[str, bool]] = {
     "Register": ("register", True),
     "ProposeInSyncReplicas": ("propose_isr", False),
     "AllocateProducerIds": ("allocate_producer_ids", False),
+    "CreateInternalTopic": ("create_internal_topic", False),
     "CreateTopics": ("create_topics", False),
     "DeleteTopics": ("delete_topics", False),
     "AlterTopics": ("alter_topics", False),

@@ -57,10 +57,14 @@ def create(
 
 
 @app.command("list", epilog="Example: minilog topic list")
-def list_(bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False) -> None:
+def list_(
+    internal: Annotated[bool, typer.Option("--internal", help="The brokers' own topics too.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    as_json: AsJson = False,
+) -> None:
     """List the topics by name."""
     with admin_client(bootstrap_servers) as admin:
-        names = sorted(admin.list_topics())
+        names = sorted(admin.list_topics(internal=internal))
     if as_json:
         print_json(names)
         return

@@ -10,6 +10,7 @@
     broker_refused_connection(id, epoch, now_ms)       fenced at once, unless it was heard since the probe
     propose_isr(ticket, ProposeInSyncReplicasRequest)  ProposeInSyncReplicasResponse
     create_topics, delete_topics, alter_topics         their responses
+    create_internal_topic(ticket, request)             CreateInternalTopicResponse
     elect_leaders, alter_reassignments, replace_voter  their responses
     allocate_producer_ids(ticket, request)             AllocateProducerIdsResponse
     tick(now_ms), next_tick_ms                         silence fences; preferred leaders lead again
@@ -290,6 +291,13 @@ class Controller:
 
     def alter_topics(self, ticket: object, request: admin_pb2.AlterTopicsRequest) -> None:
         self._each_topic(ticket, request.topics, lambda t, e: t.topics.alter(e), admin_pb2.AlterTopicsResponse)
+
+    def create_internal_topic(self, ticket: object, request: peer_pb2.CreateInternalTopicRequest) -> None:
+        def decide(term: _Term) -> peer_pb2.CreateInternalTopicResponse:
+            require_life(term.ledger, request.broker_id, request.broker_epoch)
+            return peer_pb2.CreateInternalTopicResponse(topic_id=term.topics.create_internal(request.name))
+
+        self._decide(ticket, decide, peer_pb2.CreateInternalTopicResponse())
 
     def _each_topic(
         self,

@@ -20,6 +20,7 @@ Response: TypeAlias = (
     | peer_pb2.HeartbeatResponse
     | peer_pb2.ProposeInSyncReplicasResponse
     | peer_pb2.AllocateProducerIdsResponse
+    | peer_pb2.CreateInternalTopicResponse
     | admin_pb2.CreateTopicsResponse
     | admin_pb2.DeleteTopicsResponse
     | admin_pb2.AlterTopicsResponse

@@ -6,7 +6,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from minilog.coordinators_of import INTERNAL_PARTITIONS
 from minilog.errors import (
+    CoordinatorLoadInProgress,
     InvalidArgument,
     InvalidPartitions,
     InvalidReplicationFactor,
@@ -18,6 +20,11 @@ from minilog.errors import (
 from minilog.v1 import admin_pb2, records_pb2
 from minilog_broker.controller.election import reconsider
 from minilog_broker.controller.image import Topic, record_of
+from minilog_broker.controller.internal_topics import (
+    INTERNAL_TOPIC_NAMES,
+    internal_replication_factor,
+    internal_topic_config,
+)
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.placement import place_replicas
 from minilog_broker.controller.topic_config import check_config_name, check_topic_config, check_topic_name
@@ -60,6 +67,27 @@ class Topics:
         self._write_configs(plan.topic_id, plan.configs)
         self._write_partitions(plan.topic_id, request.name, 0, plan.placed)
         return plan.topic_id
+
+    def create_internal(self, name: str) -> bytes:
+        """The id of an internal topic: of the one there is, else of a new one.
+
+        Raises InvalidTopic for another name, CoordinatorLoadInProgress while too few brokers can take replicas."""
+        if name not in INTERNAL_TOPIC_NAMES:
+            raise InvalidTopic(f"{name} is no internal topic: those are {' and '.join(INTERNAL_TOPIC_NAMES)}")
+        image = self._ledger.image
+        if name in image.topic_ids:
+            return image.topic_ids[name]
+        factor = internal_replication_factor(len(image.voters))
+        try:
+            placed = self._place(name, INTERNAL_PARTITIONS, factor)
+        except InvalidReplicationFactor as error:
+            raise CoordinatorLoadInProgress(f"{name} is created once {factor} brokers run: {error}") from None
+        topic_id = self._new_topic_id()
+        record = records_pb2.TopicRecord(name=name, topic_id=topic_id, internal=True)
+        self._ledger.write(records_pb2.MetadataRecord(topic=record))
+        self._write_configs(topic_id, internal_topic_config(factor))
+        self._write_partitions(topic_id, name, 0, placed)
+        return topic_id
 
     def _plan(self, request: admin_pb2.NewTopic) -> _Plan:
         check_topic_name(request.name)

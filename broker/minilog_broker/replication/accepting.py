@@ -13,7 +13,7 @@ answered as unknown: by time-out, by an ISR that fell below min, by the end of t
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from minilog.errors import (
     MinilogError,
@@ -24,11 +24,12 @@ from minilog.errors import (
     RequestTimedOut,
     UnknownOutcome,
 )
-from minilog.record_batch.header import NO_PRODUCER_ID, PLACEMENT_BYTES, BatchHeader, Buffer, placement
+from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader, Buffer
 from minilog.record_batch.validation import validate_batch
-from minilog_broker.replication.effects import AnswerProduce, AppendToLog, PlacedBatches
+from minilog_broker.replication.effects import AnswerProduce
 from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.parked import ParkedProduce, ParkedProduces
+from minilog_broker.replication.placing import append_at_end
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.state import PartitionState
 from minilog_broker.storage.producer_state import Accept, Duplicate, ProducerState
@@ -66,8 +67,7 @@ class Accepting:
 
     def accept(self, entry: ProduceEntry, max_message_bytes: int, too_few: str | None, now_ms: float) -> None:
         """Append and park, or raise why not. `too_few`: what is wrong with the ISR, if anything."""
-        if now_ms < self._no_space_until_ms:
-            raise self._no_space()
+        self.require_space(now_ms)
         topic_id, partition = self._key
         header = validate_batch(topic_id, partition, entry.batch, max_message_bytes=max_message_bytes)
         tentative = self._tentative.get(header.producer_id, ())
@@ -88,12 +88,13 @@ class Accepting:
             case error:
                 raise error
 
+    def require_space(self, now_ms: float) -> None:
+        """Raises NoSpace for a while after the disk was full."""
+        if now_ms < self._no_space_until_ms:
+            raise self._no_space()
+
     def _append(self, header: BatchHeader, batch: Buffer) -> BatchHeader:
-        offset, epoch = self._log.end, self._leader_epoch
-        placed = replace(header, base_offset=offset, partition_leader_epoch=epoch)
-        buffers = (placement(header.length, offset, epoch), memoryview(batch)[PLACEMENT_BYTES:])
-        self._log.queue_append(QueuedAppend((placed,), header.length, None))
-        self._host.emit(AppendToLog(self._key, PlacedBatches((placed,), buffers)))
+        placed = append_at_end(self._host, self._key, self._log, self._leader_epoch, header, batch)
         if placed.producer_id != NO_PRODUCER_ID:
             self._tentative.setdefault(placed.producer_id, deque()).append(placed)
         return placed

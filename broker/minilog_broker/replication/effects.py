@@ -6,6 +6,7 @@
     RecordEpochStart                log_flushed is not awaited: the disk thread does it, durably, before what follows
     TruncateLog, StartLogAt         log_truncated; or log_failed
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
+    BeganToLead and what follows    -, see led.py
     AnswerProduce, SessionReady, LeaderSessionReady, OpenLeaderSession, CloseLeaderSession: see each
 
 "Appended" and "flushed" are two events: the first makes records readable for followers, only the second counts for
@@ -19,6 +20,7 @@ from typing import TypeAlias
 
 from minilog.errors import MinilogError
 from minilog.record_batch.header import BatchHeader, Buffer
+from minilog_broker.replication.led import LedEffect
 from minilog_broker.replication.state import PartitionKey, PartitionState, TopicConfig
 
 
@@ -206,4 +208,5 @@ Effect: TypeAlias = (
     | LeaderSessionReady
     | ProposeInSyncReplicas
     | PartitionOffline
+    | LedEffect
 )

@@ -22,6 +22,7 @@ from minilog_broker.replication.follower_reads import FollowerReads
 from minilog_broker.replication.host import Host
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.leader_session import LeaderSession
+from minilog_broker.replication.own_log import tell_led, tell_stopped, watch
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.session import Audience, Source, Subscription
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
@@ -146,13 +147,21 @@ class HostedReplica:
             if state.leader_id == host.broker_id and state.leader_broker_epoch == host.broker_epoch:
                 args = (host, state, self.config, self.log, self.producers, self.subscribers)
                 self.leader = LeaderPartition(*args, read_failed=lambda error: self.go_offline(error, now_ms))
+                watch(host, self.leader)
             elif state.leader_id not in (host.broker_id, NO_LEADER) and host.broker_epoch is not None:
                 self._follow(state.leader_id, state.leader_epoch, self.log, now_ms)
         for subscription in list(self.subscribers.values()):
             source = self.source_for(subscription.session.audience)
             subscription.session.source_changed(subscription, source, now_ms)
         if self.leader is not None:
-            self.leader.lead_when_settled(now_ms)
+            self._lead_when_settled(self.leader, now_ms)
+
+    def _lead_when_settled(self, leader: LeaderPartition, now_ms: float, *, again: bool = False) -> None:
+        """`again`: what it had appended was dropped."""
+        led_before = leader.leading and not again
+        leader.lead_when_settled(now_ms)
+        if leader.leading and not led_before:
+            tell_led(self._host, leader)
 
     def _follow(self, leader_id: int, leader_epoch: int, log: ReplicaLog, now_ms: float) -> None:
         host, session = self._host, self._sessions.to(leader_id)
@@ -186,6 +195,7 @@ class HostedReplica:
         leader, self.leader = self.leader, None
         if leader is not None:
             leader.resign(why)
+            tell_stopped(self._host, leader)
         if self.follower is not None:
             self._sessions.to(self.follower.leader_id).unfollow(self.key)
             self.follower = self.reads = None
@@ -249,7 +259,7 @@ class HostedReplica:
         if self.follower is not None:
             self.follower.settled(now_ms)
         if self.leader is not None:
-            self.leader.lead_when_settled(now_ms)
+            self._lead_when_settled(self.leader, now_ms)
 
     def log_start_moved(self, now_ms: float) -> None:
         """Retention advanced the log start: news for whoever reads here."""
@@ -273,7 +283,7 @@ class HostedReplica:
         self._sessions.give_back(log.append_failed())
         if self.leader is not None:
             self.leader.no_space(now_ms)
-            self.leader.lead_when_settled(now_ms)
+            self._lead_when_settled(self.leader, now_ms, again=True)
         if self.follower is not None:
             self.follower.pause(now_ms, self._host.settings.no_space_pause_ms)
 

@@ -67,6 +67,8 @@ class LeaderPartition:
         self._subscribers = subscribers
         self.read_failed = read_failed
         self._accepting = Accepting(host, str(self), state, log, producers)
+        self.require_space = self._accepting.require_space
+        self.on_high_watermark: Callable[[], None] = lambda: None  # what else follows it
 
     def __str__(self) -> str:
         return f"partition {self._state.topic_name}-{self.key.partition}"
@@ -216,6 +218,7 @@ class LeaderPartition:
         if not log.raise_high_watermark(offset):
             return
         self._accepting.became_committed()
+        self.on_high_watermark()
         if not knew_its_end and self.knows_its_end:
             self._judge_subscribers(now_ms)
         self._tell_subscribers(now_ms, news=True)

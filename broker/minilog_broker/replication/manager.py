@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from minilog.errors import (
+    CorruptMessage,
     InvalidRequiredAcks,
     MinilogError,
     NotLeaderOrFollower,
@@ -29,6 +30,7 @@ from minilog_broker.replication.effects import AnswerProduce, Effect, ProposalAn
 from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.hosted import HostedReplica, LeaderSessions
 from minilog_broker.replication.leader import LeaderPartition
+from minilog_broker.replication.own_log import append_own, refuse_client
 from minilog_broker.replication.served_sessions import ServedSessions
 from minilog_broker.replication.session import Audience
 from minilog_broker.replication.settings import ReplicationSettings
@@ -172,11 +174,16 @@ class ReplicaManager:
             if acks not in _ALL_ACKS:
                 raise InvalidRequiredAcks(f"acks={acks} is not one of 0, 1 and all (-1 on the wire)")
             leader = self._leader(key)
+            refuse_client(leader)
         except MinilogError as error:
             if acks != ACKS_NONE:
                 self._host.emit(AnswerProduce(ticket, error, -1, -1, *self._known_leader(key)))
             return
         leader.produce(ticket, leader_epoch, acks, timeout_ms, batch, now_ms)
+
+    def append_own(self, key: PartitionKey, leader_epoch: int, base_offset: int, batch: Buffer, now_ms: float) -> int:
+        """This broker's own batch in the log of an internal topic, at once (own_log.py): the end behind it."""
+        return append_own(self._host, self._leader(key), leader_epoch, base_offset, batch, now_ms)
 
     def _leader(self, key: PartitionKey) -> LeaderPartition:
         replica = self._replicas.get(key)
@@ -279,6 +286,11 @@ class ReplicaManager:
         """A command failed, and with it all that were asked behind it for this log."""
         if (replica := self._replicas.get(key)) is not None:
             replica.failed(error, now_ms)
+
+    def log_damaged(self, key: PartitionKey, error: CorruptMessage, now_ms: float) -> None:
+        """What was read from the log is not what was written."""
+        if (replica := self._replicas.get(key)) is not None:
+            replica.go_offline(error, now_ms)
 
     def log_start_moved(self, key: PartitionKey, now_ms: float) -> None:
         """Retention advanced the log start."""

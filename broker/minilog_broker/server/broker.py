@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import pathlib
 import random
 import secrets
 import signal
@@ -24,12 +23,13 @@ from minilog.errors import MinilogError
 from minilog.v1 import (
     admin_pb2_grpc,
     common_pb2,
+    coordinator_pb2_grpc,
     data_pb2_grpc,
     metadata_pb2_grpc,
-    peer_pb2,
     peer_pb2_grpc,
 )
 from minilog_broker.controller.image import ImageChanges
+from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.failure import CommandFailed
 from minilog_broker.replication.effects import ProposeInSyncReplicas
 from minilog_broker.replication.manager import ReplicaManager
@@ -37,11 +37,17 @@ from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.admin_service import AdminService
 from minilog_broker.server.channels import create_server
-from minilog_broker.server.config import BrokerConfig, BrokerOptions, parse_address
+from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.controller_link import ControllerLink
 from minilog_broker.server.controller_shell import ControllerShell
+from minilog_broker.server.coordinator_calls import CoordinatorCalls
+from minilog_broker.server.coordinator_loading import Loader
+from minilog_broker.server.coordinator_shell import Surroundings
+from minilog_broker.server.coordinators import Coordinators
 from minilog_broker.server.data_service import DataService, answer_produce
 from minilog_broker.server.disk import DiskThread
+from minilog_broker.server.group_service import GroupMarkerService, GroupService
+from minilog_broker.server.internal_topics import InternalTopics
 from minilog_broker.server.leader_links import LeaderLinks
 from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_settings
 from minilog_broker.server.logging import configure_logging
@@ -49,8 +55,10 @@ from minilog_broker.server.maintenance import maintain
 from minilog_broker.server.metadata_service import MetadataService, ProducerIds
 from minilog_broker.server.peer_service import PeerService
 from minilog_broker.server.quorum_shell import QuorumShell
+from minilog_broker.server.registration import kernel_boot_id, registration_request
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.timer import now_ms
+from minilog_broker.server.transaction_service import TransactionService
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
 from minilog_broker.storage.reserve import Reserve
@@ -59,7 +67,6 @@ from minilog_broker.version import CLIENT_VERSION
 
 logger = structlog.get_logger()
 
-BOOT_ID_FILE = pathlib.Path("/proc/sys/kernel/random/boot_id")
 NO_CONTROLLER_MS = 2_000.0  # an election takes less, unless there is no majority
 HAND_OVER_LOOK_S = 0.1
 SERVER_GRACE_S = 0.5  # what is being answered when the server stops
@@ -74,14 +81,6 @@ def run_broker(options: BrokerOptions) -> int:
         raise CommandFailed(f"broker {options.broker_id}: {error}") from error
     except OSError as error:
         raise CommandFailed(f"broker {options.broker_id}: the disk under {options.data_dir} failed: {error}") from error
-
-
-def kernel_boot_id() -> str:
-    """Which boot of the kernel this is; empty where the system does not tell."""
-    try:
-        return BOOT_ID_FILE.read_text().strip()
-    except OSError:
-        return ""
 
 
 async def _let_calls_end() -> None:
@@ -100,7 +99,7 @@ class Broker:
         self._client = common_pb2.ClientIdentity(client_id=f"broker-{options.broker_id}", client_version=CLIENT_VERSION)
         self._stop = asyncio.Event()
         self._crash: BaseException | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # -- life
 
@@ -166,6 +165,8 @@ class Broker:
         link.metadata_offset = lambda: self._quorum.image.end_offset
         link.offline_replicas = lambda: self._replicas.offline.values()
         link.no_space = lambda: not self._reserve.held
+        self._internal_topics = InternalTopics(link.create_internal_topic)
+        self._coordinators = self._build_coordinators(replicas)
         self._links = LeaderLinks(replicas, self._client, self._address_of)
         self._controller = ControllerShell(self._quorum, options.broker_id, self._config)
         replicas.answer_produce = answer_produce
@@ -176,10 +177,18 @@ class Broker:
         )
         replicas.propose = self._propose
         replicas.crashed = self._failed
+        replicas.tell_coordinator = self._coordinators.told
         replicas.went_offline = replicas.became_full = link.beat_now
         self._quorum.on_changed = self._image_changed
         self._quorum.on_leader_changed = link.controller_moved
         self._registered = self._stopped = False
+
+    def _build_coordinators(self, replicas: Replicas) -> Coordinators:
+        config, image = self._config, self._quorum.image
+        self._calls = CoordinatorCalls(self._options.broker_id, self._client, image, self._address_of)
+        around = Surroundings(replicas, Loader(self._disk, lambda key: self._logs.logs[key]), self._calls, self._spawn)
+        settings = TransactionSettings(config.transaction_timeout_ms, config.transaction_max_timeout_ms)
+        return Coordinators(image, self._internal_topics, settings, around)
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
         life = self._quorum.image.brokers.get(broker_id)
@@ -198,11 +207,19 @@ class Broker:
     def _bind(self) -> Any:
         server = create_server()
         producer_ids = ProducerIds(self._link.allocate_producer_ids)
-        metadata = MetadataService(self._quorum, self._replicas, producer_ids, lambda: self._registered)
+        metadata = MetadataService(
+            self._quorum, self._replicas, producer_ids, self._internal_topics, lambda: self._registered
+        )
         data_pb2_grpc.add_DataServiceServicer_to_server(
             DataService(self._replicas, self._config.session_keepalive_ms), server
         )
         metadata_pb2_grpc.add_MetadataServiceServicer_to_server(metadata, server)
+        coordinators = self._coordinators
+        coordinator_pb2_grpc.add_TransactionServiceServicer_to_server(
+            TransactionService(coordinators, producer_ids), server
+        )
+        coordinator_pb2_grpc.add_GroupServiceServicer_to_server(GroupService(coordinators), server)
+        coordinator_pb2_grpc.add_MarkerServiceServicer_to_server(GroupMarkerService(coordinators), server)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._controller), server)
         peer_pb2_grpc.add_PeerServiceServicer_to_server(
             PeerService(self._replicas, self._quorum, self._controller), server
@@ -236,7 +253,7 @@ class Broker:
         manager = self._replicas.manager
         for each in found:
             manager.adopt_log(each.key, each.log, each.producer_state, now_ms())
-        answer = await self._link.register(self._registration(directory, found))
+        answer = await self._link.register(registration_request(self._options, self._client, directory, found))
         await self._quorum.replayed(answer.committed_end_offset)
         directory.set_cluster(answer.cluster_id, [voter.broker_id for voter in self._quorum.image.voters])
         manager.set_broker_epoch(answer.broker_epoch, now_ms())
@@ -246,7 +263,7 @@ class Broker:
         self._replicas.run()
         self._replicas.timer.start()
         self._spawn(self._link.keep_beating())
-        self._spawn(maintain(self._disk, self._logs, self._reserve, self._log_start_moved))
+        self._spawn(maintain(self._disk, self._logs, self._reserve, self._log_start_moved, self._coordinators.expire))
         logger.info("registered", broker=self._options.broker_id, broker_epoch=answer.broker_epoch)
 
     def _whole_image(self) -> ImageChanges:
@@ -254,33 +271,6 @@ class Broker:
         image = self._quorum.image
         mine = image.partitions_of_broker.get(self._options.broker_id, set())
         return ImageChanges(set(image.brokers), set(mine), set(), set(image.topics), {key.topic_id for key in mine})
-
-    def _registration(self, directory: DataDirectory, found: list[FoundLog]) -> peer_pb2.RegisterRequest:
-        options = self._options
-        host, port = options.host, options.port
-        if self._config.advertised_address is not None:
-            host, port = parse_address(self._config.advertised_address)
-        damaged = [
-            common_pb2.PartitionId(topic_id=each.key.topic_id, partition=each.key.partition)
-            for each in found
-            if each.log.recovery.damaged
-        ]
-        return peer_pb2.RegisterRequest(
-            client=self._client,
-            cluster_id=directory.cluster_id or "",
-            broker_id=options.broker_id,
-            directory_id=bytes.fromhex(directory.directory_id),
-            host=host,
-            port=port,
-            rack=options.rack,
-            clean_stop_broker_epoch=directory.clean_stop_epoch,
-            kernel_boot_id=kernel_boot_id(),
-            damaged_replicas=damaged,
-            host_label=options.rack or host,
-            voters=[
-                peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters
-            ],
-        )
 
     def _set_strays_aside(self, found: list[FoundLog]) -> None:
         """Logs the image does not know; never when it knows no topic at all (REPLICATION.md, strays)."""
@@ -312,6 +302,8 @@ class Broker:
                 log.settings = log_settings(configs[key.topic_id])
         self._replicas.manager.apply_image(states, changes.removed, configs, names, image.lives(), now_ms())
         self._replicas.run()
+        if changes.removed:
+            self._coordinators.topics_deleted()
 
     def _log_start_moved(self, key: PartitionKey) -> None:
         self._replicas.manager.log_start_moved(key, now_ms())
@@ -332,12 +324,12 @@ class Broker:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task of this broker's; an error in it that nobody expected ends the broker."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.append(task)
+        self._tasks.add(task)
         task.add_done_callback(self._task_done)
         return task
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.remove(task)
+        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)
 
@@ -385,11 +377,14 @@ class Broker:
         await server.stop(SERVER_GRACE_S)
         await self._links.stop()
         self._controller.stop()
+        self._internal_topics.stop()
+        self._coordinators.stop()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._link.close()
+        await self._calls.close()
         await self._disk.stop()
         clean = self._logs.close()
         clean = await self._quorum.stop() and clean

@@ -20,6 +20,7 @@ from minilog.errors import InvalidConfig
 
 ENVIRONMENT_PREFIX = "MINILOG_"
 _DAY_MS = 24 * 60 * 60 * 1000
+_MOST_TIMEOUT_MS = 2**31 - 1
 _MIB = 1024 * 1024
 _GRPC_LARGEST_MESSAGE_BYTES = 2**31 - 1
 
@@ -114,6 +115,10 @@ class BrokerConfig:
     """Before a candidate stands again; the jitter comes on top."""
     quorum_fetch_timeout_ms: int = _setting(_integer(10), 1_000)
     """A quorum leader not heard for so long is looked for anew; one that hears no majority for so long resigns."""
+    transaction_timeout_ms: int = _setting(_integer(1, _MOST_TIMEOUT_MS), 900_000)
+    """A transaction whose writers asked for no other is aborted when nothing was heard of them for so long."""
+    transaction_max_timeout_ms: int = _setting(_integer(1, _MOST_TIMEOUT_MS), _DAY_MS)
+    """What writers may ask for at most."""
     controlled_shutdown_timeout_ms: int = _setting(_integer(0), 10_000)
     delete_delay_ms: int = _setting(_integer(0), 60_000)
     auto_leader_rebalance_enable: bool = _setting(_boolean(), True)
@@ -249,6 +254,11 @@ def _check_together(config: BrokerConfig, given: Container[str]) -> None:
         raise InvalidConfig(
             f"broker.session.timeout.ms={config.broker_session_timeout_ms} is not valid: expected more than "
             f"broker.heartbeat.interval.ms, which is {config.broker_heartbeat_interval_ms}"
+        )
+    if config.transaction_timeout_ms > config.transaction_max_timeout_ms:
+        raise InvalidConfig(
+            f"transaction.timeout.ms={config.transaction_timeout_ms} is not valid: expected at most "
+            f"transaction.max.timeout.ms, which is {config.transaction_max_timeout_ms}"
         )
     factor = config.default_replication_factor
     if factor is not None and "min_insync_replicas" in given and config.min_insync_replicas > factor:

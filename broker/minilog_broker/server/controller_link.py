@@ -1,4 +1,5 @@
-"""What this broker says to the active controller: registration, heartbeats, ISR proposals, producer ids.
+"""What this broker says to the active controller: registration, heartbeats, ISR proposals, producer ids, first uses
+of internal topics.
 
 Heartbeats have a stream and a channel of their own. When it breaks, or another broker comes to lead the quorum, the
 controller is looked for again at once; an answer that this life was replaced ends the process.
@@ -213,6 +214,15 @@ class ControllerLink:
         if error := error_from_wire(answer.error):
             raise error
         return range(answer.first_producer_id, answer.first_producer_id + answer.count)
+
+    async def create_internal_topic(self, name: str) -> None:
+        """`__transactions` or `__groups` was asked for, and there is none yet. Raises what the controller says."""
+        request = peer_pb2.CreateInternalTopicRequest(
+            client=self._client, broker_id=self._broker_id, broker_epoch=self.broker_epoch, name=name
+        )
+        answer: peer_pb2.CreateInternalTopicResponse = await self.call("CreateInternalTopic", request)
+        if error := error_from_wire(answer.error):
+            raise error
 
     async def close(self) -> None:
         if self._channel is not None:

@@ -96,6 +96,14 @@ class ControllerShell:
             peer_pb2.AllocateProducerIdsResponse, lambda ticket: self._controller.allocate_producer_ids(ticket, request)
         )
 
+    async def create_internal_topic(
+        self, request: peer_pb2.CreateInternalTopicRequest
+    ) -> peer_pb2.CreateInternalTopicResponse:
+        return await self._ask(
+            peer_pb2.CreateInternalTopicResponse,
+            lambda ticket: self._controller.create_internal_topic(ticket, request),
+        )
+
     async def create_topics(self, request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
         return await self._ask(
             admin_pb2.CreateTopicsResponse, lambda ticket: self._controller.create_topics(ticket, request)

@@ -70,9 +70,14 @@ def _monotonic_s() -> float:
 
 
 async def maintain(
-    disk: DiskThread, directory: LogDirectory, reserve: Reserve, log_start_moved: Callable[[PartitionKey], None]
+    disk: DiskThread,
+    directory: LogDirectory,
+    reserve: Reserve,
+    log_start_moved: Callable[[PartitionKey], None],
+    expire: Callable[[int], None],
 ) -> None:
-    """Until cancelled. `log_start_moved` is told of each log that retention has cut."""
+    """Until cancelled. `log_start_moved` is told of each log that retention has cut, `expire` the wall clock in
+    microseconds while it is trusted."""
     clock, space = WallClock(), Space(reserve)
     rounds = 0
     while True:
@@ -86,6 +91,8 @@ async def maintain(
                 now_us = clock.trusted_now_us()
                 for key in await disk.call(functools.partial(apply_retention, directory, now_us)):
                     log_start_moved(key)
+                if now_us is not None:
+                    expire(now_us)
         except OSError as error:
             logger.error("maintenance met a disk error; it goes on with the next round", error=str(error))
 

@@ -10,6 +10,7 @@ from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 from minilog_broker.controller.image import Broker, Topic
 from minilog_broker.quorum.voters import Voter
 from minilog_broker.replication.state import PartitionState
+from minilog_broker.server.internal_topics import InternalTopics
 from minilog_broker.server.quorum_shell import QuorumShell
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.timer import now_ms
@@ -36,13 +37,19 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
     """See the module's text. `image` is this broker's replay of the committed metadata log."""
 
     def __init__(
-        self, quorum: QuorumShell, replicas: Replicas, producer_ids: ProducerIds, is_registered: Callable[[], bool]
+        self,
+        quorum: QuorumShell,
+        replicas: Replicas,
+        producer_ids: ProducerIds,
+        internal_topics: InternalTopics,
+        is_registered: Callable[[], bool],
     ) -> None:
         self._is_registered = is_registered
         self._quorum = quorum
         self._image = quorum.image
         self._replicas = replicas
         self._producer_ids = producer_ids
+        self._internal_topics = internal_topics
 
     async def GetMetadata(  # noqa: N802
         self, request: metadata_pb2.GetMetadataRequest, context: object
@@ -68,7 +75,9 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         for name in request.topic_names:
             topic_id = self._image.topic_ids.get(name)
             if topic_id is None:
-                error = UnknownTopicOrPartition(f"topic {name} does not exist: create it, or see `minilog topic list`")
+                error = self._internal_topics.first_use(name) or UnknownTopicOrPartition(
+                    f"topic {name} does not exist: create it, or see `minilog topic list`"
+                )
                 yield metadata_pb2.TopicMetadata(error=wire_error(error), name=name)
             else:
                 yield self._topic(self._image.topics[topic_id])

@@ -1,7 +1,8 @@
 """PeerService: what other brokers ask of this one.
 
 Replicate is served by the data replicas or, for the metadata log, by the quorum node, as are Vote, BeginQuorumEpoch and
-FetchSnapshot; Register, Heartbeat, ProposeInSyncReplicas and AllocateProducerIds by the controller, where it is active.
+FetchSnapshot; Register, Heartbeat, ProposeInSyncReplicas, AllocateProducerIds and CreateInternalTopic by the
+controller, where it is active.
 """
 
 from __future__ import annotations
@@ -85,6 +86,11 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         self, request: peer_pb2.AllocateProducerIdsRequest, context: object
     ) -> peer_pb2.AllocateProducerIdsResponse:
         return await self._controller.allocate_producer_ids(request)
+
+    async def CreateInternalTopic(  # noqa: N802
+        self, request: peer_pb2.CreateInternalTopicRequest, context: object
+    ) -> peer_pb2.CreateInternalTopicResponse:
+        return await self._controller.create_internal_topic(request)
 
     async def Vote(self, request: peer_pb2.VoteRequest, context: object) -> peer_pb2.VoteResponse:  # noqa: N802
         return await self._quorum.vote(request)

@@ -15,6 +15,7 @@ import structlog
 from minilog.v1 import data_pb2
 from minilog_broker.replication import effects
 from minilog_broker.replication.effects import Effect
+from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, LedEffect, StoppedLeading
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import DiskCommand, DiskThread
@@ -31,8 +32,8 @@ logger = structlog.get_logger()
 class Replicas:
     """All replicas of one broker: the core, its disk thread and its sessions.
 
-    `answer_produce`, `open_link`, `close_link`, `propose`, `went_offline` and `became_full` are what the rest of the
-    server does for effects that leave this broker.
+    `answer_produce`, `open_link`, `close_link`, `propose`, `went_offline`, `became_full` and `tell_coordinator` are
+    what the rest of the server does for effects that leave the replicas.
     """
 
     def __init__(self, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory, reserve: Reserve) -> None:
@@ -47,6 +48,7 @@ class Replicas:
         self.propose: Callable[[effects.ProposeInSyncReplicas], None]
         self.went_offline: Callable[[], None]
         self.became_full: Callable[[], None]
+        self.tell_coordinator: Callable[[LedEffect], None]
         self._disk = disk
         self._directory = directory
         self._reserve = reserve
@@ -104,6 +106,8 @@ class Replicas:
                 self.sessions.refuse(session_id, error)
             case effects.PartitionOffline():
                 self._go_offline(effect)
+            case BeganToLead() | HighWatermarkMoved() | StoppedLeading():
+                self.tell_coordinator(effect)
             case _:
                 self._change_log(effect)
 

@@ -174,9 +174,10 @@ class Admin:
         response = await self._decide("replace a voter", lambda stub, s: stub.ReplaceVoter(request, timeout=s))
         return response.lost_directory_id.hex(), response.directory_id.hex()
 
-    async def list_topics(self) -> list[str]:
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
         answer = await self._cluster.refresh(None)
-        return sorted(topic.name for topic in answer.topics if not topic.error.code)
+        found = (topic for topic in answer.topics if not topic.error.code)
+        return sorted(topic.name for topic in found if internal or not topic.internal)
 
     async def describe_cluster(self) -> ClusterDescription:
         return describe_cluster(await self._cluster.refresh([]))

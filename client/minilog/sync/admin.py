@@ -102,9 +102,9 @@ class Admin:
         ids of both. Raises InvalidArgument where nothing is lost, or `lost_directory_id` was replaced already."""
         return self._loop.run(self._admin.replace_voter(broker_id, lost_directory_id=lost_directory_id))
 
-    def list_topics(self) -> list[str]:
-        """The names of all topics, sorted."""
-        return self._loop.run(self._admin.list_topics())
+    def list_topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics, sorted; with `internal` the brokers' own too."""
+        return self._loop.run(self._admin.list_topics(internal=internal))
 
     def describe_cluster(self) -> ClusterDescription:
         """Brokers and controller."""

@@ -59,6 +59,11 @@ class PeerServiceStub:
                 request_serializer=minilog_dot_v1_dot_peer__pb2.AllocateProducerIdsRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_peer__pb2.AllocateProducerIdsResponse.FromString,
                 _registered_method=True)
+        self.CreateInternalTopic = channel.unary_unary(
+                '/minilog.v1.PeerService/CreateInternalTopic',
+                request_serializer=minilog_dot_v1_dot_peer__pb2.CreateInternalTopicRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_peer__pb2.CreateInternalTopicResponse.FromString,
+                _registered_method=True)
         self.Vote = channel.unary_unary(
                 '/minilog.v1.PeerService/Vote',
                 request_serializer=minilog_dot_v1_dot_peer__pb2.VoteRequest.SerializeToString,
@@ -114,6 +119,13 @@ class PeerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateInternalTopic(self, request, context):
+        """To the active controller, from a broker that was asked for an internal topic that there is not: its first use.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Vote(self, request, context):
         """To a voter: a candidate asks for its vote or, as a pre-vote, whether it would have it.
         """
@@ -162,6 +174,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.AllocateProducerIds,
                     request_deserializer=minilog_dot_v1_dot_peer__pb2.AllocateProducerIdsRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_peer__pb2.AllocateProducerIdsResponse.SerializeToString,
+            ),
+            'CreateInternalTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateInternalTopic,
+                    request_deserializer=minilog_dot_v1_dot_peer__pb2.CreateInternalTopicRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_peer__pb2.CreateInternalTopicResponse.SerializeToString,
             ),
             'Vote': grpc.unary_unary_rpc_method_handler(
                     servicer.Vote,
@@ -314,6 +331,33 @@ class PeerService:
             '/minilog.v1.PeerService/AllocateProducerIds',
             minilog_dot_v1_dot_peer__pb2.AllocateProducerIdsRequest.SerializeToString,
             minilog_dot_v1_dot_peer__pb2.AllocateProducerIdsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateInternalTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.PeerService/CreateInternalTopic',
+            minilog_dot_v1_dot_peer__pb2.CreateInternalTopicRequest.SerializeToString,
+            minilog_dot_v1_dot_peer__pb2.CreateInternalTopicResponse.FromString,
             options,
             channel_credentials,
             insecure,

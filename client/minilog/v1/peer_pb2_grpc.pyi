@@ -41,6 +41,8 @@ class PeerServiceStub:
     """To the active controller: the leader of a partition asks for another ISR."""
     AllocateProducerIds: _grpc.UnaryUnaryMultiCallable[_peer_pb2.AllocateProducerIdsRequest, _peer_pb2.AllocateProducerIdsResponse]
     """To the active controller: a block of producer ids for this broker to hand out."""
+    CreateInternalTopic: _grpc.UnaryUnaryMultiCallable[_peer_pb2.CreateInternalTopicRequest, _peer_pb2.CreateInternalTopicResponse]
+    """To the active controller, from a broker that was asked for an internal topic that there is not: its first use."""
     Vote: _grpc.UnaryUnaryMultiCallable[_peer_pb2.VoteRequest, _peer_pb2.VoteResponse]
     """To a voter: a candidate asks for its vote or, as a pre-vote, whether it would have it."""
     BeginQuorumEpoch: _grpc.UnaryUnaryMultiCallable[_peer_pb2.BeginQuorumEpochRequest, _peer_pb2.BeginQuorumEpochResponse]
@@ -61,6 +63,8 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """To the active controller: the leader of a partition asks for another ISR."""
     AllocateProducerIds: _aio.UnaryUnaryMultiCallable[_peer_pb2.AllocateProducerIdsRequest, _peer_pb2.AllocateProducerIdsResponse]  # type: ignore[assignment]
     """To the active controller: a block of producer ids for this broker to hand out."""
+    CreateInternalTopic: _aio.UnaryUnaryMultiCallable[_peer_pb2.CreateInternalTopicRequest, _peer_pb2.CreateInternalTopicResponse]  # type: ignore[assignment]
+    """To the active controller, from a broker that was asked for an internal topic that there is not: its first use."""
     Vote: _aio.UnaryUnaryMultiCallable[_peer_pb2.VoteRequest, _peer_pb2.VoteResponse]  # type: ignore[assignment]
     """To a voter: a candidate asks for its vote or, as a pre-vote, whether it would have it."""
     BeginQuorumEpoch: _aio.UnaryUnaryMultiCallable[_peer_pb2.BeginQuorumEpochRequest, _peer_pb2.BeginQuorumEpochResponse]  # type: ignore[assignment]
@@ -108,6 +112,14 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_peer_pb2.AllocateProducerIdsResponse, _abc.Awaitable[_peer_pb2.AllocateProducerIdsResponse]]:
         """To the active controller: a block of producer ids for this broker to hand out."""
+
+    @_abc_1.abstractmethod
+    def CreateInternalTopic(
+        self,
+        request: _peer_pb2.CreateInternalTopicRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.CreateInternalTopicResponse, _abc.Awaitable[_peer_pb2.CreateInternalTopicResponse]]:
+        """To the active controller, from a broker that was asked for an internal topic that there is not: its first use."""
 
     @_abc_1.abstractmethod
     def Vote(

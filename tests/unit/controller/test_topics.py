@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from minilog.errors import (
+    CoordinatorLoadInProgress,
     InvalidArgument,
     InvalidConfig,
     InvalidPartitions,
+    InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidTopic,
     MinilogError,
+    StaleBrokerEpoch,
     TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from minilog.v1 import admin_pb2
+from minilog.v1 import admin_pb2, peer_pb2
 from minilog_broker.controller.topic_config import TOPIC_CONFIG_NAMES, check_topic_name, effective_topic_config
 from minilog_broker.replication.state import NO_LEADER, PartitionKey
 from tests.unit.controller.world import DEFAULTS, World, error_of
@@ -247,3 +251,86 @@ def test_only_the_topic_of_the_given_id_is_deleted(world: World) -> None:
     assert isinstance(error_of(world.delete(topic_id=first.topic_id)), UnknownTopicId)
     assert error_of(world.delete(topic_id=second.topic_id)) is None
     assert isinstance(error_of(world.delete("t")), UnknownTopicOrPartition)
+
+
+# -- the brokers' own topics
+
+
+def created_internal(world: World, name: str = "__groups") -> bytes:
+    response = world.create_internal(name)
+    assert error_of(response) is None, error_of(response)
+    return response.topic_id
+
+
+def test_an_internal_topic_has_what_makes_its_records_safe_whatever_the_defaults_are() -> None:
+    weak = replace(DEFAULTS, min_in_sync_replicas=1, flush_on_append=False, unclean_leader_election=True)
+    world = World(defaults=weak, voters=(1, 2, 3))
+    world.start_all(3)
+    topic_id = created_internal(world)
+    topic = world.image.topics[topic_id]
+    config = effective_topic_config(world.image.topic_config(topic_id), weak)
+    assert (topic.name, topic.internal, topic.partition_count) == ("__groups", True, 16)
+    assert all(len(state.replicas) == 3 for state in world.image.partitions_of(topic_id))
+    assert (config.min_in_sync_replicas, config.flush_on_append, config.unclean_leader_election) == (2, True, False)
+    assert (config.retention_ms, config.retention_bytes) == (-1, -1)
+
+
+def test_an_internal_topic_is_created_once_whoever_asks() -> None:
+    world = World(voters=(1, 2, 3))
+    world.start_all(3)
+    first = created_internal(world)
+    assert created_internal(world) == first
+    assert created_internal(world, "__transactions") != first
+
+
+def test_an_internal_topic_waits_for_as_many_brokers_as_it_is_to_have_replicas() -> None:
+    world = World(voters=(1, 2, 3))
+    world.start_all(2)
+    assert isinstance(error_of(world.create_internal("__groups")), CoordinatorLoadInProgress)
+    world.start(3)
+    created_internal(world)
+
+
+def test_one_voter_makes_internal_topics_of_one_replica() -> None:
+    world = World(voters=(1,))
+    world.start_all(1)
+    topic_id = created_internal(world)
+    assert {len(state.replicas) for state in world.image.partitions_of(topic_id)} == {1}
+
+
+@pytest.mark.parametrize("name", ["t", "__cluster_metadata", "__x", ""])
+def test_no_other_topic_is_created_as_an_internal_one(world: World, name: str) -> None:
+    assert isinstance(error_of(world.create_internal(name)), InvalidTopic)
+
+
+def test_a_former_life_of_a_broker_creates_no_internal_topic(world: World) -> None:
+    request = peer_pb2.CreateInternalTopicRequest(broker_id=1, broker_epoch=world.epoch(1) - 1, name="__groups")
+    world.controller.create_internal_topic("late", request)
+    assert isinstance(error_of(world.answer("late", peer_pb2.CreateInternalTopicResponse)), StaleBrokerEpoch)  # type: ignore[arg-type]
+
+
+def test_clients_neither_create_nor_change_nor_delete_internal_topics() -> None:
+    world = World(voters=(1, 2, 3))
+    world.start_all(3)
+    assert isinstance(error_of(world.create("__groups", 16, 3)), InvalidTopic)
+    topic_id = created_internal(world)
+    for result in (
+        world.alter("__groups", flush_policy="os"),
+        world.alter("__groups", unset=["flush.policy"]),
+        world.alter("__groups", partitions=32),
+        world.delete("__groups"),
+        world.delete(topic_id=topic_id),
+    ):
+        assert isinstance(error_of(result), InvalidTopic)
+
+
+def test_leaders_and_replicas_of_internal_topics_are_moved_as_those_of_any_topic_but_not_below_two_replicas() -> None:
+    world = World(voters=(1, 2, 3))
+    world.start_all(4)
+    key = PartitionKey(created_internal(world), 0)
+    replicas = world.state(key).replicas
+    (other,) = {1, 2, 3, 4} - set(replicas)
+    assert isinstance(error_of(world.reassign(key, replicas[:1])), InvalidReplicaAssignment)
+    assert error_of(world.reassign(key, (other, *replicas[:2]))) is None
+    assert world.state(key).adding_replicas == (other,)
+    assert [each.error.code for each in world.elect("__groups", partitions=range(1, 16))] == [0] * 15

@@ -216,6 +216,14 @@ class World:
         self.controller.create_topics(ticket, request)
         return self.answer(ticket, admin_pb2.CreateTopicsResponse).results[0]
 
+    def create_internal(self, name: str, broker_id: int = 1) -> peer_pb2.CreateInternalTopicResponse:
+        ticket = self.ticket()
+        request = peer_pb2.CreateInternalTopicRequest(
+            broker_id=broker_id, broker_epoch=self.epoch(broker_id), name=name
+        )
+        self.controller.create_internal_topic(ticket, request)
+        return self.answer(ticket, peer_pb2.CreateInternalTopicResponse)
+
     def created(
         self, name: str = "t", partitions: int = 1, replication_factor: int = 3, **configs: str
     ) -> PartitionKey:

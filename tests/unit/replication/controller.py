@@ -31,9 +31,9 @@ class Controller:
         self.images: list[Image] = []
         self._next_epoch = 100
 
-    def create(self, key: PartitionKey, replicas: tuple[int, ...], leader_id: int) -> None:
+    def create(self, key: PartitionKey, replicas: tuple[int, ...], leader_id: int, name: str = "topic") -> None:
         self.partitions[key] = PartitionState(
-            key, "topic", replicas, replicas, (), (), leader_id, 0, 0, self.lives[leader_id].broker_epoch
+            key, name, replicas, replicas, (), (), leader_id, 0, 0, self.lives[leader_id].broker_epoch
         )
         self._commit(key)
 

@@ -16,6 +16,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert (config.num_partitions, config.min_insync_replicas, config.default_replication_factor) == (1, 2, None)
     assert config.flush_on_append
     assert config.max_message_bytes == 8 * 1024 * 1024
+    assert (config.transaction_timeout_ms, config.transaction_max_timeout_ms) == (900_000, 86_400_000)
 
 
 def test_later_layers_win(tmp_path: pathlib.Path) -> None:
@@ -41,6 +42,7 @@ def test_client_names_in_the_environment_are_not_the_brokers_business() -> None:
         ({"advertised.address": "here"}, r"advertised\.address=here .* expected HOST:PORT"),
         ({"broker.session.timeout.ms": "300"}, r"more than broker\.heartbeat\.interval\.ms, which is 300"),
         ({"min.insync.replicas": "3", "default.replication.factor": "1"}, r"at most default\.replication\.factor"),
+        ({"transaction.timeout.ms": "2000", "transaction.max.timeout.ms": "1000"}, r"at most transaction\.max\.time"),
     ],
 )
 def test_what_is_wrong_is_named_with_what_would_be_right(overrides: dict[str, str], message: str) -> None:

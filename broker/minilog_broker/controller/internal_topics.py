@@ -1,0 +1,34 @@
+"""The brokers' own topics: `__transactions` and `__groups`, the logs of the coordinators (REPLICATION.md).
+
+Each is created at its first use, when a client asks any broker where its coordinator is, and min(3, voters) brokers can
+take replicas. What makes its records safe is set with the topic, whatever the defaults of this cluster are or become;
+nobody can alter, grow or delete it. Its replicas may be moved, down to min.insync.replicas, and its leaders elected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog_broker.controller.topic_config import MAX_BATCH_BYTES
+
+INTERNAL_TOPIC_NAMES = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)
+_MOST_REPLICAS = 3
+_IN_SYNC_REPLICAS = 2
+
+
+def internal_replication_factor(voters: int) -> int:
+    """As many replicas as the metadata has, at most three."""
+    return max(1, min(_MOST_REPLICAS, voters))
+
+
+def internal_topic_config(replication_factor: int) -> Mapping[str, str]:
+    """What is set for an internal topic. A decision is one batch, however large."""
+    return {
+        "flush.policy": "fsync",
+        "max.message.bytes": str(MAX_BATCH_BYTES),
+        "min.insync.replicas": str(min(_IN_SYNC_REPLICAS, replication_factor)),
+        "retention.bytes": "-1",
+        "retention.ms": "-1",
+        "unclean.leader.election.enable": "false",
+    }

@@ -1,0 +1,44 @@
+"""The first use of an internal topic: whoever asks a broker for it while there is none has the controller create it.
+
+Whoever asks is told COORDINATOR_LOAD_IN_PROGRESS, and asks again. One request to the controller at a time for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from minilog.errors import CoordinatorLoadInProgress, MinilogError
+from minilog_broker.controller.internal_topics import INTERNAL_TOPIC_NAMES
+
+logger = structlog.get_logger()
+
+
+class InternalTopics:
+    """See the module's text. `create(name)`: by the controller; raises MinilogError where that could not be."""
+
+    def __init__(self, create: Callable[[str], Awaitable[None]]) -> None:
+        self._create = create
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+
+    def first_use(self, name: str) -> CoordinatorLoadInProgress | None:
+        """`name` was asked for, and the image has no such topic: what to say; None where it is no internal topic."""
+        if name not in INTERNAL_TOPIC_NAMES:
+            return None
+        if name not in self._under_way:
+            self._under_way[name] = asyncio.get_running_loop().create_task(self._ask(name))
+        return CoordinatorLoadInProgress(f"{name} is created now, at its first use: retry")
+
+    async def _ask(self, name: str) -> None:
+        try:
+            await self._create(name)
+        except MinilogError as error:
+            logger.debug("an internal topic is not created yet", topic=name, error=str(error))
+        finally:
+            del self._under_way[name]
+
+    def stop(self) -> None:
+        for task in list(self._under_way.values()):
+            task.cancel()

@@ -1,0 +1,109 @@
+"""One broker's replicas and coordinators, without the rest of it: real cores, a real disk thread, a real directory.
+
+Partition 0 to 15 of both internal topics have their only replica here. Nobody else is there: what goes to other brokers
+finds none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+from minilog.coordinators_of import GROUPS_TOPIC_NAME, INTERNAL_PARTITIONS, TRANSACTIONS_TOPIC_NAME
+from minilog.v1 import common_pb2
+from minilog_broker.controller.image import MetadataImage, Topic
+from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
+from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.state import BrokerLife, PartitionKey, PartitionState, TopicConfig
+from minilog_broker.server.coordinator_calls import CoordinatorCalls
+from minilog_broker.server.coordinator_loading import Loader
+from minilog_broker.server.coordinator_shell import Surroundings
+from minilog_broker.server.coordinators import Coordinators
+from minilog_broker.server.disk import DiskThread
+from minilog_broker.server.internal_topics import InternalTopics
+from minilog_broker.server.log_directory import LogDirectory
+from minilog_broker.server.replicas import Replicas
+from minilog_broker.server.timer import now_ms
+from minilog_broker.storage.data_directory import DataDirectory
+from minilog_broker.storage.files import OsFileSystem
+from minilog_broker.storage.reserve import Reserve
+
+BROKER, BROKER_EPOCH = 1, 10
+TOPIC_IDS = {TRANSACTIONS_TOPIC_NAME: b"t" * 16, GROUPS_TOPIC_NAME: b"g" * 16}
+ORDERS = b"o" * 16
+CONFIG = TopicConfig(1, 64 << 20, 1 << 30, 1 << 40, True, -1, -1, False)
+
+
+class World:
+    """See the module's text."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        loop = asyncio.get_running_loop()
+        self.crashed: list[BaseException] = []
+        self.created: list[str] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+        files = OsFileSystem()
+        self._directory = DataDirectory.open(files, str(path), BROKER, None)
+        self._reserve = Reserve(files, self._directory.path, lambda: 0.0)
+        self.logs = LogDirectory(files, self._directory, 0)
+        self._disk = DiskThread("test-disk", loop, self.crashed.append)
+        manager = ReplicaManager(BROKER, ReplicationSettings(), random.Random(0))
+        self.replicas = replicas = Replicas(manager, self._disk, self.logs, self._reserve)
+        replicas.crashed = self.crashed.append
+        self.went_offline = asyncio.Event()
+        replicas.went_offline = self.went_offline.set
+        self.image = MetadataImage()
+        calls = CoordinatorCalls(BROKER, common_pb2.ClientIdentity(), self.image, lambda broker_id: None)
+        self.internal_topics = InternalTopics(self._create)
+        around = Surroundings(replicas, Loader(self._disk, lambda key: self.logs.logs[key]), calls, self._spawn)
+        self.coordinators = Coordinators(self.image, self.internal_topics, TransactionSettings(), around)
+        replicas.tell_coordinator = self.coordinators.told
+        manager.set_broker_epoch(BROKER_EPOCH, now_ms())
+        self.leader_epoch = -1
+
+    async def _create(self, name: str) -> None:
+        self.created.append(name)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def make_topics(self) -> None:
+        """They exist, and nobody leads their partitions yet."""
+        for name, topic_id in (*TOPIC_IDS.items(), ("orders", ORDERS)):
+            self.image.topics[topic_id] = Topic(name, topic_id, name != "orders", INTERNAL_PARTITIONS)
+            self.image.topic_ids[name] = topic_id
+
+    def lead(self) -> None:
+        """This broker leads every partition, in a new epoch."""
+        self.leader_epoch += 1
+        states = []
+        for name, topic_id in TOPIC_IDS.items():
+            for partition in range(INTERNAL_PARTITIONS):
+                key, epoch = PartitionKey(topic_id, partition), self.leader_epoch
+                here = (BROKER,)
+                state = PartitionState(key, name, here, here, (), (), BROKER, epoch, epoch, BROKER_EPOCH)
+                self.image.partitions[key] = state
+                states.append(state)
+        names = {topic_id: name for name, topic_id in TOPIC_IDS.items()}
+        configs = dict.fromkeys(names, CONFIG)
+        lives = {BROKER: BrokerLife(BROKER, BROKER_EPOCH, "here", 1, False, False)}
+        self.replicas.manager.apply_image(states, (), configs, names, lives, now_ms())
+        self.replicas.run()
+
+    async def stop(self) -> None:
+        self.coordinators.stop()
+        self.internal_topics.stop()
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self._disk.stop()
+        self.logs.close()
+        self._directory.close()
+        assert not self.crashed

@@ -1,0 +1,227 @@
+"""The shell of coordinators: loading, answers, first uses, and logs that are not theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import pathlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+
+from minilog.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
+from minilog.errors import (
+    CoordinatorLoadInProgress,
+    InvalidArgument,
+    MinilogError,
+    NotCoordinator,
+    RetriableError,
+    error_from_wire,
+)
+from minilog.v1 import common_pb2, coordinator_pb2
+from minilog_broker.coordinators.batches import encode_batch
+from minilog_broker.coordinators.table import LogRecord
+from minilog_broker.replication.state import PartitionKey
+from minilog_broker.server import coordinator_loading, coordinator_shell
+from minilog_broker.server.group_service import GroupService
+from minilog_broker.server.metadata_service import ProducerIds
+from minilog_broker.server.timer import now_ms
+from minilog_broker.server.transaction_service import TransactionService
+from tests.unit.server.coordinating import ORDERS, TOPIC_IDS, World
+
+TAKES_AT_MOST_S = 20.0
+GROUP = "report"
+KEY = PartitionKey(TOPIC_IDS[GROUPS_TOPIC_NAME], coordinator_partition(GROUP))
+
+
+def run(path: pathlib.Path, scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(TAKES_AT_MOST_S), running(path) as world:
+            await scenario(world)
+
+    asyncio.run(whole())
+
+
+@contextlib.asynccontextmanager
+async def running(path: pathlib.Path) -> AsyncIterator[World]:
+    world = World(path)
+    try:
+        yield world
+    finally:
+        await world.stop()
+
+
+def error_of(answer: Message) -> MinilogError | None:
+    return error_from_wire(answer.error)  # type: ignore[attr-defined]
+
+
+async def decided(ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Asked again while the coordinator is not ready."""
+    while isinstance(error_of(answer := await ask()), RetriableError):  # noqa: ASYNC110, as a client does
+        await asyncio.sleep(0)
+    return answer
+
+
+def commit_of(offset: int, group: str = GROUP) -> coordinator_pb2.CommitOffsetsRequest:
+    where = common_pb2.PartitionId(topic_id=ORDERS, partition=0)
+    return coordinator_pb2.CommitOffsetsRequest(
+        group_id=group, offsets=[coordinator_pb2.OffsetToCommit(partition_id=where, offset=offset, leader_epoch=0)]
+    )
+
+
+async def commit(world: World, offset: int) -> None:
+    service = GroupService(world.coordinators)
+    assert error_of(await decided(lambda: service.CommitOffsets(commit_of(offset), None))) is None
+
+
+async def committed(world: World) -> list[int]:
+    service = GroupService(world.coordinators)
+    request = coordinator_pb2.FetchOffsetsRequest(group_id=GROUP)
+    answer = await decided(lambda: service.FetchOffsets(request, None))
+    return [each.offset for each in answer.offsets]
+
+
+def test_before_there_is_a_topic_whoever_asks_has_it_created_once(tmp_path: pathlib.Path) -> None:
+    async def scenario(world: World) -> None:
+        service = GroupService(world.coordinators)
+        for _ in range(3):
+            answer = await service.CommitOffsets(commit_of(1), None)
+            assert isinstance(error_of(answer), CoordinatorLoadInProgress)
+        await asyncio.sleep(0)
+        assert world.created == [GROUPS_TOPIC_NAME]
+        listed = await service.ListGroups(coordinator_pb2.ListGroupsRequest(), None)
+        assert (error_of(listed), list(listed.groups)) == (None, [])
+
+    run(tmp_path, scenario)
+
+
+def test_who_does_not_lead_does_not_coordinate(tmp_path: pathlib.Path) -> None:
+    async def scenario(world: World) -> None:
+        world.make_topics()
+        answer = await GroupService(world.coordinators).CommitOffsets(commit_of(1), None)
+        assert isinstance(error_of(answer), NotCoordinator)
+
+    run(tmp_path, scenario)
+
+
+def test_a_coordinator_that_leads_anew_reads_what_was_committed_in_pieces(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_loading, "PIECE_BYTES", 1_000)
+
+    async def scenario(world: World) -> None:
+        world.make_topics()
+        world.lead()
+        for offset in range(1, 31):
+            await commit(world, offset)
+        end = world.logs.logs[KEY].log_end_offset
+        world.lead()
+        assert await committed(world) == [30]
+        assert world.logs.logs[KEY].log_end_offset > end, "a fetch is a decision too"
+        listed = await decided(lambda: GroupService(world.coordinators).ListGroups(LIST, None))
+        assert [each.group_id for each in listed.groups] == [GROUP]
+
+    run(tmp_path, scenario)
+
+
+LIST = coordinator_pb2.ListGroupsRequest()
+
+
+def test_a_caller_that_goes_away_is_not_waited_for_and_its_commit_stands(tmp_path: pathlib.Path) -> None:
+    async def scenario(world: World) -> None:
+        world.make_topics()
+        world.lead()
+        await commit(world, 1)
+        call = asyncio.ensure_future(GroupService(world.coordinators).CommitOffsets(commit_of(2), None))
+        await asyncio.sleep(0)
+        call.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await call
+        assert await committed(world) == [2]
+
+    run(tmp_path, scenario)
+
+
+def test_more_calls_than_may_wait_are_refused_for_a_while(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_shell, "MAX_WAITING", 2)
+
+    async def scenario(world: World) -> None:
+        world.make_topics()
+        world.lead()
+        await commit(world, 1)
+        service = GroupService(world.coordinators)
+        answers = await asyncio.gather(*(service.CommitOffsets(commit_of(offset), None) for offset in range(2, 6)))
+        refused = [isinstance(error_of(each), CoordinatorLoadInProgress) for each in answers]
+        assert refused == [False, False, True, True]
+        await commit(world, 9)
+
+    run(tmp_path, scenario)
+
+
+def test_a_log_with_what_is_no_coordinators_takes_the_replica_offline_and_not_the_broker(
+    tmp_path: pathlib.Path,
+) -> None:
+    async def scenario(world: World) -> None:
+        world.make_topics()
+        world.lead()
+        await commit(world, 1)
+        log = world.logs.logs[KEY]
+        foreign = encode_batch(KEY, [LogRecord(b"\xff no key of ours", b"value")], 0)
+        world.replicas.manager.append_own(KEY, 0, log.log_end_offset, foreign, now_ms())
+        world.replicas.run()
+        world.lead()
+        service = GroupService(world.coordinators)
+        await world.went_offline.wait()
+        assert list(world.replicas.offline) == [KEY]
+        assert isinstance(error_of(await service.CommitOffsets(commit_of(2), None)), NotCoordinator)
+
+    run(tmp_path, scenario)
+
+
+def test_each_enlisting_has_a_producer_id_of_its_own_and_a_call_that_cannot_be_has_none(
+    tmp_path: pathlib.Path,
+) -> None:
+    async def scenario(world: World) -> None:
+        world.make_topics()
+        world.lead()
+        ids = itertools.count(100, 2)
+
+        async def allocate() -> range:
+            first = next(ids)
+            return range(first, first + 2)
+
+        service = TransactionService(world.coordinators, ProducerIds(allocate))
+        request = coordinator_pb2.EnlistRequest(transactional_id="job", run_id=b"run", attempt_id=b"attempt")
+        found = [await decided(lambda: service.Enlist(request, None)) for _ in range(3)]
+        given = [each.producer_id for each in found]
+        assert len(set(given)) == 3
+        assert given == sorted(given)
+        before = next(ids)
+        nameless = await service.Enlist(coordinator_pb2.EnlistRequest(), None)
+        assert isinstance(error_of(nameless), InvalidArgument)
+        assert next(ids) == before + 2
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    "partition", [common_pb2.PartitionId(topic_id=b"short"), common_pb2.PartitionId(topic_id=ORDERS, partition=-1)]
+)
+def test_partitions_that_cannot_be_are_refused_with_words(
+    tmp_path: pathlib.Path, partition: common_pb2.PartitionId
+) -> None:
+    async def scenario(world: World) -> None:
+        world.make_topics()
+        world.lead()
+        service = GroupService(world.coordinators)
+        request = coordinator_pb2.FetchOffsetsRequest(group_id=GROUP, partitions=[partition])
+        error = error_of(await service.FetchOffsets(request, None))
+        assert isinstance(error, InvalidArgument)
+        assert "a topic id has 16 bytes" in str(error)
+
+    run(tmp_path, scenario)
