@@ -1,0 +1,124 @@
+"""Groups against real brokers: offsets that are committed stay so, whoever dies; people and programs see the same."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from minilog.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
+from minilog.errors import GroupIdNotFound, InvalidArgument
+from tests.cluster import Cluster, running_cluster
+
+TOPIC = "groups"
+P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory: pathlib.Path = tmp_path_factory.mktemp("groups")
+    with running_cluster(directory, brokers=3) as running:
+        with Admin({"bootstrap.servers": running.bootstrap_servers}) as admin:
+            admin.create_topics([NewTopic(TOPIC, num_partitions=2, replication_factor=3)])
+        with Producer({"bootstrap.servers": running.bootstrap_servers}) as producer:
+            sent = [producer.send(TOPIC, b"%d" % number, partition=number % 2) for number in range(20)]
+            for future in sent:
+                future.result(timeout=20.0)
+        yield running
+
+
+def consumer_of(cluster: Cluster, group: str, **settings: object) -> Consumer:
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    servers = cluster.bootstrap_servers
+    return Consumer({"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest", **named})
+
+
+def read(consumer: Consumer, count: int, *, within_s: float = 20.0) -> list[bytes]:
+    """The next `count` values, sorted by number."""
+    found: list[bytes] = []
+    deadline_s = time.monotonic() + within_s
+    while len(found) < count and time.monotonic() < deadline_s:
+        found += [record.value or b"" for record in consumer.poll(timeout=0.5)]
+    return sorted(found, key=int)
+
+
+def test_a_group_goes_on_where_it_committed(cluster: Cluster) -> None:
+    with consumer_of(cluster, "goes-on") as consumer:
+        consumer.subscribe([TOPIC])
+        assert len(read(consumer, 20)) == 20
+        consumer.commit({P0: 4, P1: 9})
+        assert consumer.committed([P0, P1]) == {P0: 4, P1: 9}
+    with consumer_of(cluster, "goes-on") as consumer:
+        consumer.subscribe([TOPIC])
+        # of partition 0 the values 8, 10, ... 18; of partition 1 the last, 19
+        assert read(consumer, 7) == [b"8", b"10", b"12", b"14", b"16", b"18", b"19"]
+        consumer.commit()
+        assert consumer.committed([P0, P1]) == {P0: 10, P1: 10}
+    with consumer_of(cluster, "another") as consumer:
+        assert consumer.committed([P0]) == {P0: None}
+
+
+def test_what_is_committed_survives_its_coordinator(cluster: Cluster) -> None:
+    group = "survives"
+    with consumer_of(cluster, group) as consumer, Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        consumer.commit({P0: 3})
+        (described,) = admin.describe_topics([GROUPS_TOPIC_NAME])
+        leader = described.partitions[coordinator_partition(group)].leader
+        assert leader is not None
+        cluster.kill(leader)
+        try:
+            assert consumer.committed([P0, P1]) == {P0: 3, P1: None}
+            consumer.commit({P1: 5})
+            assert consumer.committed([P0, P1]) == {P0: 3, P1: 5}
+        finally:
+            cluster.start(leader)
+            cluster.wait_running()
+
+
+def test_people_see_how_far_a_group_is_behind_and_move_it(cluster: Cluster) -> None:
+    with consumer_of(cluster, "seen") as consumer, Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        consumer.commit({P0: 4, P1: 10})
+        assert "seen" in [each.group_id for each in admin.list_groups()]
+        behind, done = admin.describe_group("seen").offsets
+        assert (behind.offset, behind.end_offset, behind.lag_records) == (4, 10, 6)
+        assert behind.lag_seconds is not None
+        assert 0.0 < behind.lag_seconds < 600.0
+        assert (done.lag_records, done.lag_seconds) == (0, 0.0)
+        assert admin.seek_group("seen", {P0: "earliest", P1: 7}) == {P0: 0, P1: 7}
+        assert admin.seek_group("seen", {P0: "latest", P1: "@0"}) == {P0: 10, P1: 0}
+        assert consumer.committed([P0, P1]) == {P0: 10, P1: 0}
+        with pytest.raises(InvalidArgument, match="its log goes from 0 to 10"):
+            admin.seek_group("seen", {P0: 11})
+        admin.delete_group("seen")
+        with pytest.raises(GroupIdNotFound):
+            admin.describe_group("seen")
+        assert consumer.committed([P0]) == {P0: None}
+
+
+def minilog(cluster: Cluster, *arguments: str) -> str:
+    command = [sys.executable, "-m", "minilog_broker.cli.main", *arguments, "-b", cluster.bootstrap_servers]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_the_command_line_commits_what_it_printed(cluster: Cluster) -> None:
+    consume = ("consume", TOPIC, "-p", "0", "-g", "printed", "--exit-at-end")
+    assert minilog(cluster, *consume, "-n", "3").split() == ["0", "2", "4"]
+    assert minilog(cluster, *consume).split() == ["6", "8", "10", "12", "14", "16", "18"]
+    assert minilog(cluster, *consume).split() == []
+    [offset] = json.loads(minilog(cluster, "group", "describe", "printed", "--json"))["offsets"]
+    assert (offset["topic"], offset["partition"], offset["offset"], offset["lag_records"]) == (TOPIC, 0, 10, 0)
+    listed = json.loads(minilog(cluster, "group", "list", "--json"))
+    assert {"group_id": "printed", "partitions": 1} in listed
+    moved = json.loads(minilog(cluster, "group", "seek", "printed", "-o", "-2", "--json"))
+    assert moved == [{"topic": TOPIC, "partition": 0, "offset": 8}]
+    assert minilog(cluster, *consume).split() == ["16", "18"]
+    assert "printed" in minilog(cluster, "group", "describe", "printed")
+    assert "deleted" in minilog(cluster, "group", "delete", "printed")
