@@ -16,7 +16,7 @@ here, too: Enlistment and Winner are frozen, and can be pickled.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from minilog.errors import MinilogError, StaleGeneration, UnknownOutcome
@@ -93,6 +93,30 @@ _OUTCOMES = {
     coordinator_pb2.TRANSACTION_OUTCOME_COMMITTED_BECOMING_VISIBLE: TransactionOutcome.BECOMING_VISIBLE,
     coordinator_pb2.TRANSACTION_OUTCOME_ABORTED: TransactionOutcome.ABORTED,
 }
+
+
+class Run:
+    """The generations of one life of a program, one after the other: each an attempt of its own.
+
+    The first leaves the generation to the coordinator, and is the same attempt until it is answered: named again it
+    changes nothing. Later ones count on from there, whatever became of those before: an Enlist that was given up, and
+    arrives late, is of a lower generation, and takes nothing over.
+    """
+
+    def __init__(self, transactional_id: str, run_id: bytes, new_id: Callable[[], bytes]) -> None:
+        self._first = Attempt(transactional_id, None, new_id(), run_id)
+        self._new_id = new_id
+        self._generation: int | None = None  # the last one that was asked for
+
+    def next_attempt(self) -> Attempt:
+        if self._generation is None:
+            return self._first
+        self._generation += 1
+        return replace(self._first, generation=self._generation, attempt_id=self._new_id())
+
+    def enlisted(self, enlistment: Enlistment) -> None:
+        """The coordinator has said which generation it is."""
+        self._generation = enlistment.attempt.generation
 
 
 # -- enlisting

@@ -20,6 +20,7 @@ from minilog.transactions import (
     Attempt,
     Ending,
     Enlistment,
+    Run,
     TransactionOutcome,
     Winner,
     WrittenPartition,
@@ -134,3 +135,20 @@ class TestEnd:
         ending = Ending(ATTEMPT)
         ending.answered(BECOMING_VISIBLE)
         assert ending.failed(StaleGeneration("generation 8 is committed")) is BECOMING_VISIBLE
+
+
+class TestRun:
+    def run_and_ids(self) -> Run:
+        ids = iter([b"a0", b"a1", b"a2", b"a3"])
+        return Run("t", b"run", lambda: next(ids))
+
+    def test_the_first_leaves_the_generation_open_and_is_one_attempt_until_it_is_answered(self) -> None:
+        run = self.run_and_ids()
+        assert run.next_attempt() == Attempt("t", None, b"a0", b"run")
+        assert run.next_attempt() == Attempt("t", None, b"a0", b"run")
+
+    def test_each_after_it_is_another_attempt_at_the_next_generation(self) -> None:
+        run = self.run_and_ids()
+        run.enlisted(Enlistment(Attempt("t", 5, b"a0", b"run"), 1001, 0, 0, 1_000))
+        assert run.next_attempt() == Attempt("t", 6, b"a1", b"run")
+        assert run.next_attempt() == Attempt("t", 7, b"a2", b"run")  # whatever became of the Enlist in 6

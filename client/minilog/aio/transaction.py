@@ -1,0 +1,171 @@
+"""A program's transaction: one block of code, one generation. The program is its only writer, and who commits it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from minilog.aio.coordinators import Coordinators
+from minilog.aio.participation import Participation
+from minilog.aio.producer_driver import ProducerDriver
+from minilog.config import ClientConfig
+from minilog.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
+from minilog.errors import InvalidTxnState, MinilogError, UnknownOutcome
+from minilog.transactions import Enlistment, Run, TransactionOutcome, Winner, WrittenPartition
+from minilog.types import TopicPartition
+from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc
+
+_log = logging.getLogger(__name__)
+
+
+def run_of(config: ClientConfig) -> Run | None:
+    """A producer's life; None without a transactional.id."""
+    if not config.transactional_id:
+        return None
+    return Run(config.transactional_id, uuid.uuid4().bytes, lambda: os.urandom(16))
+
+
+def no_transactional_id() -> InvalidTxnState:
+    """Who asks for a transaction must have a name."""
+    return InvalidTxnState("this producer has no transactional.id: give it one in its configuration")
+
+
+class Transaction:
+    """See minilog.Producer.transaction for the meaning of everything. `async with`, once."""
+
+    def __init__(self, driver: ProducerDriver, run: Run) -> None:
+        self._driver = driver
+        self._run = run
+        self._participation = Participation(driver)
+        self._enlistment: Enlistment | None = None
+        self._groups = Coordinators(driver.cluster)
+        self._group_sequences: dict[int, int] = {}  # the last one, by partition of __groups
+        self._group_lock = asyncio.Lock()  # one commit of offsets at a time: they are numbered
+
+    @property
+    def generation(self) -> int:
+        """Of this transaction; one more with each. Raises InvalidTxnState where it has not begun."""
+        return self._open().attempt.generation or 0
+
+    async def __aenter__(self) -> Self:
+        if self._enlistment is not None:
+            raise InvalidTxnState("this transaction has begun before: take another one of the producer")
+        found = await self._participation.begin(self._run.next_attempt())
+        if not isinstance(found, Enlistment):
+            raise InvalidTxnState(f"generation {found.generation} is committed, and was not to be asked for: a bug")
+        self._run.enlisted(found)
+        self._enlistment = found
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                await self._commit()
+            else:
+                await self._abort()
+        finally:
+            self._participation.leave()
+
+    async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """The next offsets to read, as part of the transaction: `group` has them when it is committed, and not before.
+
+        Raises what the group's coordinator answers; the transaction is aborted then.
+        """
+        enlistment = self._open()
+        partition = coordinator_partition(group)
+        async with self._group_lock:
+            sequence = self._group_sequences.get(partition, -1) + 1
+            try:
+                await self._commit_offsets(enlistment, group, offsets, sequence)
+            except MinilogError as error:
+                self._driver.fail(error)
+                raise
+            self._group_sequences[partition] = sequence
+
+    async def _commit_offsets(
+        self, enlistment: Enlistment, group: str, offsets: Mapping[TopicPartition, int], sequence: int
+    ) -> None:
+        cluster = self._driver.cluster
+        wanted = []
+        for each, offset in offsets.items():
+            topic = await cluster.topic(each.topic, cluster.deadline())
+            where = common_pb2.PartitionId(topic_id=topic.topic_id, partition=each.partition)
+            wanted.append(coordinator_pb2.OffsetToCommit(partition_id=where, offset=offset, leader_epoch=-1))
+        request = coordinator_pb2.CommitOffsetsRequest(
+            group_id=group,
+            offsets=wanted,
+            transaction=coordinator_pb2.TransactionalCommit(
+                transactional_id=enlistment.attempt.transactional_id,
+                producer_id=enlistment.producer_id,
+                sequence=sequence,
+            ),
+        )
+        await self._groups.call(
+            GROUPS_TOPIC_NAME,
+            group,
+            lambda channel: coordinator_pb2_grpc.GroupServiceStub(channel).CommitOffsets,
+            request,
+            timeout_ms=cluster.config.request_timeout_ms,
+        )
+
+    def _open(self) -> Enlistment:
+        if self._enlistment is None:
+            raise InvalidTxnState(
+                "the transaction has not begun: use it as `with producer.transaction() as transaction:`"
+            )
+        return self._enlistment
+
+    async def _commit(self) -> None:
+        enlistment = self._open()
+        try:
+            winner = self._with_groups(await self._participation.finish())
+            outcome = await self._participation.transactions.end(
+                enlistment.attempt, [winner], coordinator_epoch=enlistment.coordinator_epoch
+            )
+        except UnknownOutcome as error:
+            outcome = await self._settle(enlistment, error)
+        except BaseException:
+            await self._abort()
+            raise
+        if outcome is not TransactionOutcome.COMMITTED:
+            _log.warning("%s is committed, and not visible everywhere yet", enlistment.attempt)
+
+    async def _settle(self, enlistment: Enlistment, error: UnknownOutcome) -> TransactionOutcome:
+        """The commit may have taken place or not: an abort is answered which of the two it was, and ends what is open.
+
+        Raises UnknownOutcome where it is not answered, InvalidTxnState where it was not committed."""
+        self._driver.drop()
+        try:
+            outcome = await self._participation.transactions.abort(
+                enlistment.attempt, coordinator_epoch=enlistment.coordinator_epoch
+            )
+        except MinilogError:
+            raise error from None
+        if outcome is TransactionOutcome.COMMITTED:
+            return TransactionOutcome.BECOMING_VISIBLE
+        raise InvalidTxnState(f"{enlistment.attempt} is aborted, and nothing of it will be seen: {error}") from error
+
+    def _with_groups(self, winner: Winner) -> Winner:
+        if not self._group_sequences:
+            return winner
+        topic_id = self._driver.cluster.cache.topics[GROUPS_TOPIC_NAME].topic_id
+        groups = [WrittenPartition(topic_id, number, last) for number, last in self._group_sequences.items()]
+        return Winner(winner.producer_id, (*winner.partitions, *groups))
+
+    async def _abort(self) -> None:
+        """The whole attempt: also a producer whose enlisting was answered too late is one of it."""
+        enlistment = self._open()
+        self._driver.drop()
+        try:
+            await self._participation.transactions.abort(
+                enlistment.attempt, coordinator_epoch=enlistment.coordinator_epoch
+            )
+        except MinilogError as error:
+            _log.debug("%s is not aborted yet, its time-out will: %s", enlistment.attempt, error)
