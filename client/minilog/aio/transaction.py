@@ -15,7 +15,7 @@ from minilog.aio.participation import Participation
 from minilog.aio.producer_driver import ProducerDriver
 from minilog.config import ClientConfig
 from minilog.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
-from minilog.errors import InvalidTxnState, MinilogError, UnknownOutcome
+from minilog.errors import InvalidTxnState, MinilogError
 from minilog.transactions import Enlistment, Run, TransactionOutcome, Winner, WrittenPartition
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc
@@ -126,31 +126,14 @@ class Transaction:
         enlistment = self._open()
         try:
             winner = self._with_groups(await self._participation.finish())
-            outcome = await self._participation.transactions.end(
+            outcome = await self._participation.transactions.commit(
                 enlistment.attempt, [winner], coordinator_epoch=enlistment.coordinator_epoch
             )
-        except UnknownOutcome as error:
-            outcome = await self._settle(enlistment, error)
         except BaseException:
             await self._abort()
             raise
         if outcome is not TransactionOutcome.COMMITTED:
             _log.warning("%s is committed, and not visible everywhere yet", enlistment.attempt)
-
-    async def _settle(self, enlistment: Enlistment, error: UnknownOutcome) -> TransactionOutcome:
-        """The commit may have taken place or not: an abort is answered which of the two it was, and ends what is open.
-
-        Raises UnknownOutcome where it is not answered, InvalidTxnState where it was not committed."""
-        self._driver.drop()
-        try:
-            outcome = await self._participation.transactions.abort(
-                enlistment.attempt, coordinator_epoch=enlistment.coordinator_epoch
-            )
-        except MinilogError:
-            raise error from None
-        if outcome is TransactionOutcome.COMMITTED:
-            return TransactionOutcome.BECOMING_VISIBLE
-        raise InvalidTxnState(f"{enlistment.attempt} is aborted, and nothing of it will be seen: {error}") from error
 
     def _with_groups(self, winner: Winner) -> Winner:
         if not self._group_sequences:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from minilog.aio.cluster import Cluster
 from minilog.aio.coordinators import Coordinators
 from minilog.coordinators_of import TRANSACTIONS_TOPIC_NAME
-from minilog.errors import MinilogError
+from minilog.errors import InvalidTxnState, MinilogError, UnknownOutcome
 from minilog.transactions import (
     AlreadyCommitted,
     Attempt,
@@ -62,6 +62,24 @@ class Transactions:
             timeout_ms=self._config.request_timeout_ms,
             changes=False,
         )
+
+    async def commit(
+        self, attempt: Attempt, winners: Sequence[Winner], *, coordinator_epoch: int = 0
+    ) -> TransactionOutcome:
+        """End, and where its outcome cannot be learned Abort, whose answer says which of the two it was.
+
+        Raises what `end` raises; InvalidTxnState where it was not committed in time, and is aborted now.
+        """
+        try:
+            return await self.end(attempt, winners, coordinator_epoch=coordinator_epoch)
+        except UnknownOutcome as error:
+            try:
+                outcome = await self.abort(attempt, coordinator_epoch=coordinator_epoch)
+            except MinilogError:
+                raise error from None
+            if outcome is TransactionOutcome.COMMITTED:
+                return TransactionOutcome.BECOMING_VISIBLE
+            raise InvalidTxnState(f"{attempt} is aborted, and nothing of it will be seen: {error}") from error
 
     async def end(
         self, attempt: Attempt, winners: Sequence[Winner], *, coordinator_epoch: int = 0

@@ -22,7 +22,7 @@ from minilog.producer.arguments import check_partition, check_record, cut_column
 from minilog.producer.batch import ThreadedRecordsCompletion
 from minilog.producer.futures import RecordFuture
 from minilog.sync.loop import shared_loop
-from minilog.sync.transaction import Transaction
+from minilog.sync.transaction import Participation, Transaction
 from minilog.types import BatchMetadata, Headers, RecordMetadata
 
 
@@ -129,12 +129,16 @@ class Producer:
                     transaction.commit_offsets("report", {TopicPartition("flights", 0): 42})
 
         The block's end waits for every acknowledgement, and commits; an exception in it, or a record that could not be
-        written, aborts it. One at a time. Raises ProducerFenced where a newer producer of the same id has taken over, and
-        UnknownOutcome where nobody can say whether it was committed.
+        written, aborts it. One at a time. Raises ProducerFenced where a newer producer of the same id has taken over,
+        and UnknownOutcome where nobody can say whether it was committed.
         """
         if self._run is None:
             raise no_transactional_id()
         return Transaction(self._loop, AsyncTransaction(self._driver, self._run))
+
+    def participation(self) -> Participation:
+        """A part in a transaction that somebody else commits, as a Spark task has; see minilog.transactions."""
+        return Participation(self._loop, self._driver)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is delivered or reported. Raises TimedOut (it goes on all the same)."""

@@ -47,10 +47,10 @@ class Transaction:
 
 
 class Participation:
-    """One task's part in an attempt; see minilog.aio.participation. `driver` is that of a producer of this process."""
+    """See Producer.participation. An exception in its block aborts what was written in it."""
 
-    def __init__(self, driver: ProducerDriver) -> None:
-        self._loop = shared_loop()
+    def __init__(self, loop: LoopThread, driver: ProducerDriver) -> None:
+        self._loop = loop
         self._participation = AsyncParticipation(driver)
 
     def begin(
@@ -58,6 +58,18 @@ class Participation:
     ) -> Enlistment | AlreadyCommitted:
         """Enlist; what the producer sends from now on is of this transaction."""
         return self._loop.run(self._participation.begin(attempt, task=task, expires=expires))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is not None:
+                self.abort()
+        finally:
+            self.leave()
 
     def finish(self) -> Winner:
         """Everything is acknowledged. Raises why something is not."""
@@ -101,9 +113,9 @@ class Transactions:
         """Take part, and write nothing: the attempt takes over from those before."""
         return self._loop.run(self._transactions.enlist(attempt, task=task, expires=expires))
 
-    def end(self, attempt: Attempt, winners: Sequence[Winner], *, coordinator_epoch: int = 0) -> TransactionOutcome:
-        """Commit, and wait until the outcome is known and all of it visible, while there is time."""
-        return self._loop.run(self._transactions.end(attempt, winners, coordinator_epoch=coordinator_epoch))
+    def commit(self, attempt: Attempt, winners: Sequence[Winner], *, coordinator_epoch: int = 0) -> TransactionOutcome:
+        """End, and wait until the outcome is known and all of it visible, while there is time."""
+        return self._loop.run(self._transactions.commit(attempt, winners, coordinator_epoch=coordinator_epoch))
 
     def abort(
         self, attempt: Attempt, producer_ids: Iterable[int] = (), *, coordinator_epoch: int = 0
