@@ -12,6 +12,8 @@ from typing import NamedTuple, TypeAlias
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 # "earliest", "latest", or milliseconds since 1970: the first record that is at least this young.
 OffsetSpec: TypeAlias = str | int
+# Where a group is to go on: an offset, "earliest", "latest", or "@" and milliseconds since 1970.
+GroupPosition: TypeAlias = str | int
 
 
 class RecordMetadata(NamedTuple):
@@ -166,3 +168,48 @@ class ClusterDescription:
     controller_epoch: int
     brokers: list[BrokerDescription]
     voters: list[VoterDescription] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group that has committed anything, and of how many partitions."""
+
+    group_id: str
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """How far a group has got in one partition. `offset` is the next to read, `committed_ms` when that was committed.
+
+    `lag_records` are the offsets from it to `end_offset`, the end of what the isolation level shows; markers and what
+    was aborted count. `lag_seconds` is the age of the first record among them, 0 where there is none. None: the leader
+    did not answer in time.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+    committed_ms: int
+    end_offset: int | None
+    lag_records: int | None
+    lag_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOffsets:
+    """Offsets of a transaction that has not ended: they are the group's when it commits."""
+
+    transactional_id: str
+    producer_id: int
+    offsets: dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group: what is committed, sorted, and what transactions hold. Partitions of deleted topics are left out."""
+
+    group_id: str
+    offsets: list[GroupOffset]
+    pending: list[PendingOffsets]

@@ -17,7 +17,7 @@ from pyspark_minilog.clients import lend
 from pyspark_minilog.limits import Marks, sizes_to_ask
 from pyspark_minilog.offsets import Partition, Positions
 from pyspark_minilog.options import SourceOptions
-from pyspark_minilog.places import Place, timestamps_ms
+from pyspark_minilog.places import OfGroup, Place, timestamps_ms
 from pyspark_minilog.resolving import Resolved, Snapshot, resolve
 from pyspark_minilog.subscription import TopicFacts
 
@@ -40,7 +40,14 @@ def take_snapshot(options: SourceOptions, *, must_exist: bool, sizes_from: Posit
 
 
 def resolve_place(options: SourceOptions, place: Place, snapshot: Snapshot) -> Resolved:
-    """The offsets of a place in `snapshot`; timestamps are looked up. Raises InvalidOption, MinilogError."""
+    """The offsets of a place in `snapshot`; timestamps and what a group has committed are asked for. Raises
+    InvalidOption, MinilogError."""
+    if isinstance(place, OfGroup):
+        from pyspark_minilog.group import committed
+
+        return resolve(
+            place, snapshot, _retried(options, lambda: committed(options.client, options.group or "", snapshot.latest))
+        )
     asked = timestamps_ms(place, snapshot.latest, time.time_ns() // 1_000_000)
     if not asked:
         return resolve(place, snapshot)

@@ -8,6 +8,7 @@ in the table, and is refused like a misspelling: a job never runs with an option
 from __future__ import annotations
 
 import difflib
+import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,12 +19,14 @@ from pyspark_minilog.durations import duration_ms
 from pyspark_minilog.errors import InvalidOption, refused
 from pyspark_minilog.limits import DEFAULT_MAX_DELAY_MS, Limits
 from pyspark_minilog.offsets import EARLIEST, LATEST, OffsetSpec, everywhere, parse_offset_spec
-from pyspark_minilog.places import Place, parse_start, parse_timestamp, parse_timestamps
+from pyspark_minilog.places import OfGroup, Place, parse_start, parse_timestamp, parse_timestamps
 from pyspark_minilog.subscription import Subscription, exactly_one
 
 logger = logging.getLogger(__name__)
 
 CLIENT_PREFIX = "minilog."
+_GROUP = CLIENT_PREFIX + "group.id"
+_MOST_GROUP_CHARACTERS = 240  # of 255, which a broker takes; a prefix becomes a little longer
 SERVERS = ("bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers")
 
 _ADDED_BY_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
@@ -45,6 +48,8 @@ _SOURCE = (
     "includeHeaders",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+    _GROUP,
 )
 # includeHeaders does nothing in a sink, here as in Kafka's connector, whose jobs carry it: the column decides.
 _SINK = (*SERVERS, "topic", "includeHeaders", "exactlyOnce", "transactionalId", "transactionVersion")
@@ -55,13 +60,14 @@ _OWNED = {
     "transactional.id": "a stream's is its query's; for a batch write use the option transactionalId",
     "auto.offset.reset": "use the option startingOffsets instead",
     "enable.auto.commit": "the checkpoint holds the offsets; leave it out",
-    "group.id": "the checkpoint holds the offsets, and this version reports no group; leave it out",
+    "group.id": "it is the source that reports how far a query has got; leave it out",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a query reads and how. `client` are settings of the minilog client, servers included."""
+    """What a query reads and how. `client` are settings of the minilog client, servers included. `group`: under which
+    a stream reports how far it has got."""
 
     client: dict[str, str]
     subscription: Subscription
@@ -74,6 +80,7 @@ class SourceOptions:
     include_headers: bool
     retries: int
     retry_interval_ms: int
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +155,15 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def _source_options(named: dict[str, str], default_start: int) -> SourceOptions:
-    subscription = exactly_one({name: named[name] for name in _SUBSCRIPTIONS if name in named})
+    chosen = {name: named[name] for name in _SUBSCRIPTIONS if name in named}
+    subscription = exactly_one(chosen)
+    starting, group = _start(named, default_start), _group(named, chosen)
+    if isinstance(starting, OfGroup) and group is None:
+        raise refused(starting.option, starting.text, "name the group, too, with the option minilog.group.id")
     return SourceOptions(
         client=_client_settings(named),
         subscription=subscription,
-        starting=_start(named, default_start),
+        starting=starting,
         ending=_end(named),
         limits=_limits(named),
         min_partitions=_number(named, "minPartitions", None, 1),
@@ -161,7 +172,20 @@ def _source_options(named: dict[str, str], default_start: int) -> SourceOptions:
         include_headers=_boolean(named, "includeHeaders", False),
         retries=_number(named, "fetchOffset.numRetries", 3, 0) or 0,
         retry_interval_ms=_number(named, "fetchOffset.retryIntervalMs", 1000, 0) or 0,
+        group=group,
     )
+
+
+def _group(named: Mapping[str, str], chosen: Mapping[str, str]) -> str | None:
+    """The id wins over the prefix, which is completed by what is read: the same for every run of a query."""
+    for option in (_GROUP, "groupIdPrefix"):
+        if option in named:
+            given = named[option].strip()
+            if not 1 <= len(given) <= _MOST_GROUP_CHARACTERS:
+                raise refused(option, named[option], f"give 1 to {_MOST_GROUP_CHARACTERS} characters")
+            digest = hashlib.sha256(repr(sorted(chosen.items())).encode()).hexdigest()[:8]
+            return given if option == _GROUP else f"{given}-{digest}"
+    return None
 
 
 def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[str, str]:
@@ -210,7 +234,9 @@ def _client_settings(named: Mapping[str, str]) -> dict[str, str]:
     if not any(servers.values()):
         raise InvalidOption("option 'bootstrap.servers' is missing: name the brokers, such as 127.0.0.1:9092")
     settings = {
-        name.removeprefix(CLIENT_PREFIX): value for name, value in named.items() if name.startswith(CLIENT_PREFIX)
+        name.removeprefix(CLIENT_PREFIX): value
+        for name, value in named.items()
+        if name.startswith(CLIENT_PREFIX) and name != _GROUP  # tasks read what they are told, whatever a group says
     }
     settings["bootstrap.servers"] = next(iter(servers.values()))
     try:

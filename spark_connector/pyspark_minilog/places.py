@@ -3,6 +3,7 @@
     startingOffsets    earliest | latest | JSON      OffsetSpec (offsets.py)
                        -1000                         LastRecords: so many offsets of each partition
                        -10m                          Ago: what is that young; latest where nothing is
+                       group                         OfGroup: what a group has committed; earliest where it has not
     …Timestamp, …OffsetsByTimestamp                  AtTimestamp: the first record at least that young
 
 Pure: what the cluster says of timestamps is asked for elsewhere (`timestamps_ms` says what to ask).
@@ -55,6 +56,14 @@ class Ago:
 
 
 @dataclass(frozen=True, slots=True)
+class OfGroup:
+    """Where a group got to; the start of the log where it has committed nothing: nothing of it is to be skipped."""
+
+    option: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class AtTimestamp:
     """The first record at least this young (ms since 1970), of all partitions or of each.
 
@@ -72,11 +81,13 @@ class AtTimestamp:
         return self.everywhere_ms if self.everywhere_ms is not None else self.partitions_ms.get(partition)
 
 
-Place: TypeAlias = OffsetSpec | LastRecords | Ago | AtTimestamp
+Place: TypeAlias = OffsetSpec | LastRecords | Ago | OfGroup | AtTimestamp
 
 
 def parse_start(option: str, text: str) -> Place:
-    """startingOffsets: all that `parse_offset_spec` takes, and the two relative forms. Raises InvalidOption."""
+    """startingOffsets: all that `parse_offset_spec` takes, group, and the two relative forms. Raises InvalidOption."""
+    if text.strip().lower() == "group":
+        return OfGroup(option, text)
     count, age = _COUNT.fullmatch(text.strip()), _AGE.fullmatch(text.strip())
     if count:
         return LastRecords(option, text, _last_records(option, text, int(count.group(1))))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pyspark_minilog.errors import refused
 from pyspark_minilog.limits import Marks
 from pyspark_minilog.offsets import EARLIEST, LATEST, OffsetSpec, Partition, Positions
-from pyspark_minilog.places import AtTimestamp, LastRecords, Place
+from pyspark_minilog.places import AtTimestamp, LastRecords, OfGroup, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ class Resolved:
 
 
 def resolve(place: Place, snapshot: Snapshot, found: Mapping[Partition, int | None] | None = None) -> Resolved:
-    """The offsets meant. `found`: the answers to `timestamps_ms(place, …)`; None where no record is as young.
+    """The offsets meant. `found`: the answers to `timestamps_ms(place, …)`, None where no record is as young; of a
+    group what it has committed, None where that is nothing.
 
     Raises InvalidOption for partitions that do not fit, and for a timestamp without a record under strategy error.
     """
@@ -52,6 +53,11 @@ def resolve(place: Place, snapshot: Snapshot, found: Mapping[Partition, int | No
             return Resolved(
                 place, {each: max(earliest[each], end - place.count) for each, end in snapshot.latest.items()}
             )
+        case OfGroup():
+            committed = {each: (found or {}).get(each) for each in snapshot.latest}
+            positions = {each: EARLIEST if offset is None else offset for each, offset in committed.items()}
+            spec = _resolve_offsets(OffsetSpec(place.option, place.text, positions=positions), snapshot)
+            return Resolved(place, spec.positions, spec.losses)
         case _:
             answers = found or {}
             _check_found(place, answers)

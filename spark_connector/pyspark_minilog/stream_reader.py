@@ -44,9 +44,12 @@ from pyspark_minilog.resolving import Snapshot
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyspark_minilog.group import GroupProgress
+
 # How long an idle query waits for data before it says that there is none: a trigger must stay able to stop, and one
 # source must not hold up the others of its query for long. So often new topics and partitions are looked for, too.
 _IDLE_WAIT_S = 0.2
+_STORE_S = 0.5  # as long as an idle query waits for its group to be stored, which takes milliseconds
 _NO_LIMITS = Limits()
 _NOWHERE = SourceOffset({}, {}, begun_from={})
 
@@ -66,6 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._fallen_back: set[Partition] = set()
         self._watched: Positions = {}
         self._was_idle = self._was_held_back = False
+        self._progress: GroupProgress | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
         """What Spark hands back to `latestOffset`, unless the trigger is Once: it only tells whether limits hold."""
@@ -117,6 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._watched = {each: end for each, end in way.end.items() if each in now.latest}
         self._was_idle = way.end == begun.positions and way.topic_ids == begun.topic_ids
         self._was_held_back = self._is_held_back(way, limits)
+        self._store(begun, now, is_last=self._was_idle)
         if self._was_idle or self._was_held_back:
             return start
         return end_offset(begun, way, capped(way.begin, way.end, limits, now.marks)).to_json()
@@ -137,7 +142,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(partition.range, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpoint is Spark's."""
+        """Nothing: the checkpoint is Spark's. It comes late, and for the last batch never: `latestOffset` tells the
+        group how far the query has got."""
 
     def stop(self) -> None:
         """Nothing: clients belong to the process."""
@@ -157,6 +163,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from pyspark_minilog.tail import wait_for_news
 
             wait_for_news(self._options.client, self._watched, _IDLE_WAIT_S)
+
+    def _store(self, finished: SourceOffset, now: Snapshot, *, is_last: bool) -> None:
+        """All before `finished` has been processed: store that under the group, where there is one. Not for topics that
+        are other ones by now. Where no batch follows, a moment is left for it."""
+        if self._options.group is None:
+            return
+        if self._progress is None:
+            from pyspark_minilog.group import GroupProgress
+
+            self._progress = GroupProgress(self._options.client, self._options.group)
+        others = recreated_topics(finished, now)
+        self._progress.store(
+            {
+                each: offset
+                for each, offset in finished.positions.items()
+                if each in now.latest and each.topic not in others
+            }
+        )
+        if is_last:
+            self._progress.settle(_STORE_S)
 
     def _is_held_back(self, way: Continuation, limits: Limits) -> bool:
         """Whether the batch waits for more. AvailableNow and Once never do: what they are to read will not grow."""

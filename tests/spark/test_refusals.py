@@ -27,14 +27,14 @@ def load(spark: SparkSession, *, stream: bool = False, **options: str) -> DataFr
         ({}, "no topic is named: set exactly one of the options subscribe, subscribePattern, assign"),
         ({"subscribe": "t", "minPartitions": "0"}, "option 'minPartitions' is '0': give a whole number of 1 or more"),
         ({"subscribe": "t", "startingOffset": "earliest"}, "did you mean 'startingOffsets'?"),
-        ({"subscribe": "t", "groupIdPrefix": "g"}, "is not one that the source of this minilog version has"),
+        ({"subscribe": "t", "startingOffsets": "group"}, "name the group, too, with the option minilog.group.id"),
         (
             {"subscribe": "t", "minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
             "option 'minOffsetsPerTrigger' is '6': it is above maxOffsetsPerTrigger, 5; lower it",
         ),
         ({"subscribe": "t", "startingOffsets": "-2"}, "give earliest if that is meant; a number of last records is 3"),
         ({"subscribe": "t", "startingTimestamp": "now"}, "give milliseconds since 1970 (UTC), such as 1714566600000"),
-        ({"subscribe": "t", "minilog.group.id": "g"}, "the connector sets it itself"),
+        ({"subscribe": "t", "minilog.auto.offset.reset": "latest"}, "the connector sets it itself"),
     ],
     ids=lambda each: ",".join(each) if isinstance(each, dict) else "",
 )

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from minilog import Admin
+from minilog import Admin, TopicPartition
 
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
 # A person waits at the terminal: half a minute is long enough to say that nobody answers.
@@ -36,6 +38,34 @@ Settings = Annotated[
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker's setting; repeatable.")
 ]
+
+
+OFFSET_FORMS = "start|end|N|-N|@TIMESTAMP_MS"
+_OFFSET = re.compile(r"start|end|-?\d+|@\d+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What one partition holds now: offsets from `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+
+
+def check_offset(text: str) -> None:
+    """Wrong usage unless it is one of OFFSET_FORMS."""
+    if _OFFSET.fullmatch(text) is None:
+        raise typer.BadParameter(
+            f"{text!r} is not valid: expected start, end, N, -N or @TIMESTAMP_MS", param_hint="--offset"
+        )
+
+
+def read_ranges(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Range]:
+    """What may be read of each now."""
+    wanted = list(partitions)
+    starts = admin.list_offsets(dict.fromkeys(wanted, "earliest"))
+    ends = admin.list_offsets(dict.fromkeys(wanted, "latest"))
+    return {each: Range(starts[each] or 0, ends[each] or 0) for each in wanted}
 
 
 @contextlib.contextmanager

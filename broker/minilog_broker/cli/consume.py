@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import base64
 import enum
-import re
 import signal
 import sys
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from types import TracebackType
+from typing import Annotated, Any, Self
 
 import typer
 
 from minilog import Admin, Consumer, TopicPartition
 from minilog.config import parse_config
+from minilog.types import Record
 from minilog_broker.cli.common import (
     DEFAULT_BOOTSTRAP_SERVERS,
+    OFFSET_FORMS,
     AsJson,
     BootstrapServers,
+    Range,
     Settings,
     admin_client,
+    check_offset,
     print_json,
+    read_ranges,
 )
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.config import parse_assignments
 
 _POLL_S = 0.5
-_OFFSET = re.compile(r"start|end|-?\d+|@\d+", re.ASCII)
+_COMMIT_EVERY_S = 1.0
 
 
 class Isolation(enum.StrEnum):
@@ -37,20 +42,21 @@ class Isolation(enum.StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """What one partition holds now: offsets from `start` up to, not including, `end`."""
-
-    start: int
-    end: int
-
-
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.")],
     partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Default: all of them.")] = None,
     offset: Annotated[
-        str, typer.Option("-o", "--offset", metavar="start|end|N|-N|@TIMESTAMP_MS", help="Where to begin.")
-    ] = "start",
+        str | None,
+        typer.Option(
+            "-o",
+            "--offset",
+            metavar=OFFSET_FORMS,
+            help="Where to begin. Default: where the group got to; without a group, or new to it: start.",
+        ),
+    ] = None,
+    group: Annotated[
+        str, typer.Option("-g", "--group", metavar="GROUP", help="Commit how far it was printed for this group.")
+    ] = "",
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Stop after so many records.")] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit-at-end", help="Stop at what is the end now.")] = False,
     isolation: Annotated[Isolation, typer.Option(help="What of transactions is shown.")] = Isolation.READ_COMMITTED,
@@ -59,11 +65,13 @@ def consume(
     as_json: AsJson = False,
 ) -> None:
     """Print records until told to stop; Ctrl-C is a clean end."""
-    if _OFFSET.fullmatch(offset) is None:
-        raise typer.BadParameter(
-            f"{offset!r} is not valid: expected start, end, N, -N or @TIMESTAMP_MS", param_hint="--offset"
-        )
+    if offset is not None:
+        check_offset(offset)
     config: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "isolation.level": isolation.value}
+    if group:
+        config |= {"group.id": group, "auto.offset.reset": "earliest"}
+    elif offset is None:
+        offset = "start"
     config |= parse_assignments(settings or [], "-c")
     # A mistyped setting is told before anybody is asked.
     parse_config(config)
@@ -71,15 +79,15 @@ def consume(
     try:
         with admin_client(bootstrap_servers, isolation.value) as admin:
             assignment = _assignment(admin, topic, partition, offset, exit_at_end)
-        with Consumer(config) as consumer:
+        with Consumer(config) as consumer, Progress(consumer, commits=bool(group)) as progress:
             consumer.assign(assignment)
-            _print_records(consumer, count, exit_at_end, as_json)
+            _print_records(consumer, count, exit_at_end, as_json, progress)
     except KeyboardInterrupt:
         return
 
 
 def _assignment(
-    admin: Admin, topic: str, partition: int | None, offset: str, exit_at_end: bool
+    admin: Admin, topic: str, partition: int | None, offset: str | None, exit_at_end: bool
 ) -> list[TopicPartition]:
     (described,) = admin.describe_topics([topic])
     numbers = sorted(each.partition for each in described.partitions)
@@ -88,10 +96,11 @@ def _assignment(
             raise CommandFailed(f"{topic} has no partition {partition}: it has 0 to {numbers[-1]}")
         numbers = [partition]
     chosen = [TopicPartition(topic, number) for number in numbers]
-    starts = admin.list_offsets(dict.fromkeys(chosen, "earliest"))
-    ends = admin.list_offsets(dict.fromkeys(chosen, "latest"))
-    ranges = {each.partition: Range(starts[each] or 0, ends[each] or 0) for each in chosen}
-    if offset.startswith("@"):
+    ranges = {each.partition: held for each, held in read_ranges(admin, chosen).items()}
+    begins: Mapping[int, int | None]
+    if offset is None:
+        begins = dict.fromkeys(numbers)
+    elif offset.startswith("@"):
         asked = admin.list_offsets(dict.fromkeys(chosen, int(offset[1:])))
         # Where no record is that young, the ones that will be come at the end.
         found = {each.partition: asked[each] for each in chosen}
@@ -123,7 +132,44 @@ def begin_offsets(topic: str, offset: str, ranges: Mapping[int, Range]) -> dict[
     return begins
 
 
-def _print_records(consumer: Consumer, count: int | None, exit_at_end: bool, as_json: bool) -> None:
+class Progress:
+    """How far was printed; committed about once a second and at the end, where that is wanted."""
+
+    def __init__(self, consumer: Consumer, *, commits: bool) -> None:
+        self._consumer = consumer
+        self._commits = commits
+        self._printed: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._committed_s = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        sys.stdout.flush()  # what nobody could read was not consumed
+        self._commit()
+
+    def printed(self, record: Record) -> None:
+        """One record of several that were polled."""
+        self._printed[TopicPartition(record.topic, record.partition)] = record.offset + 1
+
+    def printed_all(self) -> None:
+        """All that was polled: what lies behind the last record, such as markers, is done too."""
+        positions = {each: self._consumer.position(each) for each in self._consumer.assignment()}
+        self._printed = {each: offset for each, offset in positions.items() if offset is not None}
+        if time.monotonic() - self._committed_s >= _COMMIT_EVERY_S:
+            self._commit()
+
+    def _commit(self) -> None:
+        self._committed_s = time.monotonic()
+        if self._commits and self._printed != self._committed:
+            self._consumer.commit(self._printed)
+            self._committed = dict(self._printed)
+
+
+def _print_records(consumer: Consumer, count: int | None, exit_at_end: bool, as_json: bool, progress: Progress) -> None:
     left = count
     while not (exit_at_end and consumer.finished()):
         for record in consumer.poll(timeout=_POLL_S):
@@ -131,12 +177,14 @@ def _print_records(consumer: Consumer, count: int | None, exit_at_end: bool, as_
                 print_json(record_document(record))
             else:
                 sys.stdout.buffer.write((record.value or b"") + b"\n")
+            progress.printed(record)
             if left is not None:
                 left -= 1
                 if left == 0:
                     sys.stdout.flush()
                     return
         sys.stdout.flush()
+        progress.printed_all()
 
 
 def record_document(record: Any) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from minilog.admin_messages import (
     topic_partitions,
 )
 from minilog.aio.cluster import Cluster
+from minilog.aio.group_admin import GroupAdmin
 from minilog.config import parse_config
 from minilog.errors import (
     BrokerNotAvailable,
@@ -38,6 +39,9 @@ from minilog.metadata_cache import metadata_request
 from minilog.offsets_query import OffsetsQuery, offset_of
 from minilog.types import (
     ClusterDescription,
+    GroupDescription,
+    GroupListing,
+    GroupPosition,
     NewTopic,
     OffsetSpec,
     PartitionReassignment,
@@ -69,6 +73,7 @@ class Admin:
     def __init__(self, config: Mapping[str, object]) -> None:
         self._config = parse_config(config)
         self._cluster = Cluster(self._config)
+        self._groups = GroupAdmin(self._cluster, self.list_offsets)
 
     async def __aenter__(self) -> Self:
         return self
@@ -221,6 +226,18 @@ class Admin:
             raise TimedOut(f"{what}: {last}" if last is not None else f"{what}: it has no leader that answers")
         level = self._config.isolation_level
         return {partition: offset_of(query.results[partition], spec, level) for partition, spec in wanted.items()}
+
+    async def list_groups(self) -> list[GroupListing]:
+        return await self._groups.list()
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        return await self._groups.describe(group_id)
+
+    async def seek_group(self, group_id: str, to: Mapping[TopicPartition, GroupPosition]) -> dict[TopicPartition, int]:
+        return await self._groups.seek(group_id, to)
+
+    async def delete_group(self, group_id: str) -> None:
+        await self._groups.delete(group_id)
 
     async def _change(self, what: str, make: Callable[[Any, float], Awaitable[_Response]]) -> dict[str, str]:
         """Ask the controller until one answers for all topics. Raises the first topic's error."""

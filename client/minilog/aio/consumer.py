@@ -13,13 +13,24 @@ from typing import Any, Self
 import pyarrow as pa
 
 from minilog.aio.cluster import Cluster, now_ms
+from minilog.aio.groups import Groups
 from minilog.aio.stream import DuplexStream
 from minilog.config import ClientConfig, parse_config
 from minilog.consumer.core import ConsumerCore
 from minilog.consumer.decode import as_polled, decode, records
-from minilog.consumer.effects import CloseSession, Effect, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
+from minilog.consumer.effects import (
+    CloseSession,
+    Effect,
+    FetchCommitted,
+    OpenSession,
+    RefreshMetadata,
+    ResolveOffset,
+    SendFetch,
+)
 from minilog.consumer.partition import Run
-from minilog.errors import Closed, CorruptMessage, MinilogError, OffsetNotAvailable
+from minilog.errors import Closed, CorruptMessage, InvalidArgument, MinilogError, OffsetNotAvailable
+from minilog.group_messages import Committed
+from minilog.metadata_cache import PartitionKey
 from minilog.offsets_query import offset_of
 from minilog.types import Record, TopicPartition
 from minilog.v1 import data_pb2, data_pb2_grpc
@@ -38,6 +49,7 @@ class ConsumerDriver:
         self.config = config
         self.cluster = Cluster(config)
         self.core = ConsumerCore(config, self.cluster.cache)
+        self._groups = Groups(self.cluster)
         self._streams: dict[int, DuplexStream] = {}
         self._wake = asyncio.Event()
         self._arrived = asyncio.Event()
@@ -139,6 +151,8 @@ class ConsumerDriver:
                     self._spawn(stream.close())
             case ResolveOffset():
                 self._spawn(self._resolve(effect))
+            case FetchCommitted():
+                self._spawn(self._fetch_committed(effect))
             case RefreshMetadata():
                 self._wants_metadata.set()
 
@@ -195,6 +209,49 @@ class ConsumerDriver:
             self.core.offset_failed(partition, wanted.position_number, error, now_ms())
         self._wake.set()
 
+    async def _fetch_committed(self, asked: FetchCommitted) -> None:
+        try:
+            found = await self._groups.fetch(self._group_id(), (key for key, _ in asked.wanted.values()))
+            for partition, (key, number) in asked.wanted.items():
+                self.core.committed_told(partition, number, found.get(key))
+        except MinilogError as error:
+            _log.debug("what the group has committed is not known yet: %s", error)
+            for partition, (_, number) in asked.wanted.items():
+                self.core.offset_failed(partition, number, error, now_ms())
+        self._wake.set()
+
+    def _group_id(self) -> str:
+        if not self.config.group_id:
+            raise InvalidArgument("offsets are committed for a group: configure group.id, such as 'report'")
+        return self.config.group_id
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
+        """See Consumer.commit."""
+        group_id, consumed = self._group_id(), self.core.consumed()
+        if offsets is not None:
+            keys = await self._keys(offsets)
+            given = {keys[partition]: offset for partition, offset in offsets.items()}
+            at = {(key, each.offset): each for key, each in consumed.items()}
+            consumed = {key: at.get((key, offset), Committed(offset)) for key, offset in given.items()}
+        await self._groups.commit(group_id, consumed)
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """See Consumer.committed."""
+        group_id = self._group_id()
+        keys = await self._keys(partitions)
+        found = await self._groups.fetch(group_id, keys.values())
+        return {partition: found[key].offset if key in found else None for partition, key in keys.items()}
+
+    async def _keys(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionKey]:
+        """Metadata of what is assigned is kept fresh; that of other topics is asked for."""
+        wanted, deadline_s = list(partitions), self.cluster.deadline()
+        others = {partition.topic for partition in wanted} - set(self.core.topics())
+        if others:
+            await self.cluster.refresh(others, deadline_s)
+        for name in {partition.topic for partition in wanted}:
+            await self.cluster.topic(name, deadline_s)
+        return {partition: self.core.key(partition) for partition in wanted}
+
     async def _refresh_forever(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
@@ -226,6 +283,12 @@ def decode_all(runs: list[Run]) -> tuple[list[tuple[Run, list[pa.RecordBatch]]],
     return good, corrupt
 
 
+def is_an_answer(taken: list[Run], good: list[tuple[Run, list[pa.RecordBatch]]], deadline_s: float) -> bool:
+    """May a poll return with this, or is it to go on? Runs without rows, such as of markers and what was aborted, move
+    the position; they are nothing to hand out."""
+    return not taken or any(found for _, found in good) or time.monotonic() >= deadline_s
+
+
 class Consumer:
     """Reads records; see minilog.Consumer for the meaning of everything. Use it on one event loop."""
 
@@ -255,6 +318,12 @@ class Consumer:
     def position(self, partition: TopicPartition) -> int | None:
         return self._driver.core.position(partition)
 
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        await self._driver.commit(offsets)
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        return await self._driver.committed(list(partitions))
+
     def finished(self) -> bool:
         return self._driver.core.finished()
 
@@ -267,9 +336,13 @@ class Consumer:
         return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
 
     async def _decoded(self, timeout: float, max_bytes: int) -> list[tuple[Run, list[pa.RecordBatch]]]:  # noqa: ASYNC109
-        good, corrupt = decode_all(await self._driver.take(timeout, max_bytes))
-        await self._driver.report([run for run, _ in good], corrupt)
-        return good
+        deadline_s = time.monotonic() + timeout
+        while True:
+            taken = await self._driver.take(deadline_s - time.monotonic(), max_bytes)
+            good, corrupt = decode_all(taken)
+            await self._driver.report([run for run, _ in good], corrupt)
+            if is_an_answer(taken, good, deadline_s):
+                return good
 
     async def close(self) -> None:
         await self._driver.close()

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from minilog.config import ClientConfig
-from minilog.consumer import requests
-from minilog.consumer.effects import Effect, RefreshMetadata, ResolveOffset
+from minilog.consumer import requests, starting
+from minilog.consumer.effects import Effect, RefreshMetadata
 from minilog.consumer.partition import Assigned, Run, Session, take_in_turns
 from minilog.consumer.replicas import ReplicaChoice
 from minilog.consumer.sessions import FetchSessions
@@ -28,6 +28,7 @@ from minilog.errors import (
     UnknownTopicOrPartition,
     error_from_wire,
 )
+from minilog.group_messages import Committed
 from minilog.metadata_cache import MetadataCache, PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import data_pb2
@@ -83,16 +84,8 @@ class ConsumerCore:
 
     def _add(self, partition: TopicPartition, reset: str) -> None:
         plain = TopicPartition(partition.topic, partition.partition)
-        assigned = Assigned(plain, partition.end_offset, self._next_number())
-        self._assigned[plain] = assigned
-        if partition.offset is not None:
-            assigned.place(partition.offset, assigned.position_number)
-        elif reset == "error":
-            assigned.error = OffsetOutOfRange(
-                f"{requests.name_of(plain)} was given no offset, and auto.offset.reset is error"
-            )
-        else:
-            assigned.reset = reset
+        self._assigned[plain] = Assigned(plain, partition.end_offset, self._next_number())
+        starting.begin(self._assigned[plain], partition.offset, reset, self._config)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset`. Raises InvalidArgument for a partition that is not assigned."""
@@ -105,6 +98,20 @@ class ConsumerCore:
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset that is handed out, None while it is being asked for. Raises InvalidArgument."""
         return self._get(partition).position
+
+    def consumed(self) -> dict[PartitionKey, Committed]:
+        """How far the user has got, as a group commits it: of all partitions whose position is known."""
+        return {
+            assigned.key: Committed(assigned.position, assigned.position_epoch)
+            for assigned in self._assigned.values()
+            if assigned.key is not None and assigned.position is not None
+        }
+
+    def key(self, partition: TopicPartition) -> PartitionKey:
+        """The topic that is read under this name, where it is; else the one that is known. Raises
+        UnknownTopicOrPartition."""
+        assigned = self._assigned.get(partition)
+        return assigned.key if assigned is not None and assigned.key is not None else self._cache.key(partition)
 
     def assignment(self) -> list[TopicPartition]:
         """What is read now."""
@@ -225,12 +232,13 @@ class ConsumerCore:
         assigned = self._assigned.get(partition)
         if assigned is None or assigned.position_number != position_number:
             return
-        assigned.resolving = False
-        if error.retriable:
-            assigned.retry_at_ms = now_ms + self._config.retry_backoff_ms
-            self._wants_metadata = True
-        else:
-            assigned.error = error
+        self._wants_metadata |= starting.failed(assigned, error, now_ms + self._config.retry_backoff_ms)
+
+    def committed_told(self, partition: TopicPartition, position_number: int, committed: Committed | None) -> None:
+        """What the group has committed; None: nothing."""
+        assigned = self._assigned.get(partition)
+        if assigned is not None and assigned.resolving and assigned.position_number == position_number:
+            starting.begin_at_committed(assigned, committed, self._next_number(), self._config)
 
     def received(self, broker_id: int, response: data_pb2.FetchResponse, now_ms: float) -> bool:
         """Take a message in; True if there is anything new for the user."""
@@ -261,11 +269,11 @@ class ConsumerCore:
         if run.leader_epoch > assigned.leader_epoch:
             self._cache.see_epoch(key, run.leader_epoch)
             assigned.begin_epoch(run.leader_epoch)
-        assigned.heard(run.high_watermark)
+        assigned.heard(requests.readable_end(run, self._config))
         if not run.batches:
             return False
         try:
-            assigned.receive(run.batches, session)
+            assigned.receive(run.batches, frozenset(run.aborted_producer_ids), session)
         except CorruptMessage as broken:
             session.given_back_bytes += len(run.batches)
             self._broken(assigned, broken, now_ms)
@@ -332,6 +340,7 @@ class ConsumerCore:
         for assigned in self._assigned.values():
             if assigned.error is None and now_ms >= assigned.retry_at_ms:
                 effects += self._advance(assigned, positions, now_ms)
+        effects += starting.ask_group(self._assigned.values(), now_ms)
         effects += self._sessions.messages(positions)
         effects += self._sessions.close_idle(self._assigned.values())
         if self._wants_metadata:
@@ -351,7 +360,7 @@ class ConsumerCore:
         if assigned.key is None and not self._find(assigned, now_ms):
             return []
         if assigned.fetch_offset is None:
-            return self._resolve(assigned)
+            return starting.ask(assigned)
         if assigned.is_all_fetched():
             assigned.detach()
             return []
@@ -387,10 +396,3 @@ class ConsumerCore:
             return False
         assigned.missing_since_ms = None
         return True
-
-    @staticmethod
-    def _resolve(assigned: Assigned) -> list[Effect]:
-        if assigned.resolving or assigned.reset is None:
-            return []
-        assigned.resolving = True
-        return [ResolveOffset(assigned.partition, assigned.reset, assigned.position_number)]

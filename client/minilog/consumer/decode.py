@@ -28,9 +28,15 @@ _SMALL_BYTES = 128 * 1024
 
 
 def decode(run: Run) -> list[pa.RecordBatch]:
-    """The rows of a run as READ_SCHEMA, crc checked; small batches are joined. Raises CorruptMessage."""
+    """The rows of a run as READ_SCHEMA, crc checked; small batches are joined. None where the run has only markers and
+    what was aborted. Raises CorruptMessage."""
     found = read_records(
-        run.batches, run.key.topic_id, run.key.partition, start_offset=run.start_offset, end_offset=run.end_offset
+        run.batches,
+        run.key.topic_id,
+        run.key.partition,
+        start_offset=run.start_offset,
+        end_offset=run.end_offset,
+        aborted_producer_ids=run.aborted_producer_ids,
     )
     if len(found) > 1 and len(run.batches) < _SMALL_BYTES * len(found):
         return [pa.concat_batches(found)]

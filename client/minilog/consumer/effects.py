@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from minilog.metadata_cache import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import data_pb2
 
@@ -41,8 +43,16 @@ class ResolveOffset:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchCommitted:
+    """Ask what the group has committed of these, each with its key and position number; answer with committed_told or
+    offset_failed for each, with the same number."""
+
+    wanted: Mapping[TopicPartition, tuple[PartitionKey, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class RefreshMetadata:
     """Ask for metadata of `topics()`; answer with metadata_changed."""
 
 
-Effect: TypeAlias = OpenSession | CloseSession | SendFetch | ResolveOffset | RefreshMetadata
+Effect: TypeAlias = OpenSession | CloseSession | SendFetch | ResolveOffset | FetchCommitted | RefreshMetadata

@@ -50,20 +50,24 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Batches back to back, of which the records in [start_offset, end_offset) are wanted."""
+    """Batches back to back, of which the records in [start_offset, end_offset) are wanted, but for those written in
+    transactions that were aborted: whose they are, the broker says with each run, of the batches in it."""
 
     partition: TopicPartition
     key: PartitionKey
     position_number: int
     start_offset: int
     end_offset: int
+    last_epoch: int  # of the last batch
     batches: bytes
+    aborted_producer_ids: frozenset[int]
     session: Session
 
 
 @dataclass(slots=True)
 class Assigned:
-    """See the module's text. `reset` is where to begin, as long as no offset is known."""
+    """See the module's text. `reset` is where to begin, as long as no offset is known, `otherwise` where that says
+    nothing (starting.py)."""
 
     partition: TopicPartition
     end_offset: int | None
@@ -71,9 +75,11 @@ class Assigned:
     position: int | None = None
     fetch_offset: int | None = None
     reset: str | None = None
+    otherwise: str = "error"
     resolving: bool = False
     key: PartitionKey | None = None
     last_epoch: int | None = None  # of the record before fetch_offset, where known
+    position_epoch: int | None = None  # of the record before position, where known
     session: Session | None = None  # that has our position
     leader_epoch: int = -1  # under which the position was sent
     runs: deque[Run] = field(default_factory=deque)
@@ -83,7 +89,7 @@ class Assigned:
     error: MinilogError | None = None
     follower_id: int | None = None  # that is read from, or about to be; None: the leader
     accepted: bool = False  # by that follower: it said something that is no error
-    known_end: int = 0  # the highest high watermark that was told in this leader epoch
+    known_end: int = 0  # of what may be read, as it was told in this leader epoch
     expected_since_ms: float | None = None  # since when that follower owes us something
 
     def is_finished(self) -> bool:
@@ -97,14 +103,14 @@ class Assigned:
         self.drop_runs()
         self.position = self.fetch_offset = offset
         self.position_number = position_number
-        self.reset = self.last_epoch = self.error = None
+        self.reset = self.last_epoch = self.position_epoch = self.error = None
         self.resolving = False
         self.detach()
 
     def begin_reset(self, where: str, position_number: int) -> None:
         """Ask anew where to begin."""
         self.drop_runs()
-        self.position = self.fetch_offset = self.last_epoch = None
+        self.position = self.fetch_offset = self.last_epoch = self.position_epoch = None
         self.reset, self.resolving, self.position_number = where, False, position_number
         self.detach()
 
@@ -150,9 +156,9 @@ class Assigned:
             self.known_end = 0
         self.leader_epoch = leader_epoch
 
-    def heard(self, high_watermark: int) -> None:
+    def heard(self, readable_end: int) -> None:
         """A run or news without an error."""
-        self.known_end = max(self.known_end, high_watermark)
+        self.known_end = max(self.known_end, readable_end)
         if self.on_follower and not self.accepted:
             self.accepted, self.expected_since_ms = True, None
 
@@ -166,13 +172,25 @@ class Assigned:
             elif self.expected_since_ms is None:
                 self.expected_since_ms = now_ms
 
-    def receive(self, batches: bytes, session: Session) -> None:
+    def receive(self, batches: bytes, aborted_producer_ids: frozenset[int], session: Session) -> None:
         """Append a run. Raises CorruptMessage where it does not continue what is here."""
         assert self.fetch_offset is not None
         assert self.key is not None
         next_offset, epoch = end_of_run(batches, self.fetch_offset)
         end = next_offset if self.end_offset is None else min(next_offset, self.end_offset)
-        self.runs.append(Run(self.partition, self.key, self.position_number, self.fetch_offset, end, batches, session))
+        self.runs.append(
+            Run(
+                self.partition,
+                self.key,
+                self.position_number,
+                self.fetch_offset,
+                end,
+                epoch,
+                batches,
+                aborted_producer_ids,
+                session,
+            )
+        )
         self.fetch_offset, self.last_epoch, self.expected_since_ms = end, epoch, None
 
 
@@ -208,7 +226,7 @@ def take_in_turns(ready: list[Assigned], max_bytes: int) -> list[Run]:
         assigned = ready.pop(0)
         run = assigned.runs.popleft()
         run.session.given_back_bytes += len(run.batches)
-        assigned.position = run.end_offset
+        assigned.position, assigned.position_epoch = run.end_offset, run.last_epoch
         size += len(run.batches)
         taken.append(run)
         if assigned.runs:

@@ -47,6 +47,11 @@ def fetch_position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosit
     )
 
 
+def readable_end(run: data_pb2.PartitionRun, config: ClientConfig) -> int:
+    """The end of what may be read, of all that the replica knows."""
+    return run.last_stable_offset if config.isolation_level == "read_committed" else run.high_watermark
+
+
 def name_of(partition: TopicPartition) -> str:
     return f"partition {partition.partition} of topic {partition.topic!r}"
 

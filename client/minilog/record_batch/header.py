@@ -26,6 +26,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -97,6 +98,11 @@ class BatchHeader:
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & Attributes.CONTROL)
+
+    def is_aborted(self, aborted_producer_ids: AbstractSet[int]) -> bool:
+        """Was this written in a transaction that one of these producers had, which were all aborted? A producer id
+        belongs to one transaction for good; only what was written in it is transactional."""
+        return bool(self.attributes & Attributes.TRANSACTIONAL) and self.producer_id in aborted_producer_ids
 
 
 def placement(length: int, base_offset: int, partition_leader_epoch: int) -> bytes:

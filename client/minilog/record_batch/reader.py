@@ -8,6 +8,7 @@ that is wrong is a CorruptMessage. The columns returned point into the buffer th
 from __future__ import annotations
 
 import struct
+from collections.abc import Set as AbstractSet
 
 import pyarrow as pa
 
@@ -78,12 +79,14 @@ def read_records(
     *,
     start_offset: int | None = None,
     end_offset: int | None = None,
+    aborted_producer_ids: AbstractSet[int] = frozenset(),
     check_crc: bool = True,
 ) -> list[pa.RecordBatch]:
     """The records of `run`, whole batches back to back: one RecordBatch of READ_SCHEMA for each that has any.
 
-    Control batches are skipped; only offsets in [start_offset, end_offset) are given. The crc is checked before
-    anything of a batch is believed, so that damage is never taken for a batch to skip. Raises CorruptMessage.
+    Control batches are skipped, and transactional ones of `aborted_producer_ids`, their payload not looked at; only
+    offsets in [start_offset, end_offset) are given. The crc is checked before anything of a batch is believed, so that
+    damage is never taken for a batch to skip. Raises CorruptMessage.
     """
     view = memoryview(run)
     found = []
@@ -93,7 +96,7 @@ def read_records(
             _check_crc(topic_id, partition, batch, header)
         first = max(header.base_offset, start_offset or 0)
         end = header.next_offset if end_offset is None else min(header.next_offset, end_offset)
-        if header.is_control or first >= end:
+        if header.is_control or first >= end or header.is_aborted(aborted_producer_ids):
             continue
         records = read_payload(batch, header).slice(first - header.base_offset, end - first)
         found.append(pa.RecordBatch.from_arrays([*records.columns, pa.arange(first, end)], schema=READ_SCHEMA))

@@ -11,6 +11,9 @@ from minilog.errors import MinilogError
 from minilog.sync.loop import shared_loop
 from minilog.types import (
     ClusterDescription,
+    GroupDescription,
+    GroupListing,
+    GroupPosition,
     NewTopic,
     OffsetSpec,
     PartitionReassignment,
@@ -126,3 +129,23 @@ class Admin:
         of the first record at least this young, None where there is none yet. Raises InvalidArgument, TimedOut,
         UnknownTopicOrPartition."""
         return self._loop.run(self._admin.list_offsets(dict(wanted)))
+
+    def list_groups(self) -> list[GroupListing]:
+        """The groups that have committed anything, by name. All coordinators are asked."""
+        return self._loop.run(self._admin.list_groups())
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """How far a group has got, and how far it is behind: see minilog.types.GroupOffset; "the end" is as of
+        isolation.level. Raises GroupIdNotFound."""
+        return self._loop.run(self._admin.describe_group(group_id))
+
+    def seek_group(self, group_id: str, to: Mapping[TopicPartition, GroupPosition]) -> dict[TopicPartition, int]:
+        """Where a group is to go on, for its readers that begin after this: an offset, "earliest", "latest", or
+        "@1714566600000", the first record at least this young (the end where none is). Returns the offsets committed,
+        all of them or none. Raises InvalidArgument for what a log does not hold, UnstableOffsetCommit while a
+        transaction holds offsets of the group."""
+        return self._loop.run(self._admin.seek_group(group_id, dict(to)))
+
+    def delete_group(self, group_id: str) -> None:
+        """Forget all that a group has committed. Raises GroupIdNotFound, UnstableOffsetCommit."""
+        self._loop.run(self._admin.delete_group(group_id))

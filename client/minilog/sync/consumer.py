@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
-from minilog.aio.consumer import POLL_ARROW_BYTES, POLL_BYTES, ConsumerDriver, decode_all
+from minilog.aio.consumer import POLL_ARROW_BYTES, POLL_BYTES, ConsumerDriver, decode_all, is_an_answer
 from minilog.config import parse_config
 from minilog.consumer.decode import as_polled, records
 from minilog.consumer.partition import Run
@@ -40,7 +41,8 @@ class Consumer:
         self.close()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these. Each may say where to begin (else auto.offset.reset says) and where to end (exclusive).
+        """Read exactly these. Each may say where to begin and where to end (exclusive). Without a beginning it is what
+        the group (group.id) has committed, and where there is no group, or it has committed nothing, auto.offset.reset.
 
         Raises InvalidArgument for one given twice or for offsets below 0.
         """
@@ -48,7 +50,8 @@ class Consumer:
         self._loop.run(self._driver.change(lambda: self._driver.core.assign(wanted)))
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Read all partitions of these topics; partitions and topics that come later are read from their start."""
+        """Read all partitions of these topics, from where the group got to, as `assign` does; partitions and topics
+        that come later are read from their start. A group has no members: every consumer reads all partitions."""
         wanted = topics if isinstance(topics, str) else list(topics)
         self._loop.run(self._driver.change(lambda: self._driver.core.subscribe(wanted)))
 
@@ -63,6 +66,21 @@ class Consumer:
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset that is handed out; None while it is being asked for. Raises InvalidArgument."""
         return self._driver.core.position(partition)
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Keep for the group how far it has got: the next offset to read of each partition given, by default the
+        position of all that are assigned. They are committed together, and for good when this returns.
+
+        Raises InvalidArgument without group.id or for an offset below 0, UnknownTopicId for a topic that was deleted,
+        UnknownOutcome where the answer was lost (committing again is safe), RetriableError where nothing was done.
+        """
+        self._loop.run(self._driver.commit(None if offsets is None else dict(offsets)))
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """What the group has committed: the next offset to read, None where nothing is. A transaction that holds
+        offsets of the group is waited for. Raises InvalidArgument without group.id, UnstableOffsetCommit where the
+        transaction has not ended within request.timeout.ms, UnknownTopicOrPartition."""
+        return self._loop.run(self._driver.committed(list(partitions)))
 
     def finished(self) -> bool:
         """Have all partitions with an end_offset been read to it?"""
@@ -85,11 +103,15 @@ class Consumer:
         return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
 
     def _take(self, timeout: float, max_bytes: int) -> list[tuple[Run, list[pa.RecordBatch]]]:
-        good, corrupt = decode_all(self._loop.run(self._driver.take(timeout, max_bytes)))
-        if corrupt or self._had_corrupt:  # else there is nothing to say, and no need to visit the loop
-            self._loop.run(self._driver.report([run for run, _ in good], corrupt))
-            self._had_corrupt = bool(corrupt)
-        return good
+        deadline_s = time.monotonic() + timeout
+        while True:
+            taken = self._loop.run(self._driver.take(deadline_s - time.monotonic(), max_bytes))
+            good, corrupt = decode_all(taken)
+            if corrupt or self._had_corrupt:  # else there is nothing to say, and no need to visit the loop
+                self._loop.run(self._driver.report([run for run, _ in good], corrupt))
+                self._had_corrupt = bool(corrupt)
+            if is_an_answer(taken, good, deadline_s):
+                return good
 
     def close(self) -> None:
         """Close the connections. Idempotent."""

@@ -6,12 +6,14 @@ import json
 
 import pytest
 
-from minilog import Record
+from minilog import Record, TopicPartition
 from minilog.errors import NotEnoughReplicas
-from minilog.types import PartitionDescription, TopicDescription
+from minilog.types import GroupDescription, GroupOffset, PartitionDescription, PendingOffsets, TopicDescription
 from minilog_broker.cli import app
 from minilog_broker.cli.broker import parse_voters
-from minilog_broker.cli.consume import Range, begin_offsets, record_document
+from minilog_broker.cli.common import Range
+from minilog_broker.cli.consume import begin_offsets, record_document
+from minilog_broker.cli.group import group_document
 from minilog_broker.cli.produce import split_lines
 from minilog_broker.cli.topic import topic_document
 from minilog_broker.failure import CommandFailed
@@ -23,6 +25,10 @@ VERBS = (
     ["demo"],
     ["cluster", "describe"],
     ["cluster", "replace-voter"],
+    ["group", "list"],
+    ["group", "describe"],
+    ["group", "seek"],
+    ["group", "delete"],
     ["topic", "create"],
     ["topic", "list"],
     ["topic", "describe"],
@@ -48,6 +54,9 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
         (["produce", "t", "-k", "a", "--key-delimiter", ":"], "either --key or --key-delimiter"),
         (["consume", "t", "-o", "yesterday"], "expected start, end, N, -N or @TIMESTAMP_MS"),
         (["consume", "t", "-n", "0"], "greater than or equal"),
+        (["group", "seek", "g"], "Missing option '-o'"),
+        (["group", "seek", "g", "-o", "yesterday"], "expected start, end, N, -N or @TIMESTAMP_MS"),
+        (["group", "seek", "g", "-o", "start", "-p", "0"], "-p needs -t TOPIC"),
         (["topic", "alter", "t"], "nothing to alter"),
         (["topic", "create", "t", "-p", "0"], "greater than or equal"),
         (["topic", "create", "t", "-c", "novalue"], "-c novalue: expected key=value"),
@@ -177,3 +186,28 @@ def test_a_described_topic_tells_of_a_reassignment_only_while_it_is_under_way() 
 )
 def test_a_reassignment_that_says_nothing_sensible_is_wrong_usage(arguments: list[str]) -> None:
     assert app.run(["topic", *arguments]) == 2
+
+
+def test_a_described_group_tells_how_far_it_is_behind_and_what_transactions_hold() -> None:
+    offset = GroupOffset("flights", 0, 7, "", 1_714_566_600_000, 9, 2, 1.23456)
+    silent = GroupOffset("flights", 1, 3, "mine", 1_714_566_600_000, None, None, None)
+    found = GroupDescription("report", [offset, silent], [PendingOffsets("job", 70, {TopicPartition("flights", 0): 9})])
+    document = json.loads(json.dumps(group_document(found)))
+    assert document["offsets"][0] == {
+        "topic": "flights",
+        "partition": 0,
+        "offset": 7,
+        "metadata": "",
+        "committed_at": 1_714_566_600_000,
+        "end_offset": 9,
+        "lag_records": 2,
+        "lag_seconds": 1.235,
+    }
+    assert document["offsets"][1]["lag_seconds"] is None
+    assert document["pending"] == [
+        {
+            "transactional_id": "job",
+            "producer_id": 70,
+            "offsets": [{"topic": "flights", "partition": 0, "offset": 9}],
+        }
+    ]

@@ -26,6 +26,8 @@ class Log:
     start: int = 0
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)  # first, next, bytes
     producers: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)  # id: (sequence, count, offset)
+    last_stable_offset: int | None = None  # None: the end
+    aborted: set[int] = field(default_factory=set)  # producer ids
 
     @property
     def end(self) -> int:
@@ -119,23 +121,25 @@ class Brokers:
         key = (position.partition_id.topic_id, position.partition_id.partition)
         log = self.logs[key]
         high_watermark = min(log.end, self.high_watermarks.get(broker or -1, log.end))
+        readable = high_watermark if log.last_stable_offset is None else min(high_watermark, log.last_stable_offset)
         run = data_pb2.PartitionRun(
             partition_id=position.partition_id,
             leader_epoch=log.epoch,
             position_number=position.position_number,
             high_watermark=high_watermark,
-            last_stable_offset=high_watermark,
+            last_stable_offset=readable,
             log_start_offset=log.start,
             log_end_offset=log.end,
         )
         if not log.start <= position.fetch_offset <= log.end:
             run.error.code = common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
             return run
-        bound = min(high_watermark, position.end_offset if position.HasField("end_offset") else log.end)
+        bound = min(readable, position.end_offset if position.HasField("end_offset") else log.end)
         found = [(f, b) for f, n, b in log.batches if n > position.fetch_offset and f < bound][:limit]
         if found:
             run.first_offset = found[0][0]
             run.batches = b"".join(batch for _, batch in found)
+            run.aborted_producer_ids.extend(sorted(log.aborted))
         return run
 
 

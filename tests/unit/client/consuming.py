@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from minilog.consumer.core import ConsumerCore
 from minilog.consumer.decode import decode
-from minilog.consumer.effects import CloseSession, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
+from minilog.consumer.effects import (
+    CloseSession,
+    FetchCommitted,
+    OpenSession,
+    RefreshMetadata,
+    ResolveOffset,
+    SendFetch,
+)
+from minilog.errors import MinilogError
+from minilog.group_messages import Committed
 from minilog.metadata_cache import MetadataCache
-from minilog.record_batch.builder import build_batch, records_to_columns
-from minilog.record_batch.header import iterate_headers
-from minilog.v1 import data_pb2
+from minilog.record_batch.builder import build_batch, build_control_batch, records_to_columns
+from minilog.record_batch.header import (
+    HEADER_BYTES,
+    Attributes,
+    crc_of_parts,
+    decode_header,
+    encode_header,
+    iterate_headers,
+)
+from minilog.v1 import coordinator_pb2, data_pb2, records_pb2
 from tests.unit.client.brokers import TOPIC_ID, Brokers
 from tests.unit.client.producing import config_of
 
@@ -19,6 +37,35 @@ def fill(brokers: Brokers, *batches: int, partition: int = 0) -> None:
         log = brokers.log(partition)
         columns = records_to_columns([b"%d" % (log.end + index) for index in range(count)], None, [9] * count, None)
         log.append(build_batch(TOPIC_ID, partition, columns))
+
+
+def fill_in_transaction(brokers: Brokers, producer_id: int, *batches: int, partition: int = 0) -> None:
+    """As `fill`, but by a producer of a transaction."""
+    for count in batches:
+        log = brokers.log(partition)
+        columns = records_to_columns([b"%d" % (log.end + index) for index in range(count)], None, [9] * count, None)
+        batch = build_batch(TOPIC_ID, partition, columns, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+        log.append(transactional(batch, partition))
+
+
+def transactional(batch: bytes, partition: int = 0) -> bytes:
+    """`batch` with the attribute of a transaction."""
+    header, payload = decode_header(batch), batch[HEADER_BYTES:]
+    marked = replace(header, attributes=header.attributes | Attributes.TRANSACTIONAL)
+    crc = crc_of_parts(TOPIC_ID, partition, encode_header(marked), payload)
+    return encode_header(replace(marked, crc=crc)) + payload
+
+
+def mark(brokers: Brokers, *producer_ids: int, committed: bool, partition: int = 0) -> None:
+    """One control batch, as a leader writes it, that ends what these producers wrote."""
+    markers = [coordinator_pb2.ProducerMarker(producer_id=each, committed=committed) for each in producer_ids]
+    record = records_pb2.ControlRecord(
+        transaction_markers=records_pb2.TransactionMarkersRecord(transactional_id="job", markers=markers)
+    )
+    log = brokers.log(partition)
+    log.append(build_control_batch(TOPIC_ID, partition, record.SerializeToString(), timestamp_us=9))
+    if not committed:
+        log.aborted |= set(producer_ids)
 
 
 class Consuming:
@@ -36,6 +83,9 @@ class Consuming:
         self.positions: dict[tuple[int, int], data_pb2.FetchPosition] = {}  # (broker, partition)
         self.asked: list[ResolveOffset] = []
         self.closed: list[int] = []
+        self.committed: dict[int, Committed] = {}  # by partition
+        self.group_error: MinilogError | None = None
+        self.group_asked: list[FetchCommitted] = []
 
     def run(self, for_ms: float = 0.0) -> None:
         end = self.now + for_ms
@@ -66,6 +116,13 @@ class Consuming:
                 case RefreshMetadata():
                     self.cache.apply(self.brokers.metadata())
                     self.core.metadata_changed(self.now)
+                case FetchCommitted(wanted):
+                    self.group_asked.append(effect)
+                    for partition, (_, number) in wanted.items():
+                        if self.group_error is not None:
+                            self.core.offset_failed(partition, number, self.group_error, self.now)
+                        else:
+                            self.core.committed_told(partition, number, self.committed.get(partition.partition))
                 case ResolveOffset(partition, where, number):
                     self.asked.append(effect)
                     log = self.brokers.log(partition.partition)

@@ -30,7 +30,7 @@ def run_of(*batches: pa.RecordBatch, start: int = 0) -> Run:
         placed += placement(len(batch), offset, 0) + batch[24:]
         offset += columns.num_rows
     key = PartitionKey(TOPIC_ID, 1)
-    return Run(TopicPartition("flights", 1), key, 1, start, offset, placed, Session(1, 1))
+    return Run(TopicPartition("flights", 1), key, 1, start, offset, 0, placed, frozenset(), Session(1, 1))
 
 
 COLUMNS = records_to_columns([b"a", None], [b"k", None], [1_500, 2_999], [[("h", b"1"), ("n", None)], None])

@@ -7,7 +7,7 @@ import pytest
 
 from minilog.errors import CorruptMessage
 from minilog.record_batch.builder import build_batch, build_control_batch
-from minilog.record_batch.header import Attributes
+from minilog.record_batch.header import Attributes, decode_header
 from minilog.record_batch.reader import read_control, read_payload, read_records
 from tests.unit.record_batch.batches import (
     NOW_US,
@@ -88,3 +88,14 @@ def test_a_control_record_that_is_cut_is_refused() -> None:
         read_control(sealed(patched(control, 72, "I", 5)))
     with pytest.raises(CorruptMessage, match="cut"):
         read_control(sealed(control[:72]))
+
+
+def test_an_aborted_batch_is_skipped_by_its_header_and_its_payload_is_not_looked_at() -> None:
+    of_seven = full_batch(2, producer_id=7, producer_epoch=0, base_sequence=0)
+    attributes = decode_header(of_seven).attributes | Attributes.TRANSACTIONAL
+    aborted = sealed(patched(of_seven, 28, "I", int(attributes))[:-16] + b"no Arrow is this")
+    run = at_offset(aborted, 0) + at_offset(full_batch(1), 2)
+    [records] = read_records(run, TOPIC_ID, PARTITION, aborted_producer_ids={7, 9})
+    assert records.column("offset").to_pylist() == [2]
+    outside = at_offset(of_seven, 0) + at_offset(full_batch(1), 2)
+    assert len(read_records(outside, TOPIC_ID, PARTITION, aborted_producer_ids={7})) == 2

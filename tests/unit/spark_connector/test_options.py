@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import ClassVar
 
 import pytest
@@ -17,7 +18,7 @@ from pyspark_minilog.options import (
     parse_stream_options,
     parse_stream_sink_options,
 )
-from pyspark_minilog.places import AtTimestamp
+from pyspark_minilog.places import AtTimestamp, OfGroup
 
 BASE = {"bootstrap.servers": "localhost:9092", "subscribe": "flights"}
 
@@ -113,8 +114,11 @@ REFUSED_BY_SOURCE = [
     ),
     (
         {"subscribe": "a", "startingOffsets": "group"},
-        "option 'startingOffsets' is 'group': give earliest, latest, or JSON",
+        "option 'startingOffsets' is 'group': name the group, too, with the option minilog.group.id",
     ),
+    ({"subscribe": "a", "endingOffsets": "group"}, "option 'endingOffsets' is 'group': give earliest, latest, or JSON"),
+    ({"subscribe": "a", "minilog.group.id": " "}, "option 'minilog.group.id' is ' ': give 1 to 240 characters"),
+    ({"subscribe": "a", "groupIdPrefix": "g" * 241}, "give 1 to 240 characters"),
     ({"subscribe": "a", "endingOffsets": "-1000"}, "option 'endingOffsets' is '-1000': give earliest, latest, or JSON"),
     ({"subscribe": "a", "startingTimestamp": "today"}, "option 'startingTimestamp' is 'today': give milliseconds"),
     ({"subscribe": "a", "startingTimestamp": "-1"}, "option 'startingTimestamp' is '-1': give milliseconds since 1970"),
@@ -159,7 +163,6 @@ REFUSED_BY_SOURCE = [
         {"subscribe": "a", "minilog.auto.offset.reset": "latest"},
         "the connector sets it itself: use the option startingOffsets",
     ),
-    ({"subscribe": "a", "minilog.group.id": "g"}, "option 'minilog.group.id' is 'g': the connector sets it itself"),
     ({"subscribe": "a", "minilog.acks": "1"}, "option 'minilog.acks' is '1': the connector sets it itself"),
     (
         {"subscribe": "a", "minilog.linger.ms": "x"},
@@ -187,7 +190,7 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) ->
         ("zzz", "leave it out"),
         # options of later versions are not there yet, and never ignored
         ("maxoffsetpertrigger", "did you mean 'maxOffsetsPerTrigger'?"),
-        ("groupidprefix", "leave it out"),
+        ("groupprefix", "did you mean 'groupIdPrefix'?"),
         ("topic", "leave it out"),
     ],
 )
@@ -337,3 +340,23 @@ class TestExactlyOnce:
     def test_a_stream_is_named_by_its_checkpoint(self) -> None:
         with pytest.raises(InvalidOption, match="'a': a stream is named by its checkpoint"):
             parse_stream_sink_options({**self.SINK, "transactionalId": "a"})
+
+
+def test_a_group_is_named_by_its_id_or_by_a_prefix_and_what_is_read() -> None:
+    assert parse_source_options(BASE).group is None
+    assert parse_source_options({**BASE, "minilog.Group.Id": "report"}).group == "report"
+    prefixed = {**BASE, "groupIdPrefix": "spark"}
+    group = parse_source_options(prefixed).group
+    assert group is not None
+    assert re.fullmatch(r"spark-[0-9a-f]{8}", group)
+    assert parse_source_options(prefixed).group == group
+    assert parse_source_options({**prefixed, "subscribe": "others"}).group != group
+    assert parse_source_options({**prefixed, "minilog.group.id": "report"}).group == "report"
+
+
+def test_the_group_is_no_setting_of_the_clients_that_read() -> None:
+    options = parse_stream_options({**BASE, "minilog.group.id": "report", "startingOffsets": "group"})
+    assert "group.id" not in options.client
+    assert options.starting == OfGroup("startingOffsets", "group")
+    with pytest.raises(InvalidOption, match="it is the source that reports"):
+        parse_sink_options({"bootstrap.servers": "localhost:9092", "minilog.group.id": "report"})

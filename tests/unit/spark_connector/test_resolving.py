@@ -12,6 +12,7 @@ from pyspark_minilog.places import (
     Ago,
     AtTimestamp,
     LastRecords,
+    OfGroup,
     Place,
     parse_start,
     parse_timestamp,
@@ -147,3 +148,20 @@ class TestBatch:
 
     def test_what_is_resolved_says_what_it_was(self) -> None:
         assert str(Resolved(parse_start(STARTING, "-15"), {})) == "startingOffsets '-15'"
+
+
+class TestOfGroup:
+    PLACE = OfGroup(STARTING, "group")
+
+    def test_a_query_begins_where_the_group_got_to(self) -> None:
+        assert resolve(self.PLACE, NOW, {A0: 20, A1: 0}) == Resolved(self.PLACE, {A0: 20, A1: 0})
+
+    def test_what_the_group_has_not_committed_is_read_from_its_start(self) -> None:
+        assert resolve(self.PLACE, NOW, {A0: None, A1: 5}).positions == {A0: 10, A1: 5}
+
+    def test_what_the_log_does_not_hold_any_more_is_loss(self) -> None:
+        found = resolve(self.PLACE, NOW, {A0: 4, A1: 7})
+        assert found.positions == {A0: 10, A1: 7}
+        assert found.losses == (
+            "startingOffsets of partition a-0 was 4, but its log holds offsets 10 to 50: 10 is the nearest",
+        )

@@ -1,0 +1,181 @@
+"""`minilog group`: which groups there are, how far each has got, where it is to go on, and forgetting one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from minilog import Admin, TopicPartition
+from minilog.errors import GroupIdNotFound
+from minilog.types import GroupDescription, GroupPosition
+from minilog_broker.cli.common import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    OFFSET_FORMS,
+    AsJson,
+    BootstrapServers,
+    admin_client,
+    check_offset,
+    print_json,
+    print_table,
+    read_ranges,
+)
+from minilog_broker.cli.consume import begin_offsets
+from minilog_broker.failure import CommandFailed
+
+app = typer.Typer(no_args_is_help=True)
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
+
+
+@app.callback()
+def group() -> None:
+    """List groups, show how far they have got, make them go on elsewhere, forget them."""
+
+
+@app.command("list", epilog="Example: minilog group list")
+def list_(bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False) -> None:
+    """List the groups that have committed anything."""
+    with admin_client(bootstrap_servers) as admin:
+        found = admin.list_groups()
+    if as_json:
+        print_json([{"group_id": each.group_id, "partitions": each.partition_count} for each in found])
+    else:
+        print_table(("group", "partitions"), ((each.group_id, each.partition_count) for each in found))
+
+
+@app.command(epilog="Example: minilog group describe report --json")
+def describe(
+    name: Group, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False
+) -> None:
+    """Show how far a group has got in each partition, and how far it is behind, in records and in seconds."""
+    with admin_client(bootstrap_servers) as admin:
+        found = admin.describe_group(name)
+    if as_json:
+        print_json(group_document(found))
+        return
+    print_table(
+        ("topic", "partition", "offset", "end", "records behind", "seconds behind"),
+        (
+            (
+                each.topic,
+                each.partition,
+                each.offset,
+                _shown(each.end_offset),
+                _shown(each.lag_records),
+                "-" if each.lag_seconds is None else f"{each.lag_seconds:.1f}",
+            )
+            for each in found.offsets
+        ),
+        title=name,
+    )
+    if found.pending:
+        print_table(
+            ("topic", "partition", "offset", "transaction"),
+            (
+                (partition.topic, partition.partition, offset, each.transactional_id)
+                for each in found.pending
+                for partition, offset in each.offsets.items()
+            ),
+            title="in transactions that have not ended",
+        )
+
+
+@app.command(
+    epilog="Example: minilog group seek report -o @1714566600000, or: minilog group seek report -t flights -o end"
+)
+def seek(
+    name: Group,
+    offset: Annotated[str, typer.Option("-o", "--offset", metavar=OFFSET_FORMS, help="Where to go on.")],
+    topic: Annotated[
+        str | None, typer.Option("-t", "--topic", help="Default: all that the group has committed.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("-p", "--partition", min=0, help="With -t; default: all of them.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    as_json: AsJson = False,
+) -> None:
+    """Make a group go on elsewhere, from when its readers begin anew: stop them first, they commit where they are."""
+    check_offset(offset)
+    if partition is not None and topic is None:
+        raise typer.BadParameter("-p needs -t TOPIC")
+    with admin_client(bootstrap_servers) as admin:
+        chosen = _chosen(admin, name, topic, partition)
+        offsets = admin.seek_group(name, _positions(admin, chosen, offset))
+    if as_json:
+        print_json([{"topic": p.topic, "partition": p.partition, "offset": at} for p, at in offsets.items()])
+    else:
+        for each, at in offsets.items():
+            print(f"partition {each.partition} of {each.topic}: group {name} goes on at {at}")
+
+
+@app.command(epilog="Example: minilog group delete report")
+def delete(
+    name: Group, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False
+) -> None:
+    """Forget all that a group has committed."""
+    with admin_client(bootstrap_servers) as admin:
+        admin.delete_group(name)
+    if as_json:
+        print_json({"group_id": name, "deleted": True})
+    else:
+        print(f"group {name} deleted")
+
+
+def _chosen(admin: Admin, name: str, topic: str | None, partition: int | None) -> list[TopicPartition]:
+    if topic is None:
+        try:
+            found = admin.describe_group(name).offsets
+        except GroupIdNotFound as error:
+            raise CommandFailed(f"{error}; to begin one, name a topic with -t") from None
+        return [TopicPartition(each.topic, each.partition) for each in found]
+    (described,) = admin.describe_topics([topic])
+    numbers = [each.partition for each in described.partitions]
+    if partition is not None and partition not in numbers:
+        raise CommandFailed(f"{topic} has no partition {partition}: it has 0 to {max(numbers)}")
+    return [TopicPartition(topic, each) for each in (numbers if partition is None else [partition])]
+
+
+def _positions(admin: Admin, chosen: Iterable[TopicPartition], offset: str) -> dict[TopicPartition, GroupPosition]:
+    if offset.startswith("@"):
+        return dict.fromkeys(chosen, offset)
+    ranges = read_ranges(admin, chosen)
+    return {
+        each: begin_offsets(each.topic, offset, {each.partition: held})[each.partition] for each, held in ranges.items()
+    }
+
+
+def group_document(found: GroupDescription) -> dict[str, Any]:
+    """A described group, for machines."""
+    return {
+        "group_id": found.group_id,
+        "offsets": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "offset": each.offset,
+                "metadata": each.metadata,
+                "committed_at": each.committed_ms,
+                "end_offset": each.end_offset,
+                "lag_records": each.lag_records,
+                "lag_seconds": None if each.lag_seconds is None else round(each.lag_seconds, 3),
+            }
+            for each in found.offsets
+        ],
+        "pending": [
+            {
+                "transactional_id": each.transactional_id,
+                "producer_id": each.producer_id,
+                "offsets": [
+                    {"topic": partition.topic, "partition": partition.partition, "offset": offset}
+                    for partition, offset in each.offsets.items()
+                ],
+            }
+            for each in found.pending
+        ],
+    }
+
+
+def _shown(number: int | None) -> int | str:
+    return "-" if number is None else number

@@ -1,0 +1,98 @@
+"""The offsets of groups, asked of their coordinators. Lives on one event loop.
+
+A group is a name under which offsets are kept: it has no members, and nobody is told which partitions to read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from minilog.aio.cluster import Cluster
+from minilog.aio.coordinators import Coordinators
+from minilog.coordinators_of import GROUPS_TOPIC_NAME
+from minilog.errors import UnstableOffsetCommit
+from minilog.group_messages import Committed, commit_request, committed_offsets, delete_request, fetch_request
+from minilog.metadata_cache import PartitionKey
+from minilog.v1 import coordinator_pb2
+from minilog.v1.coordinator_pb2_grpc import GroupServiceStub
+
+_UNSTABLE_PAUSE_S = 0.1  # a transaction ends in some milliseconds, or after minutes
+_log = logging.getLogger(__name__)
+
+
+class Groups:
+    """Every call is bounded by request.timeout.ms. Raises what minilog.aio.coordinators says."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._coordinators = Coordinators(cluster)
+        self._timeout_ms = cluster.config.request_timeout_ms
+
+    async def commit(self, group_id: str, offsets: Mapping[PartitionKey, Committed]) -> None:
+        """All or none; committed when this returns. Raises UnknownOutcome, UnknownTopicId, InvalidArgument."""
+        if offsets:
+            await self._coordinators.call(
+                GROUPS_TOPIC_NAME,
+                group_id,
+                lambda channel: GroupServiceStub(channel).CommitOffsets,
+                commit_request(group_id, offsets),
+                timeout_ms=self._timeout_ms,
+            )
+
+    async def fetch(self, group_id: str, keys: Iterable[PartitionKey]) -> dict[PartitionKey, Committed]:
+        """What is committed, of those for which anything is. Where a transaction that has not ended may change it, its
+        end is waited for: raises UnstableOffsetCommit when the time is over."""
+        request = fetch_request(group_id, keys)
+        if not request.partitions:
+            return {}
+        deadline_s = time.monotonic() + self._timeout_ms / 1000.0
+        while True:
+            response = await self._coordinators.call(
+                GROUPS_TOPIC_NAME,
+                group_id,
+                lambda channel: GroupServiceStub(channel).FetchOffsets,
+                request,
+                timeout_ms=max(1, int((deadline_s - time.monotonic()) * 1000.0)),
+                changes=False,
+            )
+            try:
+                return committed_offsets(response)
+            except UnstableOffsetCommit as error:
+                if time.monotonic() + _UNSTABLE_PAUSE_S >= deadline_s:
+                    raise
+                _log.debug("asking again: %s", error)
+            await asyncio.sleep(_UNSTABLE_PAUSE_S)
+
+    async def list(self) -> list[coordinator_pb2.GroupListing]:
+        """All groups that have committed anything, by name."""
+        answers = await self._coordinators.call_all(
+            GROUPS_TOPIC_NAME,
+            lambda channel: GroupServiceStub(channel).ListGroups,
+            coordinator_pb2.ListGroupsRequest(),
+            timeout_ms=self._timeout_ms,
+        )
+        found = {group.group_id: group for answer in answers for group in answer.groups}
+        return [found[group_id] for group_id in sorted(found)]
+
+    async def describe(self, group_id: str) -> coordinator_pb2.DescribeGroupResponse:
+        """What is committed, and what is pending. Raises GroupIdNotFound."""
+        return await self._coordinators.call(
+            GROUPS_TOPIC_NAME,
+            group_id,
+            lambda channel: GroupServiceStub(channel).DescribeGroup,
+            coordinator_pb2.DescribeGroupRequest(group_id=group_id),
+            timeout_ms=self._timeout_ms,
+            changes=False,
+        )
+
+    async def delete(self, group_id: str, keys: Sequence[PartitionKey] = ()) -> None:
+        """Nothing is committed any more, of these (none: of all). Raises GroupIdNotFound, UnstableOffsetCommit."""
+        await self._coordinators.call(
+            GROUPS_TOPIC_NAME,
+            group_id,
+            lambda channel: GroupServiceStub(channel).DeleteGroup,
+            delete_request(group_id, keys),
+            timeout_ms=self._timeout_ms,
+        )

@@ -1,0 +1,73 @@
+"""The group of a query: where it got to, for tools that show lag, and where another query may begin.
+
+The checkpoint alone says where a query goes on; what the group says follows it, some milliseconds later. So storing
+never fails a query and never holds one up: it runs beside it, the newest positions replace those that still wait, and
+what goes wrong is a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+
+from pyspark_minilog.clients import lend
+from pyspark_minilog.offsets import Partition, Positions
+
+logger = logging.getLogger(__name__)
+
+
+def committed(client: Mapping[str, str], group: str, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
+    """What a group has committed; None: nothing. Raises MinilogError."""
+    from minilog import Consumer, TopicPartition
+
+    asked = {TopicPartition(*partition): partition for partition in partitions}
+    with lend(Consumer, {**client, "group.id": group}) as consumer:
+        return {asked[each]: offset for each, offset in consumer.committed(asked).items()}
+
+
+class GroupProgress:
+    """Stores how far a query has got under its group."""
+
+    def __init__(self, client: Mapping[str, str], group: str) -> None:
+        self._client = dict(client)
+        self._group = group
+        self._guard = threading.Lock()
+        self._stored: Positions = {}
+        self._waiting: Positions | None = None
+        self._worker: threading.Thread | None = None
+
+    def store(self, positions: Positions) -> None:
+        """Store these soon, unless they are stored already."""
+        with self._guard:
+            if positions == (self._stored if self._waiting is None else self._waiting):
+                return
+            self._waiting = positions
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._work, name="minilog-group", daemon=True)
+                self._worker.start()
+
+    def settle(self, timeout_s: float) -> None:
+        """Wait until nothing is left to store, or the time is over."""
+        worker = self._worker
+        if worker is not None:
+            worker.join(timeout_s)
+
+    def _work(self) -> None:
+        while True:
+            with self._guard:
+                positions, self._waiting = self._waiting, None
+                if positions is None:
+                    self._worker = None
+                    return
+                self._stored = positions
+            self._commit(positions)
+
+    def _commit(self, positions: Positions) -> None:
+        from minilog import Consumer, TopicPartition
+
+        try:
+            with lend(Consumer, {**self._client, "group.id": self._group}) as consumer:
+                consumer.commit({TopicPartition(*partition): offset for partition, offset in positions.items()})
+        except Exception as error:  # whatever it is, the query does not depend on it
+            logger.warning("how far the query has got was not stored for group '%s': %s", self._group, error)
