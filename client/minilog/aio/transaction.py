@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from minilog.aio.coordinators import Coordinators
+from minilog.aio.groups import Groups
 from minilog.aio.participation import Participation
 from minilog.aio.producer_driver import ProducerDriver
 from minilog.config import ClientConfig
 from minilog.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog.errors import InvalidTxnState, MinilogError
+from minilog.group_messages import Committed
+from minilog.metadata_cache import PartitionKey
 from minilog.transactions import Enlistment, Run, TransactionOutcome, Winner, WrittenPartition
 from minilog.types import TopicPartition
-from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc
+from minilog.v1 import coordinator_pb2
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ class Transaction:
         self._run = run
         self._participation = Participation(driver)
         self._enlistment: Enlistment | None = None
-        self._groups = Coordinators(driver.cluster)
+        self._groups = Groups(driver.cluster)
         self._group_sequences: dict[int, int] = {}  # the last one, by partition of __groups
         self._group_lock = asyncio.Lock()  # one commit of offsets at a time: they are numbered
 
@@ -79,41 +81,28 @@ class Transaction:
         Raises what the group's coordinator answers; the transaction is aborted then.
         """
         enlistment = self._open()
+        if not offsets:
+            return
         partition = coordinator_partition(group)
         async with self._group_lock:
             sequence = self._group_sequences.get(partition, -1) + 1
+            part = coordinator_pb2.TransactionalCommit(
+                transactional_id=enlistment.attempt.transactional_id,
+                producer_id=enlistment.producer_id,
+                sequence=sequence,
+            )
             try:
-                await self._commit_offsets(enlistment, group, offsets, sequence)
+                await self._groups.commit(group, await self._keys(offsets), part)
             except MinilogError as error:
                 self._driver.fail(error)
                 raise
             self._group_sequences[partition] = sequence
 
-    async def _commit_offsets(
-        self, enlistment: Enlistment, group: str, offsets: Mapping[TopicPartition, int], sequence: int
-    ) -> None:
+    async def _keys(self, offsets: Mapping[TopicPartition, int]) -> dict[PartitionKey, Committed]:
         cluster = self._driver.cluster
-        wanted = []
-        for each, offset in offsets.items():
-            topic = await cluster.topic(each.topic, cluster.deadline())
-            where = common_pb2.PartitionId(topic_id=topic.topic_id, partition=each.partition)
-            wanted.append(coordinator_pb2.OffsetToCommit(partition_id=where, offset=offset, leader_epoch=-1))
-        request = coordinator_pb2.CommitOffsetsRequest(
-            group_id=group,
-            offsets=wanted,
-            transaction=coordinator_pb2.TransactionalCommit(
-                transactional_id=enlistment.attempt.transactional_id,
-                producer_id=enlistment.producer_id,
-                sequence=sequence,
-            ),
-        )
-        await self._groups.call(
-            GROUPS_TOPIC_NAME,
-            group,
-            lambda channel: coordinator_pb2_grpc.GroupServiceStub(channel).CommitOffsets,
-            request,
-            timeout_ms=cluster.config.request_timeout_ms,
-        )
+        for topic in {each.topic for each in offsets}:
+            await cluster.topic(topic, cluster.deadline())
+        return {cluster.cache.key(each): Committed(offset) for each, offset in offsets.items()}
 
     def _open(self) -> Enlistment:
         if self._enlistment is None:
