@@ -38,18 +38,9 @@ from minilog_broker.quorum.voters import VoterKey
 from minilog_broker.quorum.voters_heard import VotersHeard
 from minilog_broker.replication.divergence import NO_COMMON_EPOCH, BelowLogStart, Diverged, LeaderEpochs, check_position
 from minilog_broker.replication.host import TimerKind
-from minilog_broker.replication.replica_log import QueuedAppend
-from minilog_broker.replication.session import (
-    Audience,
-    Ends,
-    Judgement,
-    Refuse,
-    Send,
-    Session,
-    Subscription,
-    Wait,
-    below_log_start,
-)
+from minilog_broker.replication.replica_log import Ends, QueuedAppend
+from minilog_broker.replication.session import Session, Subscription, below_log_start
+from minilog_broker.replication.source import Audience, Judgement, Refuse, Send, Wait
 from minilog_broker.replication.state import PartitionKey
 
 
@@ -276,6 +267,9 @@ class Leader:
 
     def epoch_before(self, offset: int) -> int | None:
         return self._log.log.epoch_before(offset)
+
+    def aborted_within(self, from_offset: int, to_offset: int) -> list[int]:
+        return []  # no transactions in the metadata log
 
 
 def _key(partition_id: object) -> PartitionKey:

@@ -8,14 +8,18 @@
 A batch is judged by the producer state plus the tentative queue, the batches accepted and not yet in the log. A
 duplicate is answered with the first one's offsets under the same condition. What was appended and is not confirmed is
 answered as unknown: by time-out, by an ISR that fell below min, by the end of the epoch (V16).
+
+A transactional batch is acks=all whatever is asked. Of a producer that is not known here it waits until the coordinator
+has it registered (registering.py); a marker ends its producer, whatever is on its way (marking.py).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from minilog.errors import (
+    InvalidArgument,
     MinilogError,
     NoSpace,
     NotEnoughReplicas,
@@ -24,34 +28,39 @@ from minilog.errors import (
     RequestTimedOut,
     UnknownOutcome,
 )
-from minilog.record_batch.header import NO_PRODUCER_ID, PLACEMENT_BYTES, BatchHeader, Buffer, placement
+from minilog.record_batch.header import (
+    NO_PRODUCER_ID,
+    PLACEMENT_BYTES,
+    BatchHeader,
+    Buffer,
+    decode_header,
+    placement,
+)
 from minilog.record_batch.validation import validate_batch
 from minilog_broker.replication.effects import AnswerProduce, AppendToLog, PlacedBatches
 from minilog_broker.replication.host import Host, TimerKind
-from minilog_broker.replication.parked import ParkedProduce, ParkedProduces
+from minilog_broker.replication.marking import MarkersRequest, Marking
+from minilog_broker.replication.parked import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    ACKS_NONE,
+    ParkedProduce,
+    ParkedProduces,
+    ProduceEntry,
+)
+from minilog_broker.replication.registering import Registering
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.state import PartitionState
-from minilog_broker.storage.producer_state import Accept, Duplicate, ProducerState
+from minilog_broker.storage.markers import Marker
+from minilog_broker.storage.producer_state import Accept, Duplicate, ProducerState, fenced, last_sequence
 
-ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 MAX_UNANSWERED = 5  # batches of one producer on their way into the log; the state remembers as many
-
-
-@dataclass(frozen=True, slots=True)
-class ProduceEntry:
-    """One batch that a client sent, and what it waits for."""
-
-    ticket: object
-    acks: int
-    deadline_ms: float
-    batch: Buffer
 
 
 class Accepting:
     """See the module's text. `name` is for messages."""
 
-    def __init__(self, host: Host, name: str, state: PartitionState, log: ReplicaLog, producers: ProducerState) -> None:
-        self.producers = producers
+    def __init__(self, host: Host, name: str, state: PartitionState, log: ReplicaLog) -> None:
         self._host = host
         self._name = name
         self._key = state.key
@@ -60,16 +69,57 @@ class Accepting:
         self._tentative: dict[int, deque[BatchHeader]] = {}
         self._parked_all = ParkedProduces()
         self._parked_leader = ParkedProduces()
+        self._registering = Registering(host, name, state.key)
+        self._marking = Marking(host, name, state.key, log, self._append_control)
         self._no_space_until_ms = float("-inf")
+
+    @property
+    def producers(self) -> ProducerState:
+        """What is in the log of them."""
+        return self._log.producers
 
     # -- taking in
 
     def accept(self, entry: ProduceEntry, max_message_bytes: int, too_few: str | None, now_ms: float) -> None:
-        """Append and park, or raise why not. `too_few`: what is wrong with the ISR, if anything."""
+        """Append and park, or let it wait for its coordinator, or raise why not.
+
+        `too_few`: what is wrong with the ISR, if anything."""
         if now_ms < self._no_space_until_ms:
             raise self._no_space()
         topic_id, partition = self._key
         header = validate_batch(topic_id, partition, entry.batch, max_message_bytes=max_message_bytes)
+        if header.is_transactional or entry.transaction is not None:
+            entry = self._transactional(header, entry)
+            if self._is_to_be_registered(header):
+                self._registering.wait(header.producer_id, entry)
+                return
+        self._accept(header, entry, too_few)
+
+    def _transactional(self, header: BatchHeader, entry: ProduceEntry) -> ProduceEntry:
+        if entry.transaction is None or not entry.transaction.transactional_id or not header.is_transactional:
+            raise InvalidArgument(
+                f"{self._name}: a batch and its entry must both be of a transaction, or neither: the batch has "
+                f"attributes {header.attributes:#x}, the entry {'no' if entry.transaction is None else 'a'} transaction"
+            )
+        return replace(entry, acks=ACKS_ALL)
+
+    def _is_to_be_registered(self, header: BatchHeader) -> bool:
+        """Raises what its producer is refused for whatever the coordinator says."""
+        producer_id = header.producer_id
+        if self._marking.is_ending(producer_id):
+            raise fenced(producer_id)
+        if producer_id in self._registering:
+            return True
+        if producer_id in self._tentative or self.producers.transactions.is_open(producer_id):
+            return False
+        verdict = self.producers.check(header)
+        if isinstance(verdict, MinilogError):
+            raise verdict
+        return True
+
+    def _accept(self, header: BatchHeader, entry: ProduceEntry, too_few: str | None) -> None:
+        if self._marking.is_ending(header.producer_id):
+            raise fenced(header.producer_id)
         tentative = self._tentative.get(header.producer_id, ())
         if entry.acks != ACKS_ALL:
             too_few = None
@@ -88,12 +138,19 @@ class Accepting:
             case error:
                 raise error
 
-    def _append(self, header: BatchHeader, batch: Buffer) -> BatchHeader:
+    def _place(self, header: BatchHeader, batch: Buffer, markers: tuple[Marker, ...] = ()) -> BatchHeader:
         offset, epoch = self._log.end, self._leader_epoch
         placed = replace(header, base_offset=offset, partition_leader_epoch=epoch)
         buffers = (placement(header.length, offset, epoch), memoryview(batch)[PLACEMENT_BYTES:])
-        self._log.queue_append(QueuedAppend((placed,), header.length, None))
+        self._log.queue_append(QueuedAppend((placed,), header.length, None, {offset: markers} if markers else {}))
         self._host.emit(AppendToLog(self._key, PlacedBatches((placed,), buffers)))
+        return placed
+
+    def _append_control(self, batch: bytes, markers: tuple[Marker, ...]) -> int:
+        return self._place(decode_header(batch), batch, markers).next_offset
+
+    def _append(self, header: BatchHeader, batch: Buffer) -> BatchHeader:
+        placed = self._place(header, batch)
         if placed.producer_id != NO_PRODUCER_ID:
             self._tentative.setdefault(placed.producer_id, deque()).append(placed)
         return placed
@@ -108,6 +165,44 @@ class Accepting:
             return
         (self._parked_leader if at_leader else self._parked_all).add(parked)
         self._host.timers.arm(TimerKind.PRODUCE, self._key, parked.deadline_ms)
+
+    # -- transactions
+
+    def is_asked(self, number: int) -> bool:
+        """Whether somebody waits for this answer of a coordinator."""
+        return self._registering.is_asked(number)
+
+    def registered(self, number: int, error: MinilogError | None, too_few: str | None, now_ms: float) -> None:
+        """A coordinator's answer: what waited for it is appended, or refused, in order."""
+        for entry in self._registering.take_answered(number):
+            try:
+                if error is not None:
+                    raise error
+                if now_ms < self._no_space_until_ms:
+                    raise self._no_space()
+                self._accept(decode_header(entry.batch), entry, too_few)
+            except MinilogError as refusal:
+                self.refuse(entry.ticket, refusal)
+
+    def write_markers(self, request: MarkersRequest, too_few: str | None, now_ms: float) -> None:
+        """Append the markers that are not there; answered by AnswerMarkers. Whoever is marked writes no more."""
+        try:
+            if now_ms < self._no_space_until_ms:
+                raise self._no_space()
+            ended = self._marking.write(request, self._last_sequence, too_few, now_ms)
+        except MinilogError as error:
+            self._marking.answer(request.ticket, error)
+            return
+        for producer_id in ended:
+            for entry in self._registering.take(producer_id):
+                self.refuse(entry.ticket, fenced(producer_id))
+
+    def _last_sequence(self, producer_id: int) -> int:
+        """Of a transaction's producer, in the log and on its way into it; -1 where there is nothing."""
+        if tentative := self._tentative.get(producer_id):
+            return last_sequence(tentative[-1])
+        entry = self.producers.entry(producer_id)
+        return -1 if entry is None else entry.batches[-1].last_sequence
 
     # -- answers
 
@@ -130,13 +225,19 @@ class Accepting:
     def became_committed(self) -> None:
         """The high watermark moved."""
         self._acknowledge(self._parked_all.take_reached(self._log.high_watermark))
+        self._marking.became_committed()
 
     def expire(self, now_ms: float) -> None:
         """Answer the entries whose time is over."""
         for parked in (*self._parked_all.take_expired(now_ms), *self._parked_leader.take_expired(now_ms)):
             text = f"{self._name}: offset {parked.base_offset} was not confirmed in time; whether it stays is not known"
             self._answer(parked.ticket, RequestTimedOut(text), -1)
-        due_ms = min(self._parked_all.next_deadline_ms(), self._parked_leader.next_deadline_ms())
+        for entry in self._registering.take_expired(now_ms):
+            text = f"{self._name}: the coordinator of its transaction did not answer in time; the batch was not written"
+            self._answer(entry.ticket, RequestTimedOut(text), -1)
+        self._marking.expire(now_ms)
+        waiting = (self._parked_all, self._parked_leader, self._registering, self._marking)
+        due_ms = min(each.next_deadline_ms() for each in waiting)
         if due_ms != float("inf"):
             self._host.timers.arm(TimerKind.PRODUCE, self._key, due_ms)
 
@@ -145,12 +246,16 @@ class Accepting:
         for parked in self._parked_all.take_above(self._log.high_watermark):
             error = NotEnoughReplicasAfterAppend(f"{too_few} since the append: whether it stays is not known")
             self._answer(parked.ticket, error, -1)
+        self._marking.give_up(too_few)
 
     def resign(self, why: str) -> None:
         """The epoch is over here: whatever waits is unknown."""
         for parked in (*self._parked_all.take_above(-1), *self._parked_leader.take_above(-1)):
             error = UnknownOutcome(f"{self._name}: {why}; whether the batch stays is not known")
             self._answer(parked.ticket, error, -1)
+        for entry in self._registering.take_all():
+            self._answer(entry.ticket, UnknownOutcome(f"{self._name}: {why}; the batch was not written"), -1)
+        self._marking.resign(why)
 
     # -- the disk
 
@@ -162,6 +267,7 @@ class Accepting:
                     tentative.popleft()
                     if not tentative:
                         del self._tentative[header.producer_id]
+        self._marking.appended()
 
     def no_space(self, now_ms: float) -> None:
         """The disk is full: of what was queued nothing was written, and for a while nothing more is taken."""
@@ -170,6 +276,7 @@ class Accepting:
         end = self._log.end
         for parked in (*self._parked_all.take_above(end), *self._parked_leader.take_above(end)):
             self._answer(parked.ticket, self._no_space(), -1)
+        self._marking.no_space(self._no_space())
 
     def _no_space(self) -> NoSpace:
         return NoSpace(f"{self._name}: the disk of broker {self._host.broker_id} is full: nothing was written")

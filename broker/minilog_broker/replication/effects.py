@@ -6,7 +6,8 @@
     RecordEpochStart                log_flushed is not awaited: the disk thread does it, durably, before what follows
     TruncateLog, StartLogAt         log_truncated; or log_failed
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
-    AnswerProduce, SessionReady, LeaderSessionReady, OpenLeaderSession, CloseLeaderSession: see each
+    RegisterPartition               registered, once
+    AnswerProduce, AnswerMarkers, SessionReady, LeaderSessionReady, OpenLeaderSession, CloseLeaderSession: see each
 
 "Appended" and "flushed" are two events: the first makes records readable for followers, only the second counts for
 the high watermark and for progress. All commands for one log are carried out in the order given.
@@ -125,6 +126,36 @@ class AnswerProduce:
 
 
 @dataclass(frozen=True, slots=True)
+class EndMarker:
+    """One producer's end. `last_sequence`: of a committed one, -1 where it wrote nothing in this partition."""
+
+    producer_id: int
+    committed: bool
+    last_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerMarkers:
+    """Answer one call of write_markers. `error` None: all of its markers are below the high watermark."""
+
+    ticket: object
+    error: MinilogError | None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterPartition:
+    """Ask the coordinator of the transactional id whether the producer may write here (RegisterPartitions).
+
+    `number` goes back with `registered`. To be asked again, with pauses, as long as `is_registering(key, number)`."""
+
+    number: int
+    key: PartitionKey
+    transactional_id: str
+    producer_id: int
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class SessionReady:
     """A consumer's or follower's session on this leader has something to say: take it by next_message(session_id)."""
 
@@ -199,6 +230,8 @@ Effect: TypeAlias = (
     | StartLogAt
     | WriteProducerSnapshot
     | AnswerProduce
+    | AnswerMarkers
+    | RegisterPartition
     | SessionReady
     | SessionRefused
     | OpenLeaderSession

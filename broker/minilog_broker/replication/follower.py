@@ -28,6 +28,7 @@ from minilog_broker.replication.effects import AppendToLog, Effect, PlacedBatche
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey
+from minilog_broker.storage.markers import Marker, read_markers
 
 CORRUPT_TIMES = 3  # so often the same offset came damaged before the leader is told to look at its own copy
 
@@ -202,12 +203,12 @@ class FollowerPartition:
         if not self._belongs(run):
             self._take_position()
             return False
-        headers, good_bytes, corrupt = self._check_batches(run.batches)
+        headers, markers, good_bytes, corrupt = self._check_batches(run.batches)
         if headers:
             # The whole run where it is good: its bytes go to the disk as they came.
             buffer = run.batches if good_bytes == len(run.batches) else memoryview(run.batches)[:good_bytes]
             credit = self._outbox.credit_source()
-            self.log.queue_append(QueuedAppend(headers, len(run.batches), credit))
+            self.log.queue_append(QueuedAppend(headers, len(run.batches), credit, markers))
             self._emit(AppendToLog(self.key, PlacedBatches(headers, (buffer,))))
         if corrupt:
             self._came_corrupt(now_ms)
@@ -215,9 +216,12 @@ class FollowerPartition:
             self.corrupt_offset, self._corrupt_times = None, 0
         return bool(headers)
 
-    def _check_batches(self, batches: bytes) -> tuple[tuple[BatchHeader, ...], int, bool]:
-        """(headers of the good batches, their bytes, whether a bad one follows)."""
+    def _check_batches(
+        self, batches: bytes
+    ) -> tuple[tuple[BatchHeader, ...], dict[int, tuple[Marker, ...]], int, bool]:
+        """(headers of the good batches, the markers among them, their bytes, whether a bad one follows)."""
         headers: list[BatchHeader] = []
+        markers: dict[int, tuple[Marker, ...]] = {}
         good_bytes, end, epoch = 0, self.log.end, self.log.last_epoch
         view = memoryview(batches)
         try:
@@ -229,11 +233,13 @@ class FollowerPartition:
                     raise CorruptMessage(
                         f"the batch at offset {header.base_offset} of epoch {batch_epoch} is out of order"
                     )
+                if header.is_control:
+                    markers[header.base_offset] = read_markers(batch, header)
                 headers.append(header)
                 good_bytes, end, epoch = position + header.length, header.next_offset, batch_epoch
         except CorruptMessage:
-            return tuple(headers), good_bytes, True
-        return tuple(headers), good_bytes, False
+            return tuple(headers), markers, good_bytes, True
+        return tuple(headers), markers, good_bytes, False
 
     def _came_corrupt(self, now_ms: float) -> None:
         """The batch at our end came damaged: again after a pause, and the third time the leader is told."""

@@ -7,11 +7,12 @@
              and this replica is in the ISR
 
 The high watermark is the leader's, clamped to our durable end, so all below it is on every member of the ISR (V5,
-V9) and nothing above it is shown. What a follower cannot know it does not judge: an offset above its high watermark
-waits (it may only be late here); one below its log start (each replica deletes by itself), or behind a record of
-another epoch, is the leader's matter, and the consumer is sent there. So is one that retention overtakes while it is
-read: a client takes no OFFSET_OUT_OF_RANGE from a follower for an answer. A new position waits until the follower
-reads; one that was being sent is never left waiting in silence.
+V9) and nothing above it is shown. The last stable offset follows from it and from our own log, which has the markers.
+What a follower cannot know it does not judge: an offset above its high watermark waits (it may only be late here); one
+below its log start (each replica deletes by itself), or behind a record of another epoch, is the leader's matter, and
+the consumer is sent there. So is one that retention overtakes while it is read: a client takes no OFFSET_OUT_OF_RANGE
+from a follower for an answer. A new position waits until the follower reads; one that was being sent is never left
+waiting in silence.
 """
 
 from __future__ import annotations
@@ -28,17 +29,9 @@ from minilog.errors import (
 )
 from minilog.v1 import data_pb2
 from minilog_broker.replication.follower import FollowerPartition
-from minilog_broker.replication.session import (
-    Audience,
-    Ends,
-    Judgement,
-    Refuse,
-    Send,
-    Session,
-    Subscription,
-    SubscriptionState,
-    Wait,
-)
+from minilog_broker.replication.replica_log import Ends
+from minilog_broker.replication.session import Session, Subscription, SubscriptionState
+from minilog_broker.replication.source import Audience, Judgement, Refuse, Send, Wait, readable_end
 
 
 class FollowerReads:
@@ -86,7 +79,7 @@ class FollowerReads:
                 subscription.session.available(subscription, now_ms, news=True)
 
     def _consumers(self) -> list[Subscription]:
-        return [each for each in self._subscribers.values() if each.session.audience is Audience.CONSUMER]
+        return [each for each in self._subscribers.values() if each.session.audience is not Audience.FOLLOWER]
 
     def _silent(self) -> MinilogError:
         why = "does not hear its leader" if self.in_sync else "is not in sync"
@@ -124,11 +117,13 @@ class FollowerReads:
         return Send()
 
     def readable_end(self, audience: Audience) -> int:
-        return self._log.high_watermark
+        return readable_end(self._log, audience)
 
     def ends(self) -> Ends:
-        high_watermark = self._log.high_watermark
-        return Ends(high_watermark, high_watermark, min(self._log.log_start, high_watermark), self._log.appended_end)
+        return self._log.ends()
+
+    def aborted_within(self, from_offset: int, to_offset: int) -> list[int]:
+        return self._log.producers.transactions.aborted_within(from_offset, to_offset)
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         try:

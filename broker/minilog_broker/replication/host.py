@@ -76,9 +76,16 @@ class Host:
     timers: Timers = field(default_factory=Timers)
     effects: list[Effect] = field(default_factory=list)
     throttles: dict[int, Throttle] = field(default_factory=dict)  # by rate
+    registering_bytes: int = 0  # of batches that wait for the coordinators of their transactions
+    _number: int = 0
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
+
+    def next_number(self) -> int:
+        """For a question of this life, so that an answer that comes late is not taken for that of a later one."""
+        self._number += 1
+        return self._number
 
     def throttle(self, rate_bytes_per_second: int) -> Throttle:
         """What all of this rate share."""

@@ -1,4 +1,4 @@
-"""One replica of this broker: its log, its producers and the role the committed metadata gives it.
+"""One replica of this broker: its log and the role the committed metadata gives it.
 
     role       when
     none       no log yet; no leader; this life is not the one that is to lead; offline
@@ -23,7 +23,8 @@ from minilog_broker.replication.host import Host
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.leader_session import LeaderSession
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
-from minilog_broker.replication.session import Audience, Source, Subscription
+from minilog_broker.replication.session import Subscription
+from minilog_broker.replication.source import Audience, Source
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
 from minilog_broker.storage.producer_state import ProducerState
 
@@ -65,7 +66,6 @@ class HostedReplica:
         self.state: PartitionState | None = None
         self.config: TopicConfig | None = None
         self.log: ReplicaLog | None = None
-        self.producers = ProducerState()
         self.leader: LeaderPartition | None = None
         self.follower: FollowerPartition | None = None
         self.reads: FollowerReads | None = None  # what consumers read from the follower
@@ -144,7 +144,7 @@ class HostedReplica:
         state, host = self.state, self._host
         if state is not None and self.config is not None and self.log is not None and self.offline is None:
             if state.leader_id == host.broker_id and state.leader_broker_epoch == host.broker_epoch:
-                args = (host, state, self.config, self.log, self.producers, self.subscribers)
+                args = (host, state, self.config, self.log, self.subscribers)
                 self.leader = LeaderPartition(*args, read_failed=lambda error: self.go_offline(error, now_ms))
             elif state.leader_id not in (host.broker_id, NO_LEADER) and host.broker_epoch is not None:
                 self._follow(state.leader_id, state.leader_epoch, self.log, now_ms)
@@ -198,7 +198,7 @@ class HostedReplica:
     def opened(self, log: Log, producers: ProducerState, now_ms: float) -> None:
         """The log is there."""
         self._opening = False
-        self.log, self.producers = ReplicaLog(log), producers
+        self.log = ReplicaLog(log, producers)
         self.take_role(now_ms, why="the log was opened")
 
     def appended(self, end_offset: int, now_ms: float) -> None:
@@ -208,10 +208,7 @@ class HostedReplica:
             return
         end_before = log.appended_end
         done = log.appended(end_offset)
-        for append in done:
-            for header in append.headers:
-                self.producers.apply(header)
-            self._snapshot_due_bytes += append.size_bytes
+        self._snapshot_due_bytes += sum([append.size_bytes for append in done])
         self._sessions.give_back(done)
         if self.leader is not None and done:
             self.leader.appended(done, end_before, now_ms)
@@ -235,12 +232,10 @@ class HostedReplica:
         """The log was cut, and the producer state with it."""
         if self.log is None:
             return
-        self.producers = producers
+        self.log.producers = producers
         self.log.truncated()
         if self.follower is not None:
             self.follower.truncated()
-        if self.leader is not None:
-            self.leader.producers = producers
         self._settled(now_ms)
 
     def _settled(self, now_ms: float) -> None:
@@ -253,6 +248,8 @@ class HostedReplica:
 
     def log_start_moved(self, now_ms: float) -> None:
         """Retention advanced the log start: news for whoever reads here."""
+        if self.log is not None:
+            self.log.producers.transactions.log_starts_at(self.log.log_start)
         if self.leader is not None:
             self.leader.log_start_moved(now_ms)
         elif self.reads is not None:
@@ -261,8 +258,9 @@ class HostedReplica:
     def write_snapshot(self) -> None:
         """Ask for the producer state to be stored, as of the readable end."""
         self._snapshot_due_bytes = 0
-        if self.log is not None and not self.log.truncating and len(self.producers):
-            self._host.emit(WriteProducerSnapshot(self.key, self.log.appended_end, self.producers.snapshot()))
+        log = self.log
+        if log is not None and not log.truncating and log.producers:
+            self._host.emit(WriteProducerSnapshot(self.key, log.appended_end, log.producers.snapshot()))
 
     def failed(self, error: OSError, now_ms: float) -> None:
         """A full disk refuses writing for a while; any other error takes the replica offline."""

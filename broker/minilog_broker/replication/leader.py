@@ -19,7 +19,6 @@ from dataclasses import replace
 from minilog.errors import (
     CorruptMessage,
     FencedLeaderEpoch,
-    InvalidArgument,
     LeaderNotAvailable,
     MinilogError,
     NotLeaderOrFollower,
@@ -27,19 +26,21 @@ from minilog.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
-from minilog.record_batch.header import Buffer, check_crc, decode_header
+from minilog.record_batch.header import check_crc, decode_header
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
-from minilog_broker.replication.accepting import ACKS_NONE, Accepting, ProduceEntry
+from minilog_broker.replication.accepting import Accepting
 from minilog_broker.replication.divergence import Accepted, BelowLogStart, Diverged, LeaderEpochs, check_position
 from minilog_broker.replication.effects import ProposalAnswer, RecordEpochStart
 from minilog_broker.replication.host import Host
 from minilog_broker.replication.leader_in_sync import LeaderInSync
-from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
-from minilog_broker.replication.session import Audience, Ends, Judgement, Refuse, Send, Session, Subscription, Wait
+from minilog_broker.replication.listing import list_offsets
+from minilog_broker.replication.marking import MarkersRequest
+from minilog_broker.replication.parked import ProduceEntry
+from minilog_broker.replication.replica_log import Ends, QueuedAppend, ReplicaLog
+from minilog_broker.replication.session import Session, Subscription
+from minilog_broker.replication.source import Audience, Judgement, Refuse, Send, Wait, readable_end
 from minilog_broker.replication.state import PartitionState, TopicConfig
 from minilog_broker.storage.producer_state import ProducerState
-
-MAX_SIZES = 64  # in one question: each costs a search in the index
 
 
 class LeaderPartition:
@@ -51,7 +52,6 @@ class LeaderPartition:
         state: PartitionState,
         config: TopicConfig,
         log: ReplicaLog,
-        producers: ProducerState,
         subscribers: dict[int, Subscription],
         read_failed: Callable[[Exception], None],
     ) -> None:
@@ -66,19 +66,15 @@ class LeaderPartition:
         self._host = host
         self._subscribers = subscribers
         self.read_failed = read_failed
-        self._accepting = Accepting(host, str(self), state, log, producers)
+        self._accepting = Accepting(host, str(self), state, log)
 
     def __str__(self) -> str:
         return f"partition {self._state.topic_name}-{self.key.partition}"
 
     @property
     def producers(self) -> ProducerState:
-        """What is known of the idempotent producers."""
-        return self._accepting.producers
-
-    @producers.setter
-    def producers(self, producers: ProducerState) -> None:
-        self._accepting.producers = producers
+        """What is known of the producers, and of their transactions."""
+        return self.log.producers
 
     @property
     def state(self) -> PartitionState:
@@ -148,17 +144,32 @@ class LeaderPartition:
 
     # -- produce
 
-    def produce(self, ticket: object, epoch: int, acks: int, timeout_ms: float, batch: Buffer, now_ms: float) -> None:
+    def produce(self, entry: ProduceEntry, epoch: int, now_ms: float) -> None:
         """One entry. Refused, it is answered at once; else when its condition holds. acks=0 is never answered."""
         try:
             self._check_epoch(epoch)
-            if not self.leading:
-                raise LeaderNotAvailable(f"{self}: leader epoch {self.leader_epoch} is about to begin: retry")
-            entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch)
+            self._check_leading()
             self._accepting.accept(entry, self.config.max_message_bytes, self._too_few(), now_ms)
         except MinilogError as error:
-            if acks != ACKS_NONE:
-                self._accepting.refuse(ticket, error)
+            if entry.is_answered:
+                self._accepting.refuse(entry.ticket, error)
+
+    def is_registering(self, number: int) -> bool:
+        """Whether somebody waits for the answer to this RegisterPartition."""
+        return self._accepting.is_asked(number)
+
+    def registered(self, number: int, error: MinilogError | None, now_ms: float) -> None:
+        """RegisterPartition is answered."""
+        self._accepting.registered(number, error, self._too_few(), now_ms)
+
+    def write_markers(self, request: MarkersRequest, now_ms: float) -> None:
+        """Answered by AnswerMarkers: see marking.py. Raises LeaderNotAvailable."""
+        self._check_leading()
+        self._accepting.write_markers(request, self._too_few(), now_ms)
+
+    def _check_leading(self) -> None:
+        if not self.leading:
+            raise LeaderNotAvailable(f"{self}: leader epoch {self.leader_epoch} is about to begin: retry")
 
     def _check_epoch(self, epoch: int) -> None:
         if 0 <= epoch < self.leader_epoch:
@@ -347,11 +358,13 @@ class LeaderPartition:
                 return verdict
 
     def readable_end(self, audience: Audience) -> int:
-        return self.log.appended_end if audience is Audience.FOLLOWER else self.log.high_watermark
+        return readable_end(self.log, audience)
 
     def ends(self) -> Ends:
-        high_watermark = self.log.high_watermark
-        return Ends(high_watermark, high_watermark, min(self.log.log_start, high_watermark), self.log.appended_end)
+        return self.log.ends()
+
+    def aborted_within(self, from_offset: int, to_offset: int) -> list[int]:
+        return self.producers.transactions.aborted_within(from_offset, to_offset)
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         try:
@@ -372,24 +385,4 @@ class LeaderPartition:
             raise OffsetNotAvailable(
                 f"{self}: the leader of epoch {self.leader_epoch} does not know its end yet: retry"
             )
-        ends = self.ends()
-        result = metadata_pb2.ListOffsetsResult(
-            partition_id=entry.partition_id,
-            leader_epoch=self.leader_epoch,
-            log_start_offset=ends.log_start_offset,
-            last_stable_offset=ends.last_stable_offset,
-            high_watermark=ends.high_watermark,
-            log_end_offset=ends.log_end_offset,
-        )
-        if entry.HasField("timestamp_us"):
-            found = self.log.log.offset_for_timestamp(entry.timestamp_us)
-            if found is not None and found[0] < ends.last_stable_offset:
-                result.offset, result.timestamp_us = found
-        if entry.sizes_bytes:
-            if len(entry.sizes_bytes) > MAX_SIZES:
-                raise InvalidArgument(
-                    f"{self}: {len(entry.sizes_bytes)} sizes are asked for, at most {MAX_SIZES} may be"
-                )
-            marks = self.log.log.offsets_at_sizes(entry.from_offset, entry.sizes_bytes, ends.high_watermark)
-            result.sizes.extend(metadata_pb2.OffsetAtSize(offset=at, size_bytes=size) for at, size in marks)
-        return result
+        return list_offsets(self.log, entry, self.leader_epoch)

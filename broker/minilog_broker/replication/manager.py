@@ -24,14 +24,15 @@ from minilog.errors import (
 )
 from minilog.record_batch.header import Buffer
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
-from minilog_broker.replication.accepting import ACKS_NONE
-from minilog_broker.replication.effects import AnswerProduce, Effect, ProposalAnswer
+from minilog_broker.replication.effects import AnswerMarkers, AnswerProduce, Effect, ProposalAnswer
 from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.hosted import HostedReplica, LeaderSessions
 from minilog_broker.replication.leader import LeaderPartition
+from minilog_broker.replication.marking import MarkersRequest
+from minilog_broker.replication.parked import ProduceEntry, TransactionalWrite
 from minilog_broker.replication.served_sessions import ServedSessions
-from minilog_broker.replication.session import Audience
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.source import Audience
 from minilog_broker.replication.state import NO_LEADER, BrokerLife, PartitionKey, PartitionState, TopicConfig
 from minilog_broker.storage.producer_state import ProducerState
 
@@ -166,17 +167,39 @@ class ReplicaManager:
         timeout_ms: float,
         batch: Buffer,
         now_ms: float,
+        transaction: TransactionalWrite | None = None,
     ) -> None:
         """One produce entry: answered by AnswerProduce, once, unless acks is 0. `leader_epoch` -1: not known."""
+        entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch, transaction)
         try:
             if acks not in _ALL_ACKS:
                 raise InvalidRequiredAcks(f"acks={acks} is not one of 0, 1 and all (-1 on the wire)")
             leader = self._leader(key)
         except MinilogError as error:
-            if acks != ACKS_NONE:
+            if entry.is_answered:
                 self._host.emit(AnswerProduce(ticket, error, -1, -1, *self._known_leader(key)))
             return
-        leader.produce(ticket, leader_epoch, acks, timeout_ms, batch, now_ms)
+        leader.produce(entry, leader_epoch, now_ms)
+
+    # -- transactions
+
+    def is_registering(self, key: PartitionKey, number: int) -> bool:
+        """Whether somebody still waits for the answer to a RegisterPartition."""
+        replica = self._replicas.get(key)
+        return replica is not None and replica.leader is not None and replica.leader.is_registering(number)
+
+    def registered(self, key: PartitionKey, number: int, error: MinilogError | None, now_ms: float) -> None:
+        """RegisterPartition is answered: None where the producer may write. Too late, it changes nothing."""
+        replica = self._replicas.get(key)
+        if replica is not None and replica.leader is not None:
+            replica.leader.registered(number, error, now_ms)
+
+    def write_markers(self, key: PartitionKey, request: MarkersRequest, now_ms: float) -> None:
+        """Markers of a transaction for a partition that is led here: answered by AnswerMarkers, once."""
+        try:
+            self._leader(key).write_markers(request, now_ms)
+        except MinilogError as error:
+            self._host.emit(AnswerMarkers(request.ticket, error))
 
     def _leader(self, key: PartitionKey) -> LeaderPartition:
         replica = self._replicas.get(key)
@@ -215,8 +238,9 @@ class ReplicaManager:
     # -- sessions on this leader
 
     def open_consumer_session(self, session_id: int, isolation: int, now_ms: float) -> None:
-        """A consumer's session. Without transactions both isolation levels read up to the high watermark."""
-        self._served.open(session_id, Audience.CONSUMER, now_ms)
+        """A consumer's session; one that does not say otherwise reads what is committed."""
+        uncommitted = isolation == data_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED
+        self._served.open(session_id, Audience.CONSUMER if uncommitted else Audience.COMMITTED_CONSUMER, now_ms)
 
     def open_follower_session(self, session_id: int, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         """A follower's session: one per broker, the newest; of an earlier life it is refused."""

@@ -5,6 +5,34 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from minilog.record_batch.header import Buffer
+
+ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+
+
+class TransactionalWrite(NamedTuple):
+    """Whom to ask about a transactional batch."""
+
+    transactional_id: str
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceEntry:
+    """One batch that a client sent, and what it waits for. `transaction`: said to be of it."""
+
+    ticket: object
+    acks: int
+    deadline_ms: float
+    batch: Buffer
+    transaction: TransactionalWrite | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """acks=0 is not; but what is of a transaction is acks=all."""
+        return self.acks != ACKS_NONE or self.transaction is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,50 @@
 """A log as its core knows it: from the commands given and the events that came back, never from the disk's own thread.
 
-    log_start <= high_watermark <= durable_end <= appended_end <= end
+    log_start <= last_stable_offset <= high_watermark <= durable_end <= appended_end <= end
 
 `end` counts what was given to the disk and is not answered yet; `appended_end` is readable; `durable_end` survives a
 loss of power, and only it counts for progress and the high watermark. The disk carries commands out in order, so the
 answers come in order too.
+
+What is known of producers and transactions is that of the readable log: it changes when an append was answered, never
+before. The last stable offset moves with the high watermark alone: a transaction begins at or above that, and has ended
+when that has passed its marker.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from minilog.record_batch.header import BatchHeader
+from minilog_broker.storage.markers import Marker
+from minilog_broker.storage.producer_state import ProducerState
 
 if TYPE_CHECKING:
     from minilog_broker.storage.log import Log
 
 
 @dataclass(frozen=True, slots=True)
+class Ends:
+    """One snapshot of a log's offsets."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueuedAppend:
-    """An append on its way to the disk. `credit`: the (leader id, session number) it goes back to; None: our own."""
+    """An append on its way to the disk. `credit`: the (leader id, session number) it goes back to; None: our own.
+    `markers` are those of its control batches, by their offsets."""
 
     headers: tuple[BatchHeader, ...]
     size_bytes: int
     credit: tuple[int, int] | None
+    markers: Mapping[int, tuple[Marker, ...]] = field(default_factory=dict)
 
     @property
     def end_offset(self) -> int:
@@ -35,10 +54,22 @@ class QueuedAppend:
 class ReplicaLog:
     """See the module's text. One per replica, shared by whatever role the replica has."""
 
-    __slots__ = ("appended_end", "durable_end", "end", "high_watermark", "last_epoch", "log", "queue", "truncating")
+    __slots__ = (
+        "appended_end",
+        "durable_end",
+        "end",
+        "high_watermark",
+        "last_epoch",
+        "last_stable_offset",
+        "log",
+        "producers",
+        "queue",
+        "truncating",
+    )
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, producers: ProducerState | None = None) -> None:
         self.log = log
+        self.producers = ProducerState() if producers is None else producers
         self.queue: deque[QueuedAppend] = deque()
         self.truncating = False
         self.high_watermark = 0
@@ -55,6 +86,15 @@ class ReplicaLog:
     def log_start(self) -> int:
         return self.log.log_start_offset
 
+    def ends(self) -> Ends:
+        """As those see it who read below the high watermark."""
+        return Ends(
+            self.high_watermark,
+            self.last_stable_offset,
+            min(self.log_start, self.last_stable_offset),
+            self.appended_end,
+        )
+
     @property
     def settled(self) -> bool:
         """The disk has answered all it was asked for this log."""
@@ -67,10 +107,14 @@ class ReplicaLog:
         self.last_epoch = append.headers[-1].partition_leader_epoch
 
     def appended(self, end_offset: int) -> list[QueuedAppend]:
-        """The disk has all up to `end_offset`; returns the appends this answers."""
+        """The disk has all up to `end_offset`, and so has the producers' state; returns the appends this answers."""
         done: list[QueuedAppend] = []
+        apply = self.producers.apply
         while self.queue and self.queue[0].end_offset <= end_offset:
-            done.append(self.queue.popleft())
+            append = self.queue.popleft()
+            done.append(append)
+            for header in append.headers:
+                apply(header, append.markers.get(header.base_offset, ()) if append.markers else ())
         self.appended_end = max(self.appended_end, done[-1].end_offset if done else 0)
         return done
 
@@ -94,7 +138,7 @@ class ReplicaLog:
         self._set_high_watermark(min(self.high_watermark, end_offset))
 
     def truncated(self) -> None:
-        """The disk has truncated: start again from its ends."""
+        """The disk has truncated, and `producers` are those of what is left: start again from its ends."""
         self.truncating = False
         self._adopt_ends()
 
@@ -108,4 +152,5 @@ class ReplicaLog:
 
     def _set_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
-        self.log.set_high_watermark(offset)
+        self.last_stable_offset = self.producers.transactions.last_stable_offset(offset)
+        self.log.set_high_watermark(offset, self.last_stable_offset)

@@ -13,7 +13,8 @@ from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.effects import SessionReady, SessionRefused
 from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.hosted import HostedReplica
-from minilog_broker.replication.session import Audience, Session, Subscription
+from minilog_broker.replication.session import Session, Subscription
+from minilog_broker.replication.source import Audience
 from minilog_broker.replication.state import PartitionKey
 
 _TOPIC_ID_BYTES = 16
@@ -143,9 +144,9 @@ class ServedSessions:
         session = self._sessions.get(session_id)
         if session is None or (runs := session.next_runs(now_ms)) is None:
             return None
-        if session.audience is Audience.CONSUMER:
-            return data_pb2.FetchResponse(runs=runs)
-        return peer_pb2.ReplicateResponse(runs=runs)
+        if session.audience is Audience.FOLLOWER:
+            return peer_pb2.ReplicateResponse(runs=runs)
+        return data_pb2.FetchResponse(runs=runs)
 
     # -- time
 

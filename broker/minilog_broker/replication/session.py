@@ -18,7 +18,6 @@ import enum
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
 
 from minilog.errors import (
     CorruptMessage,
@@ -32,74 +31,12 @@ from minilog.record_batch.header import decode_header
 from minilog.v1 import common_pb2, data_pb2
 from minilog_broker.replication.divergence import Diverged
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.source import Audience, Judgement, Refuse, Send, Source, Wait
 from minilog_broker.replication.state import PartitionKey
 
 _LENGTH = struct.Struct("<I")
 _LENGTH_AT = 4
 _NO_LIMIT = 1 << 62
-
-
-class Audience(enum.Enum):
-    """Who reads: a follower up to the log's end, of the leader; a consumer up to the high watermark, of any replica."""
-
-    FOLLOWER = enum.auto()
-    CONSUMER = enum.auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """One snapshot of a log's offsets."""
-
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    log_end_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """The position passed the checks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Not to be judged yet; `error`, if any, is said meanwhile."""
-
-    error: MinilogError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """An error that ends with a new position only."""
-
-    error: MinilogError
-
-
-Judgement: TypeAlias = Send | Wait | Refuse | Diverged
-
-
-class Source(Protocol):
-    """What a session sends from, in one leader epoch: a leader of data or of the metadata log; or, for consumers, a
-    follower (follower_reads.py)."""
-
-    @property
-    def leader_epoch(self) -> int: ...
-
-    def judge(self, position: data_pb2.FetchPosition, session: Session, now_ms: float) -> Judgement:
-        """The checks of a position; a follower's acceptance or divergence is noted by the source."""
-
-    def readable_end(self, audience: Audience) -> int:
-        """Nothing at or above it is sent."""
-
-    def ends(self) -> Ends: ...
-
-    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        """Whole batches, at least one if any; the first contains `offset`. b'' where reading failed: see the source."""
-
-    def epoch_before(self, offset: int) -> int | None: ...
-
-    def read_failed(self, error: Exception) -> None:
-        """What `read` gave is no run of whole batches: our copy is damaged."""
 
 
 class SubscriptionState(enum.Enum):
@@ -359,6 +296,8 @@ class Session:
         run.first_offset = first
         if subscription.previous_epoch is not None:
             run.previous_epoch = subscription.previous_epoch
+        if self.audience is Audience.COMMITTED_CONSUMER:
+            run.aborted_producer_ids.extend(source.aborted_within(first, end_offset))
         subscription.next_offset, subscription.previous_epoch = end_offset, last_epoch
         return run
 

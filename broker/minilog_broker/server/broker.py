@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import pathlib
 import random
 import secrets
 import signal
@@ -24,9 +23,9 @@ from minilog.errors import MinilogError
 from minilog.v1 import (
     admin_pb2_grpc,
     common_pb2,
+    coordinator_pb2_grpc,
     data_pb2_grpc,
     metadata_pb2_grpc,
-    peer_pb2,
     peer_pb2_grpc,
 )
 from minilog_broker.controller.image import ImageChanges
@@ -37,7 +36,7 @@ from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.admin_service import AdminService
 from minilog_broker.server.channels import create_server
-from minilog_broker.server.config import BrokerConfig, BrokerOptions, parse_address
+from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.controller_link import ControllerLink
 from minilog_broker.server.controller_shell import ControllerShell
 from minilog_broker.server.data_service import DataService, answer_produce
@@ -46,9 +45,12 @@ from minilog_broker.server.leader_links import LeaderLinks
 from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_settings
 from minilog_broker.server.logging import configure_logging
 from minilog_broker.server.maintenance import maintain
+from minilog_broker.server.marker_service import MarkerService, answer_markers
 from minilog_broker.server.metadata_service import MetadataService, ProducerIds
+from minilog_broker.server.partition_registrations import PartitionRegistrations, TransactionCoordinators
 from minilog_broker.server.peer_service import PeerService
 from minilog_broker.server.quorum_shell import QuorumShell
+from minilog_broker.server.registration import kernel_boot_id, registration_request
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.timer import now_ms
 from minilog_broker.storage.data_directory import DataDirectory
@@ -59,7 +61,6 @@ from minilog_broker.version import CLIENT_VERSION
 
 logger = structlog.get_logger()
 
-BOOT_ID_FILE = pathlib.Path("/proc/sys/kernel/random/boot_id")
 NO_CONTROLLER_MS = 2_000.0  # an election takes less, unless there is no majority
 HAND_OVER_LOOK_S = 0.1
 SERVER_GRACE_S = 0.5  # what is being answered when the server stops
@@ -74,14 +75,6 @@ def run_broker(options: BrokerOptions) -> int:
         raise CommandFailed(f"broker {options.broker_id}: {error}") from error
     except OSError as error:
         raise CommandFailed(f"broker {options.broker_id}: the disk under {options.data_dir} failed: {error}") from error
-
-
-def kernel_boot_id() -> str:
-    """Which boot of the kernel this is; empty where the system does not tell."""
-    try:
-        return BOOT_ID_FILE.read_text().strip()
-    except OSError:
-        return ""
 
 
 async def _let_calls_end() -> None:
@@ -174,6 +167,9 @@ class Broker:
             self._links.close,
             self._links.wake,
         )
+        self._transactions = TransactionCoordinators(self._client, self._quorum.image, self._address_of)
+        replicas.register = PartitionRegistrations(replicas, self._transactions.register_partitions, self._spawn).ask
+        replicas.answer_markers = answer_markers
         replicas.propose = self._propose
         replicas.crashed = self._failed
         replicas.went_offline = replicas.became_full = link.beat_now
@@ -203,6 +199,9 @@ class Broker:
             DataService(self._replicas, self._config.session_keepalive_ms), server
         )
         metadata_pb2_grpc.add_MetadataServiceServicer_to_server(metadata, server)
+        coordinator_pb2_grpc.add_MarkerServiceServicer_to_server(
+            MarkerService(self._replicas, self._quorum.image), server
+        )
         admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._controller), server)
         peer_pb2_grpc.add_PeerServiceServicer_to_server(
             PeerService(self._replicas, self._quorum, self._controller), server
@@ -236,7 +235,7 @@ class Broker:
         manager = self._replicas.manager
         for each in found:
             manager.adopt_log(each.key, each.log, each.producer_state, now_ms())
-        answer = await self._link.register(self._registration(directory, found))
+        answer = await self._link.register(registration_request(self._options, self._client, directory, found))
         await self._quorum.replayed(answer.committed_end_offset)
         directory.set_cluster(answer.cluster_id, [voter.broker_id for voter in self._quorum.image.voters])
         manager.set_broker_epoch(answer.broker_epoch, now_ms())
@@ -254,33 +253,6 @@ class Broker:
         image = self._quorum.image
         mine = image.partitions_of_broker.get(self._options.broker_id, set())
         return ImageChanges(set(image.brokers), set(mine), set(), set(image.topics), {key.topic_id for key in mine})
-
-    def _registration(self, directory: DataDirectory, found: list[FoundLog]) -> peer_pb2.RegisterRequest:
-        options = self._options
-        host, port = options.host, options.port
-        if self._config.advertised_address is not None:
-            host, port = parse_address(self._config.advertised_address)
-        damaged = [
-            common_pb2.PartitionId(topic_id=each.key.topic_id, partition=each.key.partition)
-            for each in found
-            if each.log.recovery.damaged
-        ]
-        return peer_pb2.RegisterRequest(
-            client=self._client,
-            cluster_id=directory.cluster_id or "",
-            broker_id=options.broker_id,
-            directory_id=bytes.fromhex(directory.directory_id),
-            host=host,
-            port=port,
-            rack=options.rack,
-            clean_stop_broker_epoch=directory.clean_stop_epoch,
-            kernel_boot_id=kernel_boot_id(),
-            damaged_replicas=damaged,
-            host_label=options.rack or host,
-            voters=[
-                peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters
-            ],
-        )
 
     def _set_strays_aside(self, found: list[FoundLog]) -> None:
         """Logs the image does not know; never when it knows no topic at all (REPLICATION.md, strays)."""
@@ -390,6 +362,7 @@ class Broker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._link.close()
+        await self._transactions.close()
         await self._disk.stop()
         clean = self._logs.close()
         clean = await self._quorum.stop() and clean

@@ -16,6 +16,7 @@ import grpc
 from minilog.errors import InvalidRequiredAcks, wire_error
 from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
 from minilog_broker.replication.effects import AnswerProduce
+from minilog_broker.replication.parked import TransactionalWrite
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.streams import pump
@@ -115,7 +116,8 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         for entry in request.entries:
             ticket = ProduceTicket(stream, entry.correlation_id, entry.partition_id)
             key = PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
-            manager.produce(ticket, key, entry.leader_epoch, request.acks, request.timeout_ms, entry.batch, now_ms())
+            said = (entry.leader_epoch, request.acks, request.timeout_ms, entry.batch, now_ms(), _transaction(entry))
+            manager.produce(ticket, key, *said)
         replicas.run()
 
     @staticmethod
@@ -149,6 +151,12 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             await pump(request_iterator, receive, next_message, context.write, replicas.sessions.ready(session_id))
         finally:
             replicas.close_session(session_id)
+
+
+def _transaction(entry: data_pb2.ProduceEntry) -> TransactionalWrite | None:
+    if not entry.HasField("transaction"):
+        return None
+    return TransactionalWrite(entry.transaction.transactional_id, entry.transaction.coordinator_epoch)
 
 
 async def _wake_every(ready: asyncio.Event, seconds: float) -> None:

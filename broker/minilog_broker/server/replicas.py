@@ -31,8 +31,8 @@ logger = structlog.get_logger()
 class Replicas:
     """All replicas of one broker: the core, its disk thread and its sessions.
 
-    `answer_produce`, `open_link`, `close_link`, `propose`, `went_offline` and `became_full` are what the rest of the
-    server does for effects that leave this broker.
+    `answer_produce`, `answer_markers`, `register`, `open_link`, `close_link`, `propose`, `went_offline` and
+    `became_full` are what the rest of the server does for effects that leave this broker.
     """
 
     def __init__(self, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory, reserve: Reserve) -> None:
@@ -40,6 +40,8 @@ class Replicas:
         self.offline: dict[PartitionKey, effects.PartitionOffline] = {}
         self.sessions = Sessions()
         self.answer_produce: Callable[[effects.AnswerProduce], None]
+        self.answer_markers: Callable[[effects.AnswerMarkers], None]
+        self.register: Callable[[effects.RegisterPartition], None]
         self.open_link: Callable[[effects.OpenLeaderSession], None]
         self.close_link: Callable[[int], None]
         self.wake_link: Callable[[int], None]
@@ -100,6 +102,10 @@ class Replicas:
                 self.close_link(leader_id)
             case effects.ProposeInSyncReplicas():
                 self.propose(effect)
+            case effects.AnswerMarkers():
+                self.answer_markers(effect)
+            case effects.RegisterPartition():
+                self.register(effect)
             case effects.SessionRefused(session_id=session_id, error=error):
                 self.sessions.refuse(session_id, error)
             case effects.PartitionOffline():

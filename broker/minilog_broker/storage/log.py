@@ -40,7 +40,7 @@ _BASE_OFFSET = attrgetter("base_offset")
 
 
 class Log:
-    """Made by `Log.open`. Offsets: log_start_offset <= high_watermark <= durable_end_offset <= log_end_offset."""
+    """Made by `Log.open`. Log start <= last stable offset <= high watermark <= durable end <= log end."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Log:
         self._damage_marked = recovered.report.damaged
         self._dirty = False
         self.log_start_offset = recovered.log_start_offset
-        self.high_watermark = recovered.high_watermark
+        self.high_watermark = self.last_stable_offset = recovered.high_watermark
         self.log_end_offset = self.durable_end_offset = self._synced_end_offset = self._segments[-1].end.end_offset
 
     @classmethod
@@ -152,9 +152,11 @@ class Log:
         """(offset, snapshot): the newest whole one at or below the log's end."""
         return producer_snapshots.load_snapshot(self._files, self.directory, self.log_end_offset)
 
-    def set_high_watermark(self, offset: int) -> None:
-        """In memory only; clamped to what is here and durable."""
-        self.high_watermark = max(self.log_start_offset, min(offset, self.durable_end_offset))
+    def set_high_watermark(self, offset: int, last_stable_offset: int | None = None) -> None:
+        """In memory only; clamped to what is here and durable. No transactions: all below it is stable."""
+        offset = max(self.log_start_offset, min(offset, self.durable_end_offset))
+        stable = offset if last_stable_offset is None else min(offset, last_stable_offset)
+        self.high_watermark, self.last_stable_offset = offset, max(self.log_start_offset, stable)
 
     # writing, on the disk thread
 
@@ -245,13 +247,13 @@ class Log:
             self._store_epochs(EpochCache())
             self._segments = (segment,)
             self._dirty = False
-            self.log_start_offset = self.high_watermark = self._synced_end_offset = offset
-            self.durable_end_offset = self.log_end_offset = offset
+            self.log_start_offset = self.last_stable_offset = self.high_watermark = offset
+            self._synced_end_offset = self.durable_end_offset = self.log_end_offset = offset
 
     def advance_log_start(self, offset: int) -> int:
-        """Move the start up to `offset`, at most to the high watermark, durably. Returns how many segments went."""
+        """Move the start up to `offset`, at most to the last stable offset, durably. Returns how many segments went."""
         self._check_usable()
-        offset = min(offset, self.high_watermark)
+        offset = min(offset, self.last_stable_offset)
         if offset <= self.log_start_offset:
             return 0
         with self._failing():
@@ -274,7 +276,7 @@ class Log:
         active = self._segments[-1]
         if is_expired(active, self.settings, now_us) or (now_us and roll_is_due(active, self.settings, 0, now_us)):
             self._roll()
-        count = removable(self._segments, self.settings, self.high_watermark, now_us)
+        count = removable(self._segments, self.settings, self.last_stable_offset, now_us)
         return self.advance_log_start(self._segments[count].base_offset)
 
     def write_producer_snapshot(self, offset: int, snapshot: bytes) -> None:
@@ -354,8 +356,7 @@ class Log:
         self.write_checkpoint()
 
     def _new_segment(self, base_offset: int) -> Segment:
-        interval_bytes = self.settings.index_interval_bytes
-        return Segment(self._files, self.directory, base_offset, interval_bytes=interval_bytes)
+        return Segment(self._files, self.directory, base_offset, interval_bytes=self.settings.index_interval_bytes)
 
     def _assign_epochs(self, headers: tuple[BatchHeader, ...]) -> None:
         """Epochs that begin in a run are in the epoch file before the run is in the log."""
@@ -381,6 +382,7 @@ class Log:
     def _lower_ends(self, end: int) -> None:
         """Promise no more than `end`: to readers, and durably to recovery, before records go."""
         self.high_watermark = min(self.high_watermark, end)
+        self.last_stable_offset = min(self.last_stable_offset, end)
         self._synced_end_offset = min(self._synced_end_offset, end)
         self.durable_end_offset = min(self.durable_end_offset, end)
         self.log_end_offset = end

@@ -1,9 +1,12 @@
-"""What a partition knows of its idempotent producers: the last five batches of each. Pure.
+"""What a partition knows of its producers: the last five batches of each, and their transactions. Pure.
 
 `check` judges a batch that a producer sends to the leader, `apply` takes in a batch that is in the log:
 
     the batch                                             check answers
-    no producer id, or a producer that is not known       Accept (any sequence)
+    no producer id                                        Accept
+    a producer that has ended                             ProducerFenced
+    a producer that is not known                          Accept (any sequence; transactional: 0 only)
+    transactional, or not, and the ones before otherwise  InvalidTxnState
     epoch below the known one                             InvalidProducerEpoch
     epoch above the known one                             Accept at sequence 0, else OutOfOrderSequenceNumber
     equal to one of the last five                         Duplicate, with its offsets
@@ -11,7 +14,8 @@
     up to 2^30 behind the next sequence                   DuplicateSequenceNumber
     anything else                                         OutOfOrderSequenceNumber
 
-Sequences run from 0 to 2^31 - 1 and begin again at 0. REPLICATION.md, Producing.
+Sequences run from 0 to 2^31 - 1 and begin again at 0. A producer is remembered by its batches until it ends, from then
+on by its end (transactions.py). REPLICATION.md, Producing and Transactions.
 """
 
 from __future__ import annotations
@@ -23,16 +27,27 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import google_crc32c
 
-from minilog.errors import DuplicateSequenceNumber, InvalidProducerEpoch, OutOfOrderSequenceNumber
-from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
+from minilog.errors import (
+    CorruptMessage,
+    DuplicateSequenceNumber,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+)
+from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader, check_crc
 from minilog_broker.storage.errors import CorruptFile
+from minilog_broker.storage.markers import Marker, read_markers
+from minilog_broker.storage.placed import LogKey
+from minilog_broker.storage.transactions import NOTHING, Finished, PartitionTransactions
 
 SEQUENCES = 1 << 31
 KEPT_BATCHES = 5  # as many as a producer may have unanswered (Kafka's bound too)
 MAX_PRODUCERS = 100_000  # per partition, about 50 MB; the longest silent one goes first
 
-_SNAPSHOT = struct.Struct("<4sII")  # magic, crc32c of the rest, producers
-_MAGIC = b"MLP1"
+_SNAPSHOT = struct.Struct("<4sI")  # magic, crc32c of the rest
+_COUNTS = struct.Struct("<II")  # producers, and their bytes; the transactions follow
+_MAGIC = b"MLP2"  # MLP1 had no transactions
 _PRODUCER = struct.Struct("<qqhH")  # producer id, last timestamp, epoch, batches
 _BATCH = struct.Struct("<iiqq")
 
@@ -72,8 +87,10 @@ class Duplicate:
     last_offset: int
 
 
-SequenceError: TypeAlias = OutOfOrderSequenceNumber | InvalidProducerEpoch | DuplicateSequenceNumber
-Verdict: TypeAlias = Accept | Duplicate | SequenceError
+Refusal: TypeAlias = (
+    OutOfOrderSequenceNumber | InvalidProducerEpoch | DuplicateSequenceNumber | ProducerFenced | InvalidTxnState
+)
+Verdict: TypeAlias = Accept | Duplicate | Refusal
 
 ACCEPT = Accept()
 
@@ -91,50 +108,92 @@ def last_sequence(header: BatchHeader) -> int:
 class ProducerState:
     """The producers of one partition, up to a point of its log. Changed on one thread."""
 
-    __slots__ = ("_max_producers", "_producers")
+    __slots__ = ("_max_producers", "_producers", "transactions")
 
     def __init__(self, *, max_producers: int = MAX_PRODUCERS) -> None:
+        self.transactions = PartitionTransactions()
         self._producers: dict[int, ProducerEntry] = {}  # the longest silent one first
         self._max_producers = max_producers
 
     def __len__(self) -> int:
         return len(self._producers)
 
+    def __bool__(self) -> bool:
+        return bool(self._producers or self.transactions)
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ProducerState) and self._producers == other._producers
+        if not isinstance(other, ProducerState):
+            return NotImplemented
+        return self._producers == other._producers and self.transactions == other.transactions
 
     __hash__ = None  # type: ignore[assignment]
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """What is known of a producer."""
+        """What is known of a producer's batches."""
         return self._producers.get(producer_id)
 
     def check(self, header: BatchHeader, tentative: Iterable[BatchHeader] = ()) -> Verdict:
         """Judge a batch against what is in the log and the accepted batches on their way into it, in order."""
-        if header.producer_id == NO_PRODUCER_ID:
-            return ACCEPT
-        entry = self._producers.get(header.producer_id)
-        for accepted in tentative:
-            if accepted.producer_id == header.producer_id:
-                entry = _entry_after(entry, accepted)
-        return ACCEPT if entry is None else _judge(entry, header)
-
-    def apply(self, header: BatchHeader) -> None:
-        """Take in a batch of the log. Batches without a producer, markers and those of an old epoch change nothing."""
         producer_id = header.producer_id
+        if producer_id == NO_PRODUCER_ID:
+            return ACCEPT
+        if self.transactions.end_of(producer_id) is not None:
+            return fenced(producer_id)
+        entry, was_transactional = self._producers.get(producer_id), self.transactions.is_open(producer_id)
+        for accepted in tentative:
+            if accepted.producer_id == producer_id:
+                entry, was_transactional = _entry_after(entry, accepted), accepted.is_transactional
+        if entry is None:
+            return ACCEPT if header.base_sequence == 0 or not header.is_transactional else _not_its_first(header)
+        if was_transactional != header.is_transactional:
+            return InvalidTxnState(
+                f"producer {producer_id} writes here in a transaction or outside of any, not both: use another producer"
+            )
+        return _judge(entry, header)
+
+    def apply(self, header: BatchHeader, markers: Iterable[Marker] = ()) -> None:
+        """Take in a batch of the log, with its markers where it is a control batch.
+
+        Batches without a producer and those of an old epoch change nothing."""
+        producer_id = header.producer_id
+        if header.is_control:
+            self._end(header, markers)
         if producer_id == NO_PRODUCER_ID or header.is_control:
             return
+        if header.is_transactional:
+            self.transactions.begin(producer_id, header.base_offset)
         entry = self._producers.pop(producer_id, None)
         self._producers[producer_id] = _entry_after(entry, header)
         if len(self._producers) > self._max_producers:
-            del self._producers[next(iter(self._producers))]
+            self._drop_the_most_silent()
+
+    def _end(self, header: BatchHeader, markers: Iterable[Marker]) -> None:
+        finished = []
+        for producer_id, committed in markers:
+            entry = self._producers.pop(producer_id, None)
+            last_offset = NOTHING if entry is None else entry.batches[-1].last_offset
+            finished.append(Finished(producer_id, committed, last_offset))
+        self.transactions.end(finished, header.base_offset, header.next_offset, header.max_timestamp_us)
+
+    def _drop_the_most_silent(self) -> None:
+        """Never one with an open transaction: it goes to the end, and is looked at again after all others."""
+        for _ in range(self.transactions.open_count + 1):
+            producer_id = next(iter(self._producers))
+            entry = self._producers.pop(producer_id)
+            if not self.transactions.is_open(producer_id):
+                return
+            self._producers[producer_id] = entry
 
     def expire(self, before_timestamp_us: int) -> int:
-        """Forget producers whose newest timestamp is older. Returns how many."""
-        old = [key for key, entry in self._producers.items() if entry.max_timestamp_us < before_timestamp_us]
+        """Forget producers whose newest timestamp is older, but none that is open. Returns how many."""
+        old = [
+            producer_id
+            for producer_id, entry in self._producers.items()
+            if entry.max_timestamp_us < before_timestamp_us and not self.transactions.is_open(producer_id)
+        ]
         for producer_id in old:
             del self._producers[producer_id]
-        return len(old)
+        return len(old) + self.transactions.expire(before_timestamp_us)
 
     def snapshot(self) -> bytes:
         """The whole state as bytes with a checksum."""
@@ -142,21 +201,27 @@ class ProducerState:
         for producer_id, entry in self._producers.items():
             parts.append(_PRODUCER.pack(producer_id, entry.max_timestamp_us, entry.producer_epoch, len(entry.batches)))
             parts.extend(_BATCH.pack(*batch) for batch in entry.batches)
-        body = b"".join(parts)
-        return _SNAPSHOT.pack(_MAGIC, google_crc32c.value(body), len(self._producers)) + body
+        producers = b"".join(parts)
+        body = _COUNTS.pack(len(self._producers), len(producers)) + producers + self.transactions.snapshot()
+        return _SNAPSHOT.pack(_MAGIC, google_crc32c.value(body)) + body
 
     def restore(self, snapshot: bytes) -> None:
         """Become the state that `snapshot` was made of. Raises CorruptFile, and changes nothing, if it is damaged."""
-        body = snapshot[_SNAPSHOT.size :]
-        if len(snapshot) < _SNAPSHOT.size:
+        if len(snapshot) < _SNAPSHOT.size + _COUNTS.size:
             raise CorruptFile(f"a producer snapshot cannot have {len(snapshot)} bytes")
-        magic, crc, count = _SNAPSHOT.unpack_from(snapshot)
-        if magic != _MAGIC or google_crc32c.value(body) != crc:
+        magic, crc = _SNAPSHOT.unpack_from(snapshot)
+        if magic != _MAGIC:
+            raise CorruptFile(f"a producer snapshot begins with {magic!r}, {_MAGIC!r} is known")
+        if google_crc32c.value(snapshot[_SNAPSHOT.size :]) != crc:
             raise CorruptFile("a producer snapshot is damaged: its checksum is wrong")
+        count, producer_bytes = _COUNTS.unpack_from(snapshot, _SNAPSHOT.size)
+        body = snapshot[_SNAPSHOT.size + _COUNTS.size :]
         try:
-            self._producers = _decode(body, count)
+            producers = _decode(body[:producer_bytes], count)
         except struct.error as error:
             raise CorruptFile("a producer snapshot ends in the middle of a producer") from error
+        self.transactions = PartitionTransactions.from_snapshot(body[producer_bytes:])
+        self._producers = producers
 
 
 def _decode(body: bytes, count: int) -> dict[int, ProducerEntry]:
@@ -180,27 +245,52 @@ class ReplayableLog(Protocol):
     """What rebuilding the state needs of a log."""
 
     @property
+    def key(self) -> LogKey: ...
+
+    @property
     def log_start_offset(self) -> int: ...
 
     def load_producer_snapshot(self) -> tuple[int, bytes] | None: ...
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]: ...
 
+    def read(self, offset: int, max_bytes: int) -> bytes: ...
+
 
 def recover_producer_state(log: ReplayableLog) -> ProducerState:
-    """The producers of a log: its newest snapshot, and the headers behind it."""
+    """The producers of a log: its newest snapshot, and the headers and markers behind it. Raises CorruptMessage."""
     state = ProducerState()
     offset = log.log_start_offset
     stored = log.load_producer_snapshot()
     if stored is not None:
         try:
             state.restore(stored[1])
-            offset = stored[0]
+            offset = max(offset, stored[0])
         except CorruptFile:
             pass  # all headers say the same, and more slowly
     for header in log.headers(offset):
-        state.apply(header)
+        state.apply(header, _markers_in(log, header) if header.is_control else ())
+    state.transactions.log_starts_at(log.log_start_offset)
     return state
+
+
+def _markers_in(log: ReplayableLog, header: BatchHeader) -> tuple[Marker, ...]:
+    batch = log.read(header.base_offset, 1)
+    if len(batch) != header.length:
+        raise CorruptMessage(f"the control batch at offset {header.base_offset} is not where its header is")
+    check_crc(log.key.topic_id, log.key.partition, batch, header)
+    return read_markers(batch, header)
+
+
+def fenced(producer_id: int) -> ProducerFenced:
+    """The error for one that writes after its end."""
+    return ProducerFenced(f"producer {producer_id} has ended: it was committed or aborted, and writes no more")
+
+
+def _not_its_first(header: BatchHeader) -> OutOfOrderSequenceNumber:
+    return OutOfOrderSequenceNumber(
+        f"producer {header.producer_id}: sequence {header.base_sequence} came, nothing of its transaction is here yet"
+    )
 
 
 def _entry_after(entry: ProducerEntry | None, header: BatchHeader) -> ProducerEntry:

@@ -29,12 +29,12 @@ def is_expired(segment: Segment, settings: LogSettings, now_us: int | None) -> b
     return settings.retention_ms >= 0 and segment.end.size_bytes > 0 and segment.end.max_timestamp_us < oldest_us
 
 
-def removable(segments: Sequence[Segment], settings: LogSettings, high_watermark: int, now_us: int | None) -> int:
-    """How many of the first of `segments` may go; never the last one."""
+def removable(segments: Sequence[Segment], settings: LogSettings, stable_offset: int, now_us: int | None) -> int:
+    """How many of the first of `segments` may go: nothing at or above the last stable offset, never the last one."""
     total_bytes = sum(segment.end.size_bytes for segment in segments)
     for count, segment in enumerate(segments[:-1]):
         total_bytes -= segment.end.size_bytes
         too_much = 0 <= settings.retention_bytes <= total_bytes
-        if segment.end.end_offset > high_watermark or not (too_much or is_expired(segment, settings, now_us)):
+        if segment.end.end_offset > stable_offset or not (too_much or is_expired(segment, settings, now_us)):
             return count
     return max(0, len(segments) - 1)

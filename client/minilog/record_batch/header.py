@@ -99,10 +99,14 @@ class BatchHeader:
     def is_control(self) -> bool:
         return bool(self.attributes & Attributes.CONTROL)
 
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & Attributes.TRANSACTIONAL)
+
     def is_aborted(self, aborted_producer_ids: AbstractSet[int]) -> bool:
         """Was this written in a transaction that one of these producers had, which were all aborted? A producer id
         belongs to one transaction for good; only what was written in it is transactional."""
-        return bool(self.attributes & Attributes.TRANSACTIONAL) and self.producer_id in aborted_producer_ids
+        return self.is_transactional and self.producer_id in aborted_producer_ids
 
 
 def placement(length: int, base_offset: int, partition_leader_epoch: int) -> bytes:

@@ -21,7 +21,8 @@ from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.parked import ParkedProduce
 from minilog_broker.replication.replica_log import ReplicaLog
-from minilog_broker.replication.session import Judgement, Refuse, Send, Session
+from minilog_broker.replication.session import Session
+from minilog_broker.replication.source import Judgement, Refuse, Send
 from minilog_broker.replication.state import NO_LEADER, PartitionState
 from minilog_broker.storage.producer_state import ProducerState
 
@@ -200,8 +201,8 @@ def followers_know_no_producers() -> Patches:
     appended = HostedReplica.appended
 
     def mutant(self: HostedReplica, end_offset: int, now_ms: float) -> None:
-        if self.leader is None:
-            self.producers = ProducerState()
+        if self.leader is None and self.log is not None:
+            self.log.producers = ProducerState()
         appended(self, end_offset, now_ms)
 
     return [(HostedReplica, "appended", mutant)]
@@ -211,7 +212,7 @@ def producers_not_truncated() -> Patches:
     truncated = HostedReplica.truncated
 
     def mutant(self: HostedReplica, producers: ProducerState, now_ms: float) -> None:
-        truncated(self, self.producers, now_ms)
+        truncated(self, producers if self.log is None else self.log.producers, now_ms)
 
     return [(HostedReplica, "truncated", mutant)]
 

@@ -1,17 +1,18 @@
 """The quorum's core under votes, epochs and sessions that no voter of ours would send: answered, or dropped.
 
 No garbage ends a process, makes two leaders of one epoch, or takes the quorum away for good: afterwards a record is
-committed by the three honest voters.
+committed by the three honest voters. One message ends a process by design (InconsistentClusterId): its own leader says,
+in its epoch and for its position, that what is committed was never there.
 """
 
 from __future__ import annotations
 
 from google.protobuf.message import Message
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from minilog.errors import MinilogError
-from minilog.v1 import peer_pb2
+from minilog.errors import InconsistentClusterId, MinilogError
+from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
 from tests.unit.fuzz.messages import Plausible, fuzzing, messages
 from tests.unit.quorum.machine import Ticket
@@ -64,6 +65,16 @@ def quorum() -> World:
 
 
 PLAUSIBLE = plausible(quorum())
+DIVERGED = peer_pb2.ReplicateResponse(
+    runs=[
+        data_pb2.PartitionRun(
+            partition_id=common_pb2.PartitionId(topic_id=CLUSTER_METADATA_TOPIC_ID),
+            leader_epoch=PLAUSIBLE["leader_epoch"][0],
+            position_number=1,
+            diverging_epoch=data_pb2.DivergingEpoch(),
+        )
+    ]
+)
 _whom = st.sampled_from(VOTERS)
 
 
@@ -89,14 +100,21 @@ def send(world: World, node_id: int, what: Message) -> None:
             machine.event(lambda node: node.leader_message(what, now_ms))
 
 
-def goes_on(world: World, sent: list[tuple[int, Message]]) -> None:
-    """What was sent is forgotten after a while: one leader, that commits."""
+def ended(world: World) -> list[BaseException]:
+    return [machine.failure for machine in world.machines.values() if machine.failure is not None]
+
+
+def goes_on(world: World, sent: list[tuple[int, Message]], by_design: tuple[type[MinilogError], ...] = ()) -> None:
+    """What was sent is forgotten after a while: one leader, that commits. `by_design` may end a process."""
     for node_id, what in sent:
         send(world, node_id, what)
         world.run(1.0)
-        assert [machine.failure for machine in world.machines.values()] == [None] * 3
+        assert [error for error in ended(world) if not isinstance(error, by_design)] == []
         epochs = [machine.node.epoch for machine in world.leaders() if machine.node is not None]
         assert len(epochs) == len(set(epochs)), "V11: two lead in one epoch"
+    before_ended = ended(world)
+    if len(before_ended) > 1:
+        return  # a majority was told that its committed log is another cluster's
     for node_id in VOTERS:
         world.machine(node_id).event(lambda node, each=node_id: node.close_session(900 + each))
     world.run(6_000.0)
@@ -108,7 +126,7 @@ def goes_on(world: World, sent: list[tuple[int, Message]]) -> None:
     assert world.leader().node is not None
     assert world.leader().node.committed_end_offset > before, "nothing is committed any more"
     assert world.events - events < 2_000, "work without bound"
-    assert [machine.failure for machine in world.machines.values()] == [None] * 3
+    assert ended(world) == before_ended
 
 
 def _sent(kind: type[Message]) -> st.SearchStrategy[list[tuple[int, Message]]]:
@@ -135,8 +153,18 @@ def test_sessions(sent: list[tuple[int, Message]]) -> None:
 
 @fuzzing(40)
 @given(_sent(peer_pb2.ReplicateResponse))
+@example([(1, DIVERGED), (3, DIVERGED)])
+@example([(1, DIVERGED)])
 def test_answers_of_a_leader(sent: list[tuple[int, Message]]) -> None:
-    goes_on(quorum(), sent)
+    goes_on(quorum(), sent, by_design=(InconsistentClusterId,))
+
+
+def test_a_leader_that_denies_what_is_committed_ends_its_follower_with_words() -> None:
+    world = quorum()
+    send(world, 1, DIVERGED)
+    (error,) = ended(world)
+    assert isinstance(error, InconsistentClusterId)
+    assert "it is another cluster's, or has lost its disk" in str(error)
 
 
 @fuzzing(20)

@@ -121,21 +121,39 @@ _producers = st.lists(
 )
 
 
+_producer_counts = st.integers(0, 6) | st.just(2**32 - 1)
+_words = st.lists(st.sampled_from(_EDGES[:5]), max_size=14).map(lambda words: struct.pack(f"<{len(words)}q", *words))
+_transactions = st.tuples(_producer_counts, _producer_counts, _producer_counts, _words).map(
+    lambda drawn: struct.pack("<III", *drawn[:3]) + drawn[3]
+)
+
+
 @fuzzing(300)
-@given(st.one_of(_producers, _anything), st.integers(0, 6) | st.just(2**32 - 1), st.booleans())
-def test_producer_snapshots_are_decoded_or_refused(content: bytes, count: int, right: bool) -> None:
-    """Under a right checksum too: however many producers or batches it says there are."""
+@given(
+    st.one_of(_producers, _anything),
+    _producer_counts,
+    st.one_of(_transactions, _anything),
+    st.booleans(),
+    st.booleans(),
+)
+def test_producer_snapshots_are_decoded_or_refused(
+    content: bytes, count: int, transactions: bytes, right: bool, right_size: bool
+) -> None:
+    """Under a right checksum too: however many producers, batches or transactions it says there are."""
+    content = struct.pack("<II", count, len(content) if right_size else count) + content + transactions
     crc = google_crc32c.value(content) if right else 1
     state = ProducerState()
     state.apply(header(0, producer=(1, 0, 0)))
     try:
-        state.restore(struct.pack("<4sII", b"MLP1", crc, count) + content)
+        state.restore(struct.pack("<4sI", b"MLP2", crc) + content)
     except CorruptFile:
         assert len(state) == 1, "refused, and half taken over"
         return
     for producer_id in (0, 1, 2):
         if (entry := state.entry(producer_id)) is not None:
             state.check(header(0, producer=(producer_id, entry.producer_epoch, 0)))
+    assert state.transactions.last_stable_offset(5) <= 5
+    state.transactions.aborted_within(0, 10)
     assert ProducerState().restore(state.snapshot()) is None
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from minilog.errors import MinilogError
 from minilog.record_batch.builder import build_batch, records_to_columns
-from minilog.record_batch.header import BatchHeader
+from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, batch_crc, decode_header, encode_header
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication import effects
 from minilog_broker.replication.effects import AnswerProduce, ProposalAnswer, ProposeInSyncReplicas
@@ -45,6 +46,14 @@ def batch(
         base_sequence=sequence,
         timestamp_us=NOW_US,
     )
+
+
+def transactional(data: bytes, *, key: PartitionKey = KEY) -> bytes:
+    """The same batch as part of a transaction."""
+    header = decode_header(data)
+    header = replace(header, attributes=header.attributes | Attributes.TRANSACTIONAL)
+    crc = batch_crc(key.topic_id, key.partition, encode_header(header) + data[HEADER_BYTES:])
+    return encode_header(replace(header, crc=crc)) + data[HEADER_BYTES:]
 
 
 @dataclass(eq=False)
@@ -96,6 +105,8 @@ class Broker:
         self.consumers: dict[int, list[data_pb2.FetchResponse]] = {}
         self.consumers_ready: dict[int, None] = {}
         self.history: list[effects.Effect] = []
+        self.registrations: deque[effects.RegisterPartition] = deque()  # asked, and not answered yet
+        self.marked: dict[object, MinilogError | None] = {}
 
     # -- life
 
@@ -163,6 +174,11 @@ class Broker:
                     self.links[leader_id].up_ready = True
             case effects.ProposeInSyncReplicas():
                 self.proposals.append(effect)
+            case effects.RegisterPartition():
+                self.registrations.append(effect)
+            case effects.AnswerMarkers(ticket=ticket, error=error):
+                assert ticket not in self.marked, "answered twice"
+                self.marked[ticket] = error
             case effects.PartitionOffline(key=key, reason=reason):
                 self.offline[key] = reason
             case _:

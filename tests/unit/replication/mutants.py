@@ -22,8 +22,9 @@ from minilog_broker.replication.hosted import HostedReplica
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.parked import ParkedProduce
-from minilog_broker.replication.replica_log import ReplicaLog
-from minilog_broker.replication.session import Ends, Judgement, Refuse, Send, Session, Wait
+from minilog_broker.replication.replica_log import Ends, ReplicaLog
+from minilog_broker.replication.session import Session
+from minilog_broker.replication.source import Judgement, Refuse, Send, Wait
 from minilog_broker.storage.producer_state import ProducerState
 
 Patches = list[tuple[Any, str, Any]]
@@ -108,7 +109,7 @@ def _latest_at_once() -> Patches:
 
 
 def _producers_not_rebuilt() -> Patches:
-    return [(ProducerState, "apply", lambda self, header: None)]
+    return [(ProducerState, "apply", lambda self, header, markers=(): None)]
 
 
 def _progress_before_sync() -> Patches:

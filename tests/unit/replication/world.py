@@ -11,8 +11,11 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 
+from minilog.errors import MinilogError
 from minilog.v1 import data_pb2, peer_pb2
-from minilog_broker.replication.effects import AnswerProduce, ProposeInSyncReplicas
+from minilog_broker.replication.effects import AnswerProduce, EndMarker, ProposeInSyncReplicas, RegisterPartition
+from minilog_broker.replication.marking import MarkersRequest
+from minilog_broker.replication.parked import TransactionalWrite
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey, TopicConfig
 from tests.unit.replication.broker import KEY, NOW_US, TOPIC_ID, Broker, Link, batch
@@ -234,20 +237,40 @@ class World:
         timeout_ms: float = 5_000,
         leader_epoch: int = -1,
         key: PartitionKey = KEY,
+        transaction: TransactionalWrite | None = None,
     ) -> int:
         """Send a batch; the ticket finds the answer in `broker.answers`."""
         self._next_ticket += 1
         broker = self.brokers[broker_id]
         data = batch(key=key) if data is None else data
-        broker.manager.produce(self._next_ticket, key, leader_epoch, acks, timeout_ms, data, self.now_ms)
+        broker.manager.produce(self._next_ticket, key, leader_epoch, acks, timeout_ms, data, self.now_ms, transaction)
         broker.run()
         return self._next_ticket
 
-    def consume(self, broker_id: int, offset: int, *, credit: int = 1 << 30, **position: int) -> int:
+    def write_markers(self, broker_id: int, *markers: EndMarker) -> int:
+        """Ask for markers; the ticket finds the answer in `broker.marked`."""
+        self._next_ticket += 1
+        broker = self.brokers[broker_id]
+        request = MarkersRequest(self._next_ticket, "spark-1", markers, NOW_US)
+        broker.manager.write_markers(KEY, request, self.now_ms)
+        broker.run()
+        return self._next_ticket
+
+    def register(self, broker_id: int, error: MinilogError | None = None) -> RegisterPartition:
+        """The coordinator answers the oldest question of a broker."""
+        broker = self.brokers[broker_id]
+        asked = broker.registrations.popleft()
+        broker.manager.registered(asked.key, asked.number, error, self.now_ms)
+        broker.run()
+        return asked
+
+    def consume(
+        self, broker_id: int, offset: int, *, credit: int = 1 << 30, isolation: int = 1, **position: int
+    ) -> int:
         """Open a consumer's session with one position; what comes is in `broker.consumers[session]`."""
         broker, session_id = self.brokers[broker_id], self.session_id()
         broker.consumers[session_id] = []
-        broker.manager.open_consumer_session(session_id, 1, self.now_ms)
+        broker.manager.open_consumer_session(session_id, isolation, self.now_ms)
         self.fetch(broker_id, session_id, offset, credit=credit, **position)
         return session_id
 

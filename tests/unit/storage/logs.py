@@ -17,6 +17,7 @@ from minilog.record_batch.header import (
     encode_header,
     iterate_headers,
 )
+from minilog.v1 import records_pb2
 from minilog_broker.replication.effects import PlacedBatches
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.storage.files import FileSystem
@@ -37,9 +38,14 @@ def batch(
     timestamp_us: int | None = None,
     payload: bytes = b"",
     producer: tuple[int, int, int] = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE),
+    transactional: bool = False,
     control: bool = False,
+    markers: Sequence[tuple[int, bool]] = (),
 ) -> bytes:
-    """A whole batch at its place; `producer` is (id, epoch, base sequence)."""
+    """A whole batch at its place; `producer` is (id, epoch, base sequence), `markers` (producer id, committed)."""
+    attributes = Attributes.TRANSACTIONAL if transactional else Attributes(0)
+    if control or markers:
+        attributes, payload = Attributes.CONTROL, control_payload(markers)
     payload += bytes(-len(payload) % 8)
     timestamp_us = base_offset * 1000 if timestamp_us is None else timestamp_us
     header = BatchHeader(
@@ -47,7 +53,7 @@ def batch(
         base_offset=base_offset,
         partition_leader_epoch=epoch,
         crc=0,
-        attributes=int(Attributes.CONTROL) if control else 0,
+        attributes=int(attributes),
         record_count=records,
         last_offset_delta=records - 1,
         base_timestamp_us=timestamp_us,
@@ -60,8 +66,25 @@ def batch(
     return encode_header(replace(header, crc=crc)) + payload
 
 
-def header(base_offset: int, *, records: int = 1, producer: tuple[int, int, int], timestamp_us: int = 0) -> BatchHeader:
-    return decode_header(batch(base_offset, records=records, producer=producer, timestamp_us=timestamp_us))
+def control_payload(markers: Sequence[tuple[int, bool]]) -> bytes:
+    record = records_pb2.ControlRecord()
+    record.transaction_markers.transactional_id = "spark-1"
+    for producer_id, committed in markers:
+        record.transaction_markers.markers.add(producer_id=producer_id, committed=committed)
+    content = record.SerializeToString()
+    return len(content).to_bytes(4, "little") + content
+
+
+def header(
+    base_offset: int,
+    *,
+    records: int = 1,
+    producer: tuple[int, int, int],
+    timestamp_us: int = 0,
+    transactional: bool = False,
+) -> BatchHeader:
+    fields = {"records": records, "timestamp_us": timestamp_us, "transactional": transactional}
+    return decode_header(batch(base_offset, producer=producer, **fields))  # type: ignore[arg-type]
 
 
 def run_of(batches: Sequence[bytes]) -> PlacedBatches:

@@ -8,6 +8,9 @@ the log; what a producer may expect of the state follows from it:
                                   its offsets
     they are below the start      the same, or unknown (and then anything is accepted)
     it never wrote here           unknown
+
+Transactional ones end: the last stable offset, and what was aborted of any range, are what a scan of the model says;
+who has ended is fenced as long as the log has the marker.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from minilog.errors import InvalidProducerEpoch
+from minilog.errors import InvalidProducerEpoch, ProducerFenced
 from minilog.record_batch.header import BatchHeader, decode_header
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.markers import read_markers
 from minilog_broker.storage.producer_snapshots import snapshot_offsets
 from minilog_broker.storage.producer_state import (
     KEPT_BATCHES,
@@ -36,6 +40,7 @@ from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
 from tests.unit.storage.logs import DIRECTORY, batch, header, open_log, run_of
 
 PRODUCERS = (7, 8, 9)
+TRANSACTIONAL = tuple(range(100, 112))
 NEAR_THE_WRAP = SEQUENCES - 4
 SETTINGS = LogSettings(segment_bytes=300, index_interval_bytes=100)
 crash_points = st.none() | st.integers(0, 10)
@@ -55,6 +60,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
         self.log = open_log(self.files, settings=SETTINGS)
         self.state = ProducerState()
         self.headers: list[BatchHeader] = []  # all batches, those below the log's start too
+        self.markers: dict[int, dict[int, bool]] = {}  # of the control batches, by offset: (producer, committed)
         self.promised = 0
         self.first = first  # an unknown producer may begin anywhere
 
@@ -74,7 +80,23 @@ class ProducerStateMachine(RuleBasedStateMachine):
         assert self.end >= self.promised
         self.headers = [each for each in self.headers if each.next_offset <= self.end]
         self.promised = self.end
+        self.rebuild()
+
+    def rebuild(self) -> None:
         self.state = recover_producer_state(self.log)
+        self.markers = {offset: ends for offset, ends in self.markers.items() if offset < self.end}
+        self.set_high_watermark(self.log.high_watermark)
+
+    def set_high_watermark(self, offset: int) -> None:
+        self.log.set_high_watermark(offset, self.state.transactions.last_stable_offset(offset))
+
+    def ended(self) -> dict[int, tuple[int, bool]]:
+        """(offset of the marker, committed) by producer."""
+        ends: dict[int, tuple[int, bool]] = {}
+        for offset, markers in sorted(self.markers.items()):
+            for producer_id, committed in markers.items():
+                ends.setdefault(producer_id, (offset, committed))
+        return ends
 
     def attempt(self, crash_point: int | None, change: Callable[[], object]) -> bool:
         if crash_point is not None:
@@ -114,11 +136,34 @@ class ProducerStateMachine(RuleBasedStateMachine):
         self.log.append(run_of([one]))
         self.state.apply(decode_header(one))
 
+    @rule(producer_id=st.sampled_from(TRANSACTIONAL), records=st.integers(1, 3), crash_point=crash_points)
+    def append_in_a_transaction(self, producer_id: int, records: int, crash_point: int | None) -> None:
+        if producer_id in self.ended():
+            return
+        sequence = sum(each.record_count for each in self.written(producer_id))
+        one = batch(self.end, records=records, producer=(producer_id, 0, sequence), transactional=True)
+        assert isinstance(self.state.check(decode_header(one)), Accept)
+        self.headers = [*self.headers, decode_header(one)]
+        if self.attempt(crash_point, lambda: self.log.append(run_of([one]))):
+            self.state.apply(decode_header(one))
+
+    @rule(
+        markers=st.dictionaries(st.sampled_from(TRANSACTIONAL), st.booleans(), min_size=1, max_size=4),
+        crash_point=crash_points,
+    )
+    def write_markers(self, markers: dict[int, bool], crash_point: int | None) -> None:
+        """Of some that are open, or wrote nothing, or have ended before."""
+        one = batch(self.end, markers=list(markers.items()))
+        header_ = decode_header(one)
+        self.headers, self.markers = [*self.headers, header_], {**self.markers, self.end: markers}
+        if self.attempt(crash_point, lambda: self.log.append(run_of([one]))):
+            self.state.apply(header_, read_markers(one, header_))
+
     @rule(crash_point=crash_points)
     def flush(self, crash_point: int | None) -> None:
         if self.attempt(crash_point, self.log.flush):
             self.promised = self.end
-            self.log.set_high_watermark(self.end)
+            self.set_high_watermark(self.end)
 
     @rule(crash_point=crash_points)
     def snapshot(self, crash_point: int | None) -> None:
@@ -132,20 +177,21 @@ class ProducerStateMachine(RuleBasedStateMachine):
         if self.attempt(crash_point, lambda: self.log.truncate_to(end_offset)):
             self.headers = [each for each in self.headers if each.next_offset <= self.end]
             self.promised = min(self.promised, self.end)
-            self.state = recover_producer_state(self.log)
+            self.rebuild()
 
     @rule(share=st.floats(0, 1), crash_point=crash_points)
     def advance_log_start(self, share: float, crash_point: int | None) -> None:
         start = self.log.log_start_offset
         offset = start + round((self.log.high_watermark - start) * share)
-        self.attempt(crash_point, lambda: self.log.advance_log_start(offset))
+        if self.attempt(crash_point, lambda: self.log.advance_log_start(offset)):
+            self.state.transactions.log_starts_at(self.log.log_start_offset)
 
     @rule(gap=st.integers(0, 5))
     def start_anew(self, gap: int) -> None:
         self.log.truncate_fully_and_start_at(self.end + gap)
-        self.headers, self.promised = [], self.end
-        self.state = recover_producer_state(self.log)
-        assert len(self.state) == 0
+        self.headers, self.markers, self.promised = [], {}, self.end
+        self.rebuild()
+        assert not self.state
 
     @rule(stop_first=st.booleans())
     def crash(self, stop_first: bool) -> None:
@@ -174,7 +220,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
             path = f"{DIRECTORY}/{offsets[-1]:020d}.snapshot"
             at = round((self.files.size(path) - 1) * position)
             self.files.damage(path, at, bytes([self.files.content(path)[at] ^ 16]))
-            self.state = recover_producer_state(self.log)
+            self.rebuild()
 
     # what a producer may expect
 
@@ -208,6 +254,30 @@ class ProducerStateMachine(RuleBasedStateMachine):
         if last.producer_epoch:
             fenced = header(0, producer=(producer_id, last.producer_epoch - 1, sequence))
             assert isinstance(self.state.check(fenced), InvalidProducerEpoch)
+
+    @invariant()
+    def transactions_are_what_a_scan_says(self) -> None:
+        if not hasattr(self, "headers"):
+            return
+        high_watermark, ended, transactions = self.log.high_watermark, self.ended(), self.state.transactions
+        written = [each for each in self.headers if each.is_transactional]
+        never = (self.end, False)
+        unstable = [each for each in written if ended.get(each.producer_id, never)[0] >= high_watermark]
+        stable = min([high_watermark, *(each.base_offset for each in unstable)])
+        assert transactions.last_stable_offset(high_watermark) == stable
+        assert self.log.log_start_offset <= self.log.last_stable_offset == stable
+        aborted = {producer_id for producer_id, (_, committed) in ended.items() if not committed}
+        for low in range(self.log.log_start_offset, stable, 3):
+            there = {each.producer_id for each in written if low < each.next_offset and each.base_offset < low + 3}
+            assert there & aborted <= set(transactions.aborted_within(low, low + 3)) <= aborted
+        for producer_id, (offset, committed) in ended.items():
+            end = transactions.end_of(producer_id)
+            if end is None:
+                assert offset < self.log.log_start_offset, "an end that the log tells is forgotten"
+            elif offset >= self.log.log_start_offset:
+                assert (end.marker_end_offset, end.committed) == (offset + 1, committed)
+                again = header(0, producer=(producer_id, 0, 0), transactional=True)
+                assert isinstance(self.state.check(again), ProducerFenced)
 
     @invariant()
     def a_snapshot_is_the_whole_state(self) -> None:

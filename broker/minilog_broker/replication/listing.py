@@ -1,0 +1,39 @@
+"""What a leader answers who asks for the ends of its log, and for offsets by time and by size."""
+
+from __future__ import annotations
+
+from minilog.errors import InvalidArgument
+from minilog.v1 import metadata_pb2
+from minilog_broker.replication.replica_log import ReplicaLog
+
+MAX_SIZES = 64  # in one question: each costs a search in the index
+
+
+def list_offsets(
+    log: ReplicaLog, entry: metadata_pb2.ListOffsetsEntry, leader_epoch: int
+) -> metadata_pb2.ListOffsetsResult:
+    """The four ends are one snapshot: "latest" is the high watermark or, read_committed, the last stable offset.
+
+    What is found by time is below the last stable offset. Raises InvalidArgument, OSError, CorruptMessage."""
+    ends = log.ends()
+    result = metadata_pb2.ListOffsetsResult(
+        partition_id=entry.partition_id,
+        leader_epoch=leader_epoch,
+        log_start_offset=ends.log_start_offset,
+        last_stable_offset=ends.last_stable_offset,
+        high_watermark=ends.high_watermark,
+        log_end_offset=ends.log_end_offset,
+    )
+    if entry.HasField("timestamp_us"):
+        found = log.log.offset_for_timestamp(entry.timestamp_us)
+        if found is not None and found[0] < ends.last_stable_offset:
+            result.offset, result.timestamp_us = found
+    if entry.sizes_bytes:
+        if len(entry.sizes_bytes) > MAX_SIZES:
+            partition = entry.partition_id.partition
+            raise InvalidArgument(
+                f"partition {partition}: {len(entry.sizes_bytes)} sizes are asked for, at most {MAX_SIZES} may be"
+            )
+        marks = log.log.offsets_at_sizes(entry.from_offset, entry.sizes_bytes, ends.high_watermark)
+        result.sizes.extend(metadata_pb2.OffsetAtSize(offset=at, size_bytes=size) for at, size in marks)
+    return result

@@ -1,0 +1,200 @@
+"""Markers of a transaction in a partition that is led here: one control batch for all that are not marked already.
+
+    a producer's marker       what follows
+    is in the log             nothing is written; answered when that one is below the high watermark
+    is on its way into it     the same
+    is not                    it is in the batch; a commit must name the last sequence that is there (log and queue)
+
+Judged before anything is written: all or none of a call's markers. A call is answered once: without an error when all
+its markers are below the high watermark. Whoever ended, or ends, writes no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from minilog.errors import (
+    InvalidArgument,
+    InvalidTxnState,
+    MinilogError,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+)
+from minilog.record_batch.builder import build_control_batch
+from minilog.v1 import records_pb2
+from minilog_broker.replication.effects import AnswerMarkers, EndMarker
+from minilog_broker.replication.host import Host, TimerKind
+from minilog_broker.replication.parked import ParkedProduce, ParkedProduces
+from minilog_broker.replication.replica_log import ReplicaLog
+from minilog_broker.replication.state import PartitionKey
+from minilog_broker.storage.markers import Marker
+from minilog_broker.storage.producer_state import ProducerState
+
+MAX_MARKERS = 20_000  # in one call, as many as a transaction may have producers: a batch of some 500 KB
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """A marker on its way into the log."""
+
+    end_offset: int
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MarkersRequest:
+    """The markers of one transaction for this partition. `timestamp_us`: the wall clock's, for the control batch."""
+
+    ticket: object
+    transactional_id: str
+    markers: Sequence[EndMarker]
+    timestamp_us: int
+
+
+class Marking:
+    """See the module's text. `append` gives a control batch its place and hands it to the disk; it returns its end."""
+
+    def __init__(
+        self,
+        host: Host,
+        name: str,
+        key: PartitionKey,
+        log: ReplicaLog,
+        append: Callable[[bytes, tuple[Marker, ...]], int],
+    ) -> None:
+        self._host = host
+        self._name = name
+        self._key = key
+        self._log = log
+        self._append = append
+        self._ending: dict[int, _Ending] = {}
+        self._parked = ParkedProduces()
+
+    @property
+    def _producers(self) -> ProducerState:
+        return self._log.producers
+
+    def is_ending(self, producer_id: int) -> bool:
+        """Whether its marker is on its way into the log."""
+        return producer_id in self._ending
+
+    # -- writing
+
+    def write(
+        self, request: MarkersRequest, last_sequence: Callable[[int], int], too_few: str | None, now_ms: float
+    ) -> tuple[int, ...]:
+        """Append what is to be appended, and park; or raise why not, with nothing done. Returns the producers that end.
+
+        `last_sequence(producer_id)`: in log and queue, -1 where nothing is. `too_few`: what is wrong with the ISR."""
+        wanted = {marker.producer_id: marker for marker in request.markers}
+        if not 1 <= len(request.markers) <= MAX_MARKERS or len(wanted) != len(request.markers):
+            raise InvalidArgument(
+                f"{self._name}: a call has 1 to {MAX_MARKERS} markers, each of another producer: {len(wanted)} "
+                f"producers and {len(request.markers)} markers are in this one"
+            )
+        end_offset, missing = 0, []
+        for marker in request.markers:
+            marked_at = self._marked_at(request.transactional_id, marker)
+            if marked_at is None:
+                self._check_sequence(request.transactional_id, marker, last_sequence(marker.producer_id))
+                missing.append(marker)
+            else:
+                end_offset = max(end_offset, marked_at)
+        if missing and too_few is not None:
+            raise NotEnoughReplicas(f"{too_few}: no marker was written")
+        if missing:
+            end_offset = self._append_markers(request, missing)
+        self._park(request.ticket, end_offset, now_ms)
+        return tuple(marker.producer_id for marker in missing)
+
+    def _marked_at(self, transactional_id: str, marker: EndMarker) -> int | None:
+        """The offset behind the marker that is there already."""
+        end = self._producers.transactions.end_of(marker.producer_id)
+        ending = self._ending.get(marker.producer_id)
+        if end is not None:
+            marked_at, committed = end.marker_end_offset, end.committed
+        elif ending is not None:
+            marked_at, committed = ending.end_offset, ending.committed
+        else:
+            return None
+        if committed != marker.committed:
+            was, is_now = ("committed", "aborted") if committed else ("aborted", "committed")
+            raise InvalidTxnState(
+                f"{self._name}: producer {marker.producer_id} of transactional id '{transactional_id}' was {was} here, "
+                f"and is to be {is_now}: a producer ends once"
+            )
+        return marked_at
+
+    def _check_sequence(self, transactional_id: str, marker: EndMarker, found: int) -> None:
+        if marker.committed and marker.last_sequence != found:
+            raise InvalidTxnState(
+                f"{self._name}: producer {marker.producer_id} of transactional id '{transactional_id}' is to be "
+                f"committed up to sequence {marker.last_sequence}, {found} is the last one here: nothing was marked"
+            )
+
+    def _append_markers(self, request: MarkersRequest, missing: list[EndMarker]) -> int:
+        record = records_pb2.ControlRecord()
+        record.transaction_markers.transactional_id = request.transactional_id
+        for each in missing:
+            record.transaction_markers.markers.add(
+                producer_id=each.producer_id, committed=each.committed, last_sequence=each.last_sequence
+            )
+        batch = build_control_batch(*self._key, record.SerializeToString(), timestamp_us=request.timestamp_us)
+        end_offset = self._append(batch, tuple(Marker(each.producer_id, each.committed) for each in missing))
+        for each in missing:
+            self._ending[each.producer_id] = _Ending(end_offset, each.committed)
+        return end_offset
+
+    # -- answering
+
+    def _park(self, ticket: object, end_offset: int, now_ms: float) -> None:
+        if end_offset <= self._log.high_watermark:
+            self.answer(ticket, None)
+            return
+        deadline_ms = now_ms + self._host.settings.markers_timeout_ms
+        self._parked.add(ParkedProduce(ticket, end_offset - 1, end_offset, deadline_ms))
+        self._host.timers.arm(TimerKind.PRODUCE, self._key, deadline_ms)
+
+    def answer(self, ticket: object, error: MinilogError | None) -> None:
+        self._host.emit(AnswerMarkers(ticket, error))
+
+    def became_committed(self) -> None:
+        """The high watermark moved."""
+        for parked in self._parked.take_reached(self._log.high_watermark):
+            self.answer(parked.ticket, None)
+
+    def expire(self, now_ms: float) -> None:
+        """Answer those whose time is over: the marker stays on its way, and whoever asks again waits for it."""
+        for parked in self._parked.take_expired(now_ms):
+            text = f"{self._name}: the markers at offset {parked.base_offset} are not committed yet: ask again"
+            self.answer(parked.ticket, RequestTimedOut(text))
+
+    def next_deadline_ms(self) -> float:
+        return self._parked.next_deadline_ms()
+
+    def give_up(self, too_few: str) -> None:
+        """The ISR fell below min."""
+        for parked in self._parked.take_above(self._log.high_watermark):
+            self.answer(parked.ticket, NotEnoughReplicasAfterAppend(f"{too_few} since the markers were appended"))
+
+    def resign(self, why: str) -> None:
+        """The epoch is over here."""
+        for parked in self._parked.take_above(-1):
+            self.answer(parked.ticket, NotLeaderOrFollower(f"{self._name}: {why}: ask for metadata, and again"))
+
+    # -- the disk
+
+    def appended(self) -> None:
+        """What is in the log is in the producers' state."""
+        if self._ending:
+            end = self._log.appended_end
+            self._ending = {each: ending for each, ending in self._ending.items() if ending.end_offset > end}
+
+    def no_space(self, error: MinilogError) -> None:
+        """Of what was queued nothing was written."""
+        self._ending.clear()
+        for parked in self._parked.take_above(self._log.end):
+            self.answer(parked.ticket, error)

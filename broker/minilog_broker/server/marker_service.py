@@ -1,0 +1,59 @@
+"""MarkerService: coordinators have the ends of transactions written where their producers wrote.
+
+For a partition of a topic that is its leader's matter, for one of `__groups` that of the coordinator of the groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from minilog.coordinators_of import GROUPS_TOPIC_NAME
+from minilog.errors import MinilogError, NotCoordinator, wire_error
+from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.replication.effects import AnswerMarkers, EndMarker
+from minilog_broker.replication.marking import MarkersRequest
+from minilog_broker.replication.state import PartitionKey
+from minilog_broker.server.partition_registrations import Leading
+from minilog_broker.server.timer import now_ms
+
+Request: TypeAlias = coordinator_pb2.WriteMarkersRequest
+Response: TypeAlias = coordinator_pb2.WriteMarkersResponse
+WriteMarkers: TypeAlias = Callable[[Request, object], Awaitable[Response]]
+
+
+async def no_groups(request: Request, context: object) -> Response:
+    """The answer of a broker on which no coordinator of groups runs."""
+    error = NotCoordinator(f"partition {request.partition_id.partition} of {GROUPS_TOPIC_NAME} has no coordinator here")
+    return Response(error=wire_error(error))
+
+
+def answer_markers(effect: AnswerMarkers) -> None:
+    """Carry out AnswerMarkers: whoever waits for it is told, if there still is somebody."""
+    assert isinstance(effect.ticket, asyncio.Future)
+    if not effect.ticket.done():
+        effect.ticket.set_result(effect.error)
+
+
+class MarkerService(coordinator_pb2_grpc.MarkerServiceServicer):
+    """See the module's text. `of_groups` answers for the partitions of `__groups`."""
+
+    def __init__(self, replicas: Leading, image: MetadataImage, of_groups: WriteMarkers = no_groups) -> None:
+        self._replicas = replicas
+        self._image = image
+        self._of_groups = of_groups
+
+    async def WriteMarkers(self, request: Request, context: object) -> Response:  # noqa: N802
+        key = PartitionKey(request.partition_id.topic_id, request.partition_id.partition)
+        if key.topic_id == self._image.topic_ids.get(GROUPS_TOPIC_NAME):
+            return await self._of_groups(request, context)
+        answered: asyncio.Future[MinilogError | None] = asyncio.get_running_loop().create_future()
+        markers = [EndMarker(each.producer_id, each.committed, each.last_sequence) for each in request.markers]
+        wanted = MarkersRequest(answered, request.transactional_id, markers, int(time.time() * 1e6))
+        self._replicas.manager.write_markers(key, wanted, now_ms())
+        self._replicas.run()
+        error = await answered
+        return Response(error=None if error is None else wire_error(error))

@@ -1,0 +1,272 @@
+"""What a partition knows of transactions: how far it is stable, what was aborted, and who has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from minilog.errors import CorruptMessage, InvalidTxnState, OutOfOrderSequenceNumber, ProducerFenced
+from minilog.record_batch.header import decode_header
+from minilog_broker.storage.errors import CorruptFile
+from minilog_broker.storage.markers import Marker, read_markers
+from minilog_broker.storage.producer_state import Accept, ProducerState, recover_producer_state
+from minilog_broker.storage.settings import LogSettings
+from minilog_broker.storage.transactions import PartitionTransactions
+from tests.unit.storage.crashable_files import CrashableFiles
+from tests.unit.storage.logs import DIRECTORY, batch, header, open_log, run_of
+
+
+@dataclass
+class Partition:
+    """A producer state and the batches it has taken in, one record each."""
+
+    state: ProducerState = field(default_factory=ProducerState)
+    batches: list[bytes] = field(default_factory=list)
+
+    def take(self, one: bytes) -> int:
+        found = decode_header(one)
+        self.state.apply(found, read_markers(one, found) if found.is_control else ())
+        self.batches.append(one)
+        return found.base_offset
+
+    def write(self, producer_id: int, *, transactional: bool = True) -> int:
+        entry = self.state.entry(producer_id)
+        sequence = 0 if entry is None else entry.next_sequence
+        return self.take(batch(len(self.batches), producer=(producer_id, 0, sequence), transactional=transactional))
+
+    def end(self, *markers: tuple[int, bool]) -> int:
+        return self.take(batch(len(self.batches), control=True, markers=markers))
+
+    def stable(self, high_watermark: int | None = None) -> int:
+        end = len(self.batches) if high_watermark is None else high_watermark
+        return self.state.transactions.last_stable_offset(end)
+
+
+def verdict(state: ProducerState, producer_id: int, sequence: int, *, transactional: bool = True) -> type:
+    return type(state.check(header(0, producer=(producer_id, 0, sequence), transactional=transactional)))
+
+
+# -- the last stable offset
+
+
+def test_without_transactions_all_below_the_high_watermark_is_stable() -> None:
+    partition = Partition()
+    partition.write(1, transactional=False)
+    assert partition.stable() == 1
+
+
+def test_the_first_offset_of_the_earliest_open_transaction_is_not_stable() -> None:
+    partition = Partition()
+    partition.write(9, transactional=False)
+    partition.write(1)
+    partition.write(2)
+    partition.write(1)
+    assert partition.stable(1) == 1, "the high watermark is lower"
+    assert partition.stable() == 1
+    partition.end((1, True))
+    assert partition.stable() == 2
+
+
+def test_a_transaction_is_unstable_until_the_high_watermark_has_passed_its_marker() -> None:
+    partition = Partition()
+    partition.write(1)
+    marker = partition.end((1, True))
+    assert partition.stable(marker) == 0
+    assert partition.stable(marker + 1) == marker + 1
+
+
+def test_of_several_markers_above_the_high_watermark_the_earliest_first_offset_counts() -> None:
+    partition = Partition()
+    partition.write(1)
+    partition.write(2)
+    partition.end((2, False))
+    partition.end((1, True))
+    assert partition.stable(3) == 0, "the marker of 1 is not below it"
+    assert partition.stable(4) == 4
+
+
+def test_a_marker_of_who_wrote_nothing_holds_nothing_and_fences_all_the_same() -> None:
+    partition = Partition()
+    partition.end((1, False))
+    assert partition.stable(0) == 0
+    assert partition.stable(1) == 1
+    assert verdict(partition.state, 1, 0) is ProducerFenced
+
+
+# -- who may write
+
+
+def test_an_ended_producer_never_appends_again_whatever_it_sends() -> None:
+    partition = Partition()
+    partition.write(1)
+    partition.end((1, True))
+    assert verdict(partition.state, 1, 1) is ProducerFenced
+    assert verdict(partition.state, 1, 0) is ProducerFenced, "not even what is there already"
+    assert verdict(partition.state, 1, 1, transactional=False) is ProducerFenced
+
+
+def test_an_unknown_transactional_producer_begins_at_sequence_0() -> None:
+    assert verdict(ProducerState(), 1, 3) is OutOfOrderSequenceNumber
+    assert verdict(ProducerState(), 1, 0) is Accept
+
+
+def test_a_producer_writes_in_a_transaction_or_outside_of_any() -> None:
+    partition = Partition()
+    partition.write(1)
+    partition.write(2, transactional=False)
+    assert verdict(partition.state, 1, 1, transactional=False) is InvalidTxnState
+    assert verdict(partition.state, 2, 1) is InvalidTxnState
+    on_its_way = [header(5, producer=(3, 0, 0), transactional=True)]
+    judged = partition.state.check(header(0, producer=(3, 0, 1)), on_its_way)
+    assert isinstance(judged, InvalidTxnState)
+
+
+def test_a_second_marker_changes_nothing_not_even_how_it_ended() -> None:
+    partition = Partition()
+    partition.write(1)
+    first = partition.end((1, False))
+    partition.end((1, True))
+    end = partition.state.transactions.end_of(1)
+    assert end is not None
+    assert (end.marker_end_offset, end.committed) == (first + 1, False)
+    assert partition.state.transactions.aborted_within(0, 10) == [1]
+
+
+def test_no_open_producer_is_dropped_for_silence_or_for_lack_of_room() -> None:
+    state = ProducerState(max_producers=2)
+    for producer_id in (1, 2):
+        state.apply(header(producer_id, producer=(producer_id, 0, 0), transactional=True, timestamp_us=producer_id))
+    for producer_id in (3, 4):
+        state.apply(header(producer_id, producer=(producer_id, 0, 0), timestamp_us=producer_id))
+    assert [state.entry(each) is not None for each in (1, 2, 3, 4)] == [True, True, False, False]
+    assert state.expire(100) == 0
+    state.apply(header(9, producer=(-1, -1, -1)))
+    assert state.transactions.last_stable_offset(10) == 1
+
+
+def test_the_ends_longest_ago_go_when_there_are_too_many_and_old_ones_expire() -> None:
+    transactions = PartitionTransactions(max_ended=2)
+    partition = Partition()
+    partition.state.transactions = transactions
+    for producer_id in (1, 2, 3):
+        partition.end((producer_id, True))
+    assert [transactions.end_of(each) is not None for each in (1, 2, 3)] == [False, True, True]
+    assert partition.state.expire(2000) == 1, "its marker is of 1000 us"
+    assert transactions.end_of(2) is None
+
+
+# -- what was aborted
+
+
+@given(st.data())
+def test_the_index_tells_what_a_scan_of_the_log_would(data: st.DataObject) -> None:
+    """Any interleaving of producers and markers, any range below the last stable offset, from any log start."""
+    partition = Partition()
+    ended: dict[int, bool] = {}
+    for _ in range(data.draw(st.integers(0, 25))):
+        producer_id = data.draw(st.integers(1, 6))
+        live = [each for each in range(1, 7) if each not in ended]
+        if live and data.draw(st.booleans()) and producer_id in live:
+            partition.write(producer_id)
+        elif live:
+            chosen = data.draw(st.lists(st.sampled_from(live), min_size=1, max_size=3, unique=True))
+            markers = [(each, data.draw(st.booleans())) for each in chosen]
+            ended.update(markers)
+            partition.end(*markers)
+    stable = partition.stable()
+    aborted = {each for each, committed in ended.items() if not committed}
+    headers = [decode_header(one) for one in partition.batches]
+    start = data.draw(st.integers(0, stable))
+    partition.state.transactions.log_starts_at(start)
+    copy = ProducerState()
+    copy.restore(partition.state.snapshot())
+    low = data.draw(st.integers(start, stable))
+    high = data.draw(st.integers(low, stable))
+    there = {each.producer_id for each in headers[low:high] if each.producer_id in aborted}
+    for state in (partition.state, copy):
+        told = state.transactions.aborted_within(low, high)
+        assert there <= set(told) <= aborted
+        assert len(told) == len(set(told))
+
+
+def test_a_read_looks_no_further_than_its_range() -> None:
+    partition = Partition()
+    for producer_id in range(1000):
+        partition.write(producer_id)
+        partition.end((producer_id, False))
+    looked = []
+    index = partition.state.transactions._aborted
+    assert index is not None
+
+    class Watched:
+        def __init__(self, column: object) -> None:
+            self.column = column
+
+        def __getitem__(self, number: int) -> int:
+            looked.append(number)
+            return self.column[number]  # type: ignore[index, no-any-return]
+
+    index.first_offsets = Watched(index.first_offsets)  # type: ignore[assignment]
+    assert partition.state.transactions.aborted_within(1000, 1004) == [500, 501]
+    assert len(looked) == 2
+
+
+# -- on disk
+
+
+def test_all_is_rebuilt_from_the_log_where_the_snapshot_is_old_or_damaged() -> None:
+    files = CrashableFiles()
+    log = open_log(files, settings=LogSettings(segment_bytes=300))
+    partition = Partition()
+    partition.write(1)
+    partition.write(2)
+    partition.end((1, False))
+    partition.write(3)
+    for one in partition.batches:
+        log.append(run_of([one]))
+    log.flush()
+    log.write_producer_snapshot(4, partition.state.snapshot())
+    assert recover_producer_state(log) == partition.state
+    files.remove(f"{DIRECTORY}/{4:020d}.snapshot")
+    log.write_producer_snapshot(4, b"MLP1" + bytes(8))
+    assert recover_producer_state(log) == partition.state
+
+
+def test_a_stored_state_is_as_unstable_as_the_lower_high_watermark_of_the_next_life() -> None:
+    partition = Partition()
+    partition.write(1)
+    partition.end((1, True))
+    assert partition.stable(2) == 2
+    restarted = ProducerState()
+    restarted.restore(partition.state.snapshot())
+    assert restarted.transactions.last_stable_offset(1) == 0
+    assert restarted.transactions.last_stable_offset(2) == 2
+
+
+def test_a_control_batch_that_cannot_be_read_is_damage() -> None:
+    one = batch(0, control=True, markers=[(7, True)])
+    assert read_markers(one, decode_header(one)) == (Marker(7, True),)
+    cut = bytearray(one)
+    cut[72:76] = (3).to_bytes(4, "little")
+    with pytest.raises(CorruptMessage, match="control batch at offset 0"):
+        read_markers(bytes(cut), decode_header(one))
+
+
+def test_a_snapshot_that_says_more_than_it_has_is_refused() -> None:
+    with pytest.raises(CorruptFile, match="cannot have"):
+        PartitionTransactions.from_snapshot((2**32 - 1).to_bytes(4, "little") * 3)
+
+
+def test_retention_leaves_what_a_transaction_still_needs() -> None:
+    log = open_log(CrashableFiles(), settings=LogSettings(segment_bytes=200, retention_bytes=0))
+    for offset in range(10):
+        log.append(run_of([batch(offset, payload=bytes(40))]))
+    log.flush()
+    log.set_high_watermark(10, 4)
+    log.apply_retention(None)
+    assert log.log_start_offset <= log.last_stable_offset == 4
+    log.advance_log_start(9)
+    assert log.log_start_offset == 4
