@@ -57,6 +57,8 @@ class ClientConfig:
     fetch_max_wait_ms: int
     fetch_max_bytes: int
     client_rack: str
+    transactional_id: str
+    transaction_timeout_ms: int
 
     def identity(self) -> common_pb2.ClientIdentity:
         """Who we are, for every request."""
@@ -164,6 +166,8 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "fetch.max.wait.ms": (_integer(0), 500),  # how long a poll gathers at most for fetch.min.bytes; brokers never wait
     "fetch.max.bytes": (_integer(1, 2**40), 16 * _MIB),
     "client.rack": (_text, ""),
+    "transactional.id": (_text, ""),
+    "transaction.timeout.ms": (_integer(0), 0),  # since the last sign of life of a writer; 0: the brokers' own
 }
 _FIELD = {name: name.replace(".", "_") for name in _TABLE} | {"max.in.flight.requests.per.connection": "max_in_flight"}
 assert sorted(_FIELD.values()) == sorted(field.name for field in fields(ClientConfig))
@@ -191,9 +195,19 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
         if "enable.idempotence" in given and values["enable_idempotence"]:
             raise _refuse("acks", given["acks"], "all while enable.idempotence is true")
         values["enable_idempotence"] = False
+    if values["transactional_id"]:
+        _check_transactional(given, values)
     if values["delivery_timeout_ms"] < values["linger_ms"]:
         raise _refuse("delivery.timeout.ms", values["delivery_timeout_ms"], "at least linger.ms")
     return ClientConfig(**values)
+
+
+def _check_transactional(given: Mapping[str, object], values: Mapping[str, Any]) -> None:
+    """Transactions are made of acknowledged, numbered batches. Raises InvalidConfig."""
+    if values["acks"] != ACKS_ALL:
+        raise _refuse("acks", given["acks"], "all where a transactional.id is given")
+    if not values["enable_idempotence"]:
+        raise _refuse("enable.idempotence", given["enable.idempotence"], "true where a transactional.id is given")
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:

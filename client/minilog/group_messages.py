@@ -19,8 +19,12 @@ class Committed(NamedTuple):
     leader_epoch: int | None = None
 
 
-def commit_request(group_id: str, offsets: Mapping[PartitionKey, Committed]) -> coordinator_pb2.CommitOffsetsRequest:
-    """All or none of them are committed."""
+def commit_request(
+    group_id: str,
+    offsets: Mapping[PartitionKey, Committed],
+    transaction: coordinator_pb2.TransactionalCommit | None = None,
+) -> coordinator_pb2.CommitOffsetsRequest:
+    """All or none of them are committed; with a `transaction` when that is."""
     return coordinator_pb2.CommitOffsetsRequest(
         group_id=group_id,
         offsets=[
@@ -31,6 +35,7 @@ def commit_request(group_id: str, offsets: Mapping[PartitionKey, Committed]) -> 
             )
             for key, each in sorted(offsets.items())
         ],
+        transaction=transaction,
     )
 
 

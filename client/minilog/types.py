@@ -213,3 +213,44 @@ class GroupDescription:
     group_id: str
     offsets: list[GroupOffset]
     pending: list[PendingOffsets]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id. `state` is idle, open, or ending (decided, and not all markers written yet).
+
+    `generation` is the one that enlisted last, `last_committed_generation` None where none ever was."""
+
+    transactional_id: str
+    state: str
+    generation: int
+    last_committed_generation: int | None
+    producer_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnlistedProducer:
+    """A writer that has not ended everywhere. `fate` is open, committing or aborting; `task` None where it has none.
+
+    `partitions`: where it is registered, but for those of deleted topics."""
+
+    producer_id: int
+    generation: int
+    task: int | None
+    fate: str
+    partitions: list[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """All that is known of a transactional id. `silent_ms`: since the last sign of life of a writer, None where nothing
+    is open; at `timeout_ms` what is open is aborted. `expires`: the id of a batch write, forgotten after seven days."""
+
+    listing: TransactionListing
+    attempt_id: str
+    run_id: str
+    timeout_ms: int
+    expires: bool
+    updated_ms: int
+    silent_ms: int | None
+    producers: list[EnlistedProducer]

@@ -10,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from minilog import Admin, Consumer, Producer
+from minilog.sync.transaction import Transactions
 
-_Client = TypeVar("_Client", Admin, Consumer, Producer)
+_AnyClient: TypeAlias = Admin | Consumer | Producer | Transactions
+_Client = TypeVar("_Client", Admin, Consumer, Producer, Transactions)
 _Key = tuple[type, tuple[tuple[str, str], ...]]
 
 # One of each kind and configuration: a worker runs one task at a time, more would only be connections left behind.
-_idle: dict[_Key, Admin | Consumer | Producer] = {}
+_idle: dict[_Key, _AnyClient] = {}
 # A process that serves many queries of many configurations does not collect clients without end.
 _MAX_IDLE = 8
 _guard = threading.Lock()
@@ -39,7 +41,7 @@ def lend(kind: type[_Client], settings: Mapping[str, str]) -> Iterator[_Client]:
     _keep(key, client)
 
 
-def _keep(key: _Key, client: Admin | Consumer | Producer) -> None:
+def _keep(key: _Key, client: _AnyClient) -> None:
     with _guard:
         room = key not in _idle and len(_idle) < _MAX_IDLE
         if room:
@@ -48,7 +50,7 @@ def _keep(key: _Key, client: Admin | Consumer | Producer) -> None:
         _close(client)
 
 
-def _close(client: Admin | Consumer | Producer) -> None:
+def _close(client: _AnyClient) -> None:
     if isinstance(client, Producer):
         client.close(timeout=0.0)  # what a failed task has not had acknowledged is not worth waiting for
     else:

@@ -18,6 +18,10 @@ class ReadStalled(RuntimeError):
     """Records that are there did not arrive in time."""
 
 
+class InconsistentWrite(RuntimeError):
+    """What the tasks of a write report does not belong together: nothing of it is committed."""
+
+
 def refused(option: str, value: object, remedy: str) -> InvalidOption:
     """The one form of a refusal: the option as it is spelled in the documentation, the value given, the remedy."""
     return InvalidOption(f"option '{option}' is '{value}': {remedy}")

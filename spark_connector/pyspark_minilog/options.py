@@ -52,11 +52,12 @@ _SOURCE = (
     _GROUP,
 )
 # includeHeaders does nothing in a sink, here as in Kafka's connector, whose jobs carry it: the column decides.
-_SINK = (*SERVERS, "topic", "includeHeaders")
+_SINK = (*SERVERS, "topic", "includeHeaders", "exactlyOnce", "transactionalId", "transactionVersion")
 
 _OWNED = {
     "acks": "a Spark write is always acks=all; leave it out",
     "enable.idempotence": "a Spark write is always idempotent; leave it out",
+    "transactional.id": "a stream's is its query's; for a batch write use the option transactionalId",
     "auto.offset.reset": "use the option startingOffsets instead",
     "enable.auto.commit": "the checkpoint holds the offsets; leave it out",
     "group.id": "it is the source that reports how far a query has got; leave it out",
@@ -88,6 +89,9 @@ class SinkOptions:
 
     client: dict[str, str]
     topic: str | None
+    exactly_once: bool = True
+    transactional_id: str | None = None
+    transaction_version: int = 0
 
 
 def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -117,13 +121,37 @@ def parse_batch_options(given: Mapping[str, str]) -> SourceOptions:
     return options
 
 
+def parse_stream_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """The options of a streaming write. Raises InvalidOption."""
+    options = parse_sink_options(given)
+    if options.transactional_id is not None:
+        remedy = "a stream is named by its checkpoint; leave it out, or write batches with foreachBatch"
+        raise refused("transactionalId", options.transactional_id, remedy)
+    return options
+
+
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """The options of a write. Raises InvalidOption."""
+    """The options of a batch write. Raises InvalidOption."""
     named = _named(given, _SINK, "sink")
     topic = named.get("topic")
     if topic is not None and not topic.strip():
         raise refused("topic", topic, "name a topic, or leave the option out and give a column 'topic'")
-    return SinkOptions(_client_settings(named), topic and topic.strip())
+    transactional_id = named.get("transactionalId")
+    if transactional_id is not None and not transactional_id.strip():
+        raise refused("transactionalId", transactional_id, "name the write, or leave the option out")
+    if transactional_id is None and "transactionVersion" in named:
+        remedy = "it counts the writes of one transactionalId: give that, too"
+        raise refused("transactionVersion", named["transactionVersion"], remedy)
+    exactly_once = _boolean(named, "exactlyOnce", True)
+    if not exactly_once and transactional_id is not None:
+        raise refused("transactionalId", transactional_id, "it names a transaction, and exactlyOnce is false")
+    return SinkOptions(
+        client=_client_settings(named),
+        topic=topic and topic.strip(),
+        exactly_once=exactly_once,
+        transactional_id=transactional_id and transactional_id.strip(),
+        transaction_version=_number(named, "transactionVersion", 0, 0) or 0,
+    )
 
 
 def _source_options(named: dict[str, str], default_start: int) -> SourceOptions:

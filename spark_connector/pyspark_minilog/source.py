@@ -59,12 +59,12 @@ class DefaultSource(DataSource):
         options = parse_sink_options(self.options)
         if overwrite:
             raise refuse_overwrite()
-        return BatchWriter(options, plan_sink(schema, options.topic))
+        return BatchWriter(options, plan_sink(schema, options.topic)).begin()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        from pyspark_minilog.options import parse_sink_options
+        from pyspark_minilog.options import parse_stream_sink_options
         from pyspark_minilog.sink import plan_sink
         from pyspark_minilog.write_task import StreamWriter
 
-        options = parse_sink_options(self.options)
+        options = parse_stream_sink_options(self.options)
         return StreamWriter(options, plan_sink(schema, options.topic))

@@ -1,85 +1,244 @@
-"""The sink in Spark's hands: each task sends its Arrow batches with an idempotent producer and acks=all.
+"""The sink in Spark's hands: a write is one transaction (SPARK.md, section 6; what is decided is in sink_protocol.py).
 
-At least once: a task returns when all of its rows are acknowledged, and a task or batch that Spark runs again writes
-its rows again. The input is always drained (SPARK.md section 1), or an exception ends the task.
+Each task sends its Arrow batches with a producer of its own, and returns when all of its rows are acknowledged; the
+driver then names the tasks that won. The input is always drained (SPARK.md, section 1), or an exception ends the task.
+With exactlyOnce=false there is no transaction: a task or batch that Spark runs again writes its rows again.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pyspark_minilog.options import SinkOptions
 from pyspark_minilog.sink import SinkPlan
+from pyspark_minilog.sink_protocol import (
+    Abort,
+    End,
+    TaskReport,
+    abort_decision,
+    batch_attempt,
+    commit_decision,
+    stream_attempt,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     import pyarrow as pa
 
+    from minilog import Producer
+    from minilog.transactions import AlreadyCommitted, Attempt, Enlistment
+
+logger = logging.getLogger(__name__)
+
 _OWNED_SETTINGS = {"acks": "all", "enable.idempotence": "true"}
+_QUERY_ID, _BATCH_ID, _RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
     """What one task wrote."""
 
-    rows: int
+    report: TaskReport
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write`. Pickled to the tasks."""
+    """`df.write`: one instance on the driver throughout, pickled to the tasks."""
 
     def __init__(self, options: SinkOptions, plan: SinkPlan) -> None:
         self._options = options
         self._plan = plan
+        self._begun: Enlistment | AlreadyCommitted | None = None
+
+    def begin(self) -> Self:
+        """On the driver, before any task: this write takes over from others of its name. Raises MinilogError."""
+        if self._options.exactly_once:
+            from minilog.sync.transaction import Transactions
+            from pyspark_minilog.clients import lend
+
+            attempt = batch_attempt(
+                self._options.transactional_id,
+                self._options.transaction_version,
+                str(uuid.uuid4()),
+                os.urandom(16),
+            )
+            with lend(Transactions, self._options.client) as transactions:
+                self._begun = transactions.enlist(attempt, expires=True)
+        return self
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send one task's rows. Raises InvalidOption, MinilogError."""
-        return write_batches(self._options, self._plan, iterator)
+        from minilog.transactions import AlreadyCommitted
+
+        match self._begun:
+            case None:
+                return Written(write_batches(self._options, self._plan, iterator))
+            case AlreadyCommitted():
+                _drain(iterator)
+                return Written(TaskReport(0, self._begun))
+            case begun:
+                return Written(write_part(self._options, self._plan, iterator, begun.attempt, expires=True))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All of it becomes visible. Raises MinilogError, UnknownOutcome where nobody can say whether it did."""
+        _carry_out(self._options, commit_decision(_reports(messages), begun=self._begun))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """None of it ever does, unless it was committed."""
+        _give_up(self._options, abort_decision(_reports(messages), begun=self._begun))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream`, made once for each micro-batch. Pickled to the tasks."""
+    """`df.writeStream`, made once for each micro-batch and pickled to its tasks: its attempt id is theirs. `commit` and
+    `abort` run on another instance, which knows the tasks' messages only."""
 
     def __init__(self, options: SinkOptions, plan: SinkPlan) -> None:
         self._options = options
         self._plan = plan
+        self._attempt_id = os.urandom(16)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send one task's rows. Raises InvalidOption, MinilogError."""
-        return write_batches(self._options, self._plan, iterator)
+        if not self._options.exactly_once:
+            return Written(write_batches(self._options, self._plan, iterator))
+        return Written(write_part(self._options, self._plan, iterator, _stream_attempt(self._attempt_id)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing: all rows are acknowledged when their tasks return."""
+        """The micro-batch becomes visible, once. Raises MinilogError, UnknownOutcome."""
+        if self._options.exactly_once:
+            _carry_out(self._options, commit_decision(_reports(messages), batch_id=batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing: at least once, what was written stays."""
+        """This attempt at it never does, unless it was committed."""
+        _give_up(self._options, abort_decision(_reports(messages)))
 
 
-def write_batches(options: SinkOptions, plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Send all rows and wait until each is acknowledged. Raises the first error of any of them."""
+# -- tasks
+
+
+def _stream_attempt(attempt_id: bytes) -> Attempt:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    found = {name: context and context.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID, _RUN_ID)}
+    missing = [name for name, value in found.items() if not value]
+    if missing:
+        raise RuntimeError(
+            f"Spark does not say {', '.join(missing)}, by which a micro-batch is written exactly once: is this a "
+            "streaming query? With exactlyOnce=false it is not needed"
+        )
+    return stream_attempt(str(found[_QUERY_ID]), int(str(found[_BATCH_ID])), str(found[_RUN_ID]), attempt_id)
+
+
+def write_part(
+    options: SinkOptions, plan: SinkPlan, batches: Iterator[pa.RecordBatch], attempt: Attempt, *, expires: bool = False
+) -> TaskReport:
+    """One task's part of a transaction. Raises the first error of any row, its producer aborted."""
+    from minilog import Producer
+    from minilog.transactions import AlreadyCommitted
+    from pyspark_minilog.clients import lend
+
+    batches = (each for each in batches if each.num_rows)
+    first = next(batches, None)
+    if first is None:  # an empty task connects to nobody
+        return TaskReport(0)
+    settings = {**options.client, **_OWNED_SETTINGS, "transactional.id": attempt.transactional_id}
+    with lend(Producer, settings) as producer, producer.participation() as participation:
+        part = participation.begin(attempt, task=_task(), expires=expires)
+        if isinstance(part, AlreadyCommitted):
+            _drain(batches)
+            return TaskReport(0, part)
+        rows = _send(producer, plan, chain([first], batches))
+        return TaskReport(rows, part, participation.finish())
+
+
+def write_batches(options: SinkOptions, plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+    """Send all rows and wait until each is acknowledged, without a transaction. Raises the first error of any."""
     from minilog import Producer
     from pyspark_minilog.clients import lend
 
     first = next(batches, None)
     if first is None:  # an empty task connects to nobody
-        return Written(0)
+        return TaskReport(0)
+    # A transactional.id of the host's environment is none of ours.
+    with lend(Producer, {**options.client, **_OWNED_SETTINGS, "transactional.id": ""}) as producer:
+        return TaskReport(_send(producer, plan, chain([first], batches)))
+
+
+def _send(producer: Producer, plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> int:
+    """How many rows there were, when each is acknowledged."""
     rows = 0
     waiting: deque[Future[Any]] = deque()  # bounded by the producer's buffer.memory, which send_batch waits for
-    with lend(Producer, {**options.client, **_OWNED_SETTINGS}) as producer:
-        for batch in chain([first], batches):
-            for payload in plan.payloads(batch):
-                waiting.append(producer.send_batch(payload.topic, payload.columns, partition=payload.partition))
-            rows += batch.num_rows
-            while waiting and waiting[0].done():
-                waiting.popleft().result()
-        producer.flush()
-        for each in waiting:
-            each.result()
-    return Written(rows)
+    for batch in batches:
+        for payload in plan.payloads(batch):
+            waiting.append(producer.send_batch(payload.topic, payload.columns, partition=payload.partition))
+        rows += batch.num_rows
+        while waiting and waiting[0].done():
+            waiting.popleft().result()
+    producer.flush()
+    for each in waiting:
+        each.result()
+    return rows
+
+
+def _task() -> int | None:
+    """Which part of the write this is; of several task attempts at it one can win."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return None if context is None else context.partitionId()
+
+
+def _drain(batches: Iterator[pa.RecordBatch]) -> None:
+    for _ in batches:
+        pass
+
+
+# -- the driver
+
+
+def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport | None]:
+    return [each.report if isinstance(each, Written) else None for each in messages]
+
+
+def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
+    match decision:
+        case End(attempt, winners, coordinator_epoch):
+            from minilog.sync.transaction import Transactions
+            from minilog.transactions import TransactionOutcome
+            from pyspark_minilog.clients import lend
+
+            with lend(Transactions, options.client) as transactions:
+                outcome = transactions.commit(attempt, winners, coordinator_epoch=coordinator_epoch)
+            if outcome is not TransactionOutcome.COMMITTED:
+                logger.warning("%s is committed, and not visible everywhere yet", attempt)
+        case Abort():
+            _give_up(options, decision)
+
+
+def _give_up(options: SinkOptions, decision: Abort | None) -> None:
+    """Where the coordinator cannot be told, it will find out: by the time-out, or when the next attempt takes over."""
+    if decision is None:
+        return
+    from minilog.errors import MinilogError
+    from minilog.sync.transaction import Transactions
+    from minilog.transactions import TransactionOutcome
+    from pyspark_minilog.clients import lend
+
+    try:
+        with lend(Transactions, options.client) as transactions:
+            outcome = transactions.abort(decision.attempt, coordinator_epoch=decision.coordinator_epoch)
+    except MinilogError as error:
+        logger.warning("%s is not aborted yet, its time-out or the next attempt will: %s", decision.attempt, error)
+        return
+    if outcome is TransactionOutcome.COMMITTED:
+        logger.warning("%s was to be aborted, and is committed: nothing has changed", decision.attempt)

@@ -9,7 +9,7 @@ import sys
 import typer
 
 from minilog.errors import InvalidConfig, InvalidRequiredAcks, MinilogError
-from minilog_broker.cli import broker, cluster, consume, demo, group, produce, topic, up
+from minilog_broker.cli import broker, cluster, consume, demo, group, produce, topic, transaction, up
 from minilog_broker.failure import CommandFailed
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
@@ -32,6 +32,7 @@ app.command(epilog="Example: printf 'UA:late\\n' | minilog produce flights --key
 app.command(epilog="Example: minilog consume flights -o start --exit-at-end --json")(consume.consume)
 app.add_typer(cluster.app, name="cluster", help="The brokers and who controls them.")
 app.add_typer(group.app, name="group", help="How far the groups of consumers have got.")
+app.add_typer(transaction.app, name="transaction", help="List, describe and abort transactions.")
 app.add_typer(topic.app, name="topic", help="Create, list, describe, delete and alter topics.")
 
 

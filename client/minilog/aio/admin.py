@@ -25,6 +25,7 @@ from minilog.admin_messages import (
 )
 from minilog.aio.cluster import Cluster
 from minilog.aio.group_admin import GroupAdmin
+from minilog.aio.transaction_admin import TransactionAdmin
 from minilog.config import parse_config
 from minilog.errors import (
     BrokerNotAvailable,
@@ -49,6 +50,8 @@ from minilog.types import (
     TopicAlteration,
     TopicDescription,
     TopicPartition,
+    TransactionDescription,
+    TransactionListing,
 )
 from minilog.v1 import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 
@@ -74,6 +77,7 @@ class Admin:
         self._config = parse_config(config)
         self._cluster = Cluster(self._config)
         self._groups = GroupAdmin(self._cluster, self.list_offsets)
+        self._transactions = TransactionAdmin(self._cluster)
 
     async def __aenter__(self) -> Self:
         return self
@@ -239,6 +243,18 @@ class Admin:
 
     async def delete_group(self, group_id: str) -> None:
         await self._groups.delete(group_id)
+
+    async def list_transactions(self) -> list[TransactionListing]:
+        return await self._transactions.list()
+
+    async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        return await self._transactions.describe(transactional_id)
+
+    async def abort_transaction(self, transactional_id: str) -> int:
+        return await self._transactions.abort(transactional_id)
+
+    async def forget_transaction(self, transactional_id: str) -> None:
+        await self._transactions.forget(transactional_id)
 
     async def _change(self, what: str, make: Callable[[Any, float], Awaitable[_Response]]) -> dict[str, str]:
         """Ask the controller until one answers for all topics. Raises the first topic's error."""

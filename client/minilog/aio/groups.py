@@ -30,14 +30,20 @@ class Groups:
         self._coordinators = Coordinators(cluster)
         self._timeout_ms = cluster.config.request_timeout_ms
 
-    async def commit(self, group_id: str, offsets: Mapping[PartitionKey, Committed]) -> None:
-        """All or none; committed when this returns. Raises UnknownOutcome, UnknownTopicId, InvalidArgument."""
+    async def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[PartitionKey, Committed],
+        transaction: coordinator_pb2.TransactionalCommit | None = None,
+    ) -> None:
+        """All or none; committed when this returns, or when their transaction is. Raises UnknownOutcome,
+        UnknownTopicId, InvalidArgument, ProducerFenced."""
         if offsets:
             await self._coordinators.call(
                 GROUPS_TOPIC_NAME,
                 group_id,
                 lambda channel: GroupServiceStub(channel).CommitOffsets,
-                commit_request(group_id, offsets),
+                commit_request(group_id, offsets, transaction),
                 timeout_ms=self._timeout_ms,
             )
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from minilog.aio.cluster import now_ms
 from minilog.aio.producer_driver import ProducerDriver
+from minilog.aio.transaction import Transaction, no_transactional_id, run_of
 from minilog.config import parse_config
 from minilog.errors import BufferExhausted, TimedOut
 from minilog.metadata_cache import Topic
@@ -29,6 +30,7 @@ class Producer:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._driver = ProducerDriver(parse_config(config))
+        self._run = run_of(self._driver.config)
 
     async def __aenter__(self) -> Self:
         self._driver.start()
@@ -91,6 +93,12 @@ class Producer:
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Deliver what can be delivered within `timeout` seconds (delivery.timeout.ms), report the rest, close."""
         await self._driver.close(self._driver.config.delivery_timeout_ms / 1000.0 + 1.0 if timeout is None else timeout)
+
+    def transaction(self) -> Transaction:
+        """`async with producer.transaction() as transaction:`, see minilog.Producer.transaction."""
+        if self._run is None:
+            raise no_transactional_id()
+        return Transaction(self._driver, self._run)
 
     def _deadline(self) -> float:
         return time.monotonic() + self._driver.config.max_block_ms / 1000.0

@@ -10,17 +10,18 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from minilog.aio.cluster import Cluster, now_ms
 from minilog.aio.stream import DuplexStream
 from minilog.config import ClientConfig
-from minilog.errors import MinilogError, error_from_wire
+from minilog.errors import InvalidTxnState, MinilogError, ProducerFenced, TimedOut, error_from_wire
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch, RecordsCompletion
 from minilog.producer.effects import Connect, Delivered, Effect, Failed, NeedProducerId, RefreshMetadata, Send
 from minilog.producer.sender import Sender
+from minilog.transactions import Enlistment, WrittenPartition
 from minilog.v1 import data_pb2, data_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 
 _LONGEST_WAIT_S = 1.0
@@ -50,18 +51,21 @@ class ProducerDriver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._participant: object = None  # in a transaction
 
     def start(self) -> None:
         """Begin to send; on the loop that the driver will live on."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._spawn(self._send_forever())
-            self._spawn(self._refresh_forever())
+            self.spawn(self._send_forever())
+            self.spawn(self._refresh_forever())
 
-    def _spawn(self, work: object) -> None:
-        task = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type, var-annotated]
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that ends with the producer at the latest."""
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def wake(self) -> None:
         """Look again now; on the loop."""
@@ -89,6 +93,49 @@ class ProducerDriver:
                 return False
             await self.settled_something(deadline_s - time.monotonic())
         return True
+
+    # -- transactions
+
+    def reserve(self, participant: object) -> None:
+        """Nobody else begins a transaction until `release`. Raises InvalidTxnState where somebody else has."""
+        if self._participant is not None:
+            raise InvalidTxnState("a transaction of this producer is open: a producer has one at a time")
+        self._participant = participant
+
+    def release(self) -> None:
+        self._participant = None
+
+    def begin(self, enlistment: Enlistment) -> None:
+        """All that is sent from now on is of this transaction."""
+        self._sender.begin(enlistment)
+        self.wake()
+
+    async def finish(self) -> tuple[WrittenPartition, ...]:
+        """Wait until all that was sent in the transaction is acknowledged; where it was written. Raises why it failed:
+        then it is to be dropped."""
+        self.accumulator.refuse(InvalidTxnState("the transaction is about to be committed: send in another one"))
+        within_ms = self.config.delivery_timeout_ms
+        if not await self.flush(within_ms / 1000.0 + 1.0):
+            raise TimedOut(f"not all that was sent in the transaction was acknowledged within {within_ms} ms")
+        failure = self._sender.identity.failure
+        if failure is not None:
+            kind = ProducerFenced if isinstance(failure, ProducerFenced) else InvalidTxnState
+            raise kind(f"the transaction has failed, and is aborted: {failure.code}: {failure}") from failure
+        return self._sender.end()
+
+    def fail(self, error: MinilogError) -> None:
+        """The transaction, if one is open, can only be aborted; all that is left of it is reported."""
+        self._sender.identity.fail(error)
+        self.wake()
+
+    def drop(self) -> None:
+        """Leave the transaction, if one is open, without its being committed."""
+        if self._sender.identity.transaction is not None:
+            self._sender.identity.fail(InvalidTxnState("it was aborted"))
+            self._carry_out(self._sender.poll(now_ms(), time.time_ns() // 1000))
+            self._sender.end()
+
+    # -- the end
 
     async def close(self, timeout_s: float) -> None:
         """Deliver what can be delivered in time, report the rest, close the connections."""
@@ -134,7 +181,7 @@ class ProducerDriver:
                 case RefreshMetadata():
                     self._wants_metadata.set()
                 case NeedProducerId():
-                    self._spawn(self._ask_for_id())
+                    self.spawn(self._ask_for_id())
         for batch in settled:
             self.accumulator.settled(batch)
         if settled:

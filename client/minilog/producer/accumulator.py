@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from minilog.errors import Closed, MessageTooLarge
+from minilog.errors import Closed, MessageTooLarge, MinilogError
 from minilog.metadata_cache import PartitionKey, Topic
 from minilog.producer.batch import Batch, Gathering, PartCompletion, RecordsCompletion
 from minilog.producer.partitioner import StickyPartitioner, partition_for_key
@@ -60,7 +60,7 @@ class Accumulator:
         self._numbers = 0
         self._flush_to = 0  # batches up to this number do not linger
         self._used_bytes = 0
-        self._closed = False
+        self._refusal: MinilogError | None = None  # why nothing is taken now
         self._lock = threading.Lock()
         self.changed = threading.Condition(self._lock)  # notified when batches are settled, and on close
 
@@ -75,16 +75,16 @@ class Accumulator:
         future: Any,
         now_ms: float,
     ) -> Taken:
-        """Take one record. Raises Closed, and MessageTooLarge for a record above buffer.memory."""
+        """Take one record. Raises Closed, what `refuse` said, MessageTooLarge for a record above buffer.memory."""
         size = RECORD_OVERHEAD_BYTES + (len(value) if value else 0) + (len(key) if key else 0)
         if headers:
             size += sum(_HEADER_OVERHEAD_BYTES + len(name) + len(content or b"") for name, content in headers)
         with self._lock:
+            if self._refusal is not None:
+                raise _again(self._refusal)
             if self._used_bytes + size > self._buffer_memory:
                 self._check_fits(topic, size)
                 return Taken.NO_SPACE
-            if self._closed:
-                raise Closed("the producer is closed: nothing more can be sent")
             if partition is None:
                 partition = self._choose(topic, key, size)
             batch, fresh = self._open_batch(topic, partition, size, now_ms)
@@ -157,8 +157,8 @@ class Accumulator:
         """Take all parts (partition or None for the next in turn, rows) or none; each becomes one batch."""
         sizes = [RECORD_OVERHEAD_BYTES + columns.nbytes for _, columns in parts]
         with self.changed:
-            if self._closed:
-                raise Closed("the producer is closed: nothing more can be sent")
+            if self._refusal is not None:
+                raise _again(self._refusal)
             if self._used_bytes + sum(sizes) > self._buffer_memory and self._used_bytes:
                 return Taken.NO_SPACE  # what is larger than the whole buffer goes through alone
             gathering = Gathering(future, len(parts))
@@ -241,11 +241,22 @@ class Accumulator:
         """What is charged of buffer.memory now."""
         return self._used_bytes
 
-    def close(self) -> None:
-        """Take nothing more."""
+    def refuse(self, why: MinilogError) -> None:
+        """Take nothing, until `accept`; who sends is told why."""
         with self.changed:
-            self._closed = True
+            if not isinstance(self._refusal, Closed):
+                self._refusal = why
             self.changed.notify_all()
+
+    def accept(self) -> None:
+        """Take what comes, unless it is closed."""
+        with self.changed:
+            if not isinstance(self._refusal, Closed):
+                self._refusal = None
+
+    def close(self) -> None:
+        """Take nothing more, ever."""
+        self.refuse(Closed("the producer is closed: nothing more can be sent"))
 
     def keys(self) -> list[PartitionKey]:
         """The partitions that have anything here."""
@@ -261,3 +272,8 @@ class Accumulator:
     def _pop_all(self, key: PartitionKey) -> list[Batch]:
         queue = self._queues[key]
         return [self._pop(key, queue) for _ in range(len(queue))]
+
+
+def _again(error: MinilogError) -> MinilogError:
+    """An exception of its own for each caller."""
+    return type(error)(str(error))

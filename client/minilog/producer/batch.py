@@ -85,7 +85,15 @@ class Batch:
     def __str__(self) -> str:
         return f"{self.record_count} records for partition {self.key.partition} of topic {self.topic!r}"
 
-    def encode(self, compression: str, producer: tuple[int, int], base_sequence: int, timestamp_us: int) -> None:
+    def encode(
+        self,
+        compression: str,
+        producer: tuple[int, int],
+        base_sequence: int,
+        timestamp_us: int,
+        *,
+        transactional: bool = False,
+    ) -> None:
         """Build the bytes, or stamp those built before with another producer or sequence. Raises InvalidRecord."""
         topic_id, partition = self.key
         if self.encoded is None:
@@ -98,6 +106,7 @@ class Batch:
                 producer_epoch=producer[1],
                 base_sequence=base_sequence,
                 timestamp_us=timestamp_us,
+                transactional=transactional,
             )
         elif (producer, base_sequence) != (self.producer, self.base_sequence):
             self.encoded = set_producer(self.encoded, topic_id, partition, *producer, base_sequence)

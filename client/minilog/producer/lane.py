@@ -38,6 +38,7 @@ class Lane:
     failures: int = 0  # on end, for the pause
     rewind_to: int | None = None  # a batch with this sequence was refused for good: those behind move up
     tried: Leader | None = None
+    last_acknowledged: int = -1  # the sequence of the last record that was written for certain
 
     def has_unanswered(self) -> bool:
         return any(batch.correlation_id is not None for batch in self.batches)
@@ -53,6 +54,14 @@ class Lane:
         """May a new batch be given a sequence now?"""
         allowed = max_in_flight if self.proven else 1
         return not self.resending and self.rewind_to is None and len(self.batches) < allowed
+
+    def acknowledged(self, batch: Batch) -> None:
+        """It is written: the leader knows this producer from now on."""
+        self.batches.remove(batch)
+        self.proven, self.failures = True, 0
+        self.last_acknowledged = sequence_after(batch.base_sequence, batch.record_count - 1)
+        if not self.batches:
+            self.resending = False
 
     def may_resend(self, now_ms: float) -> bool:
         return self.resending and now_ms >= self.retry_at_ms and not self.has_unanswered()

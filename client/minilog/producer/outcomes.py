@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from minilog.errors import Closed, MinilogError, TimedOut, UnknownOutcome, UnknownTopicId
+from minilog.errors import (
+    Closed,
+    InvalidTxnState,
+    MinilogError,
+    ProducerFenced,
+    TimedOut,
+    UnknownOutcome,
+    UnknownTopicId,
+)
 from minilog.producer.batch import Batch
 
 
@@ -37,4 +45,17 @@ def timed_out(batch: Batch, timeout_ms: int) -> TimedOut:
     last = f"; the last refusal was {batch.error.code}: {batch.error}" if batch.error is not None else ""
     return TimedOut(
         f"{batch} were not written within delivery.timeout.ms={timeout_ms} ({batch.attempts} attempts){last}"
+    )
+
+
+def in_failed_transaction(batch: Batch, failure: MinilogError) -> InvalidTxnState:
+    """Its transaction has failed, by another batch or as a whole: whatever was written of it will never be seen."""
+    return InvalidTxnState(f"{batch} are aborted with their transaction, which failed: {failure.code}: {failure}")
+
+
+def fenced(batch: Batch, transactional_id: str, error: MinilogError) -> ProducerFenced:
+    """Its producer has ended."""
+    return ProducerFenced(
+        f"{batch} were not written: transactional id '{transactional_id}' was taken over by a newer writer, or its "
+        f"transaction timed out or was aborted by command; begin a new one ({error})"
     )

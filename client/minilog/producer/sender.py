@@ -7,6 +7,7 @@ The rules (REPLICATION.md, Producing; V14, V16):
 - an unknown outcome makes the later batches of its partition that may have been written unknown as well, and a new
   producer id is asked for once nothing is out anywhere. Batches never sent go on under the new id; a batch whose fate
   is unknown is never sent under another id;
+- inside a transaction nothing of that is mended: what fails there fails the transaction (identity.py);
 - a topic that is deleted, or created again, ends its batches at once: another topic id is not the same topic.
 """
 
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator
 
 from minilog.config import ClientConfig
 from minilog.errors import (
@@ -24,6 +24,7 @@ from minilog.errors import (
     MinilogError,
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
+    ProducerFenced,
     UnknownLeaderEpoch,
     UnknownOutcome,
     UnknownProducerId,
@@ -34,9 +35,12 @@ from minilog.errors import (
 from minilog.metadata_cache import Leader, MetadataCache, PartitionKey
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch
-from minilog.producer.effects import Connect, Delivered, Effect, Failed, NeedProducerId, RefreshMetadata, Send, messages
+from minilog.producer.effects import Delivered, Effect, Failed, NeedProducerId, RefreshMetadata
+from minilog.producer.identity import Identity
 from minilog.producer.lane import Lane, sequence_after
-from minilog.producer.outcomes import at_close, timed_out, topic_gone, unknown
+from minilog.producer.outcomes import at_close, fenced, in_failed_transaction, timed_out, topic_gone, unknown
+from minilog.producer.streams import Streams
+from minilog.transactions import Enlistment, WrittenPartition
 from minilog.v1 import common_pb2, data_pb2
 
 # An answer is missing: perhaps its leader was cut off, and somebody else leads. Longer than any healthy write takes.
@@ -58,29 +62,23 @@ class Sender:
         self._accumulator = accumulator
         self._cache = cache
         self._chance = chance
+        self._timeout_ms = config.delivery_timeout_ms
         self._lanes: dict[PartitionKey, Lane] = {}
         self._out: dict[int, tuple[int, Lane, Batch]] = {}  # correlation id: (broker id, lane, batch); oldest first
         self._look_again_ms = 0.0
         self._correlation_id = 0
-        self._open: dict[int, bool] = {}  # broker id: True open, False being opened
-        self._reconnect_at_ms: dict[int, float] = {}
-        self._producer: tuple[int, int] = (-1, -1)
-        self._asked_for_id = False
-        self._retry_id_at_ms = 0.0
-        self._wants_new_id = config.enable_idempotence
+        self._streams = Streams(config)
+        self.identity = Identity(config, accumulator)
         self._effects: list[Effect] = []
-        self._outbox: dict[int, list[data_pb2.ProduceEntry]] = {}
 
     # -- events
 
     def connection_opened(self, broker_id: int) -> None:
-        self._open[broker_id] = True
-        self._reconnect_at_ms.pop(broker_id, None)
+        self._streams.opened(broker_id)
 
     def connection_lost(self, broker_id: int, now_ms: float) -> None:
         """Every answer still missing from this broker will not come: those batches may have been written."""
-        self._open.pop(broker_id, None)
-        self._reconnect_at_ms[broker_id] = now_ms + self._config.retry_backoff_ms
+        self._streams.lost(broker_id, now_ms)
         for correlation_id, (out_broker, lane, batch) in list(self._out.items()):
             if out_broker == broker_id:
                 del self._out[correlation_id]
@@ -110,14 +108,12 @@ class Sender:
         lane.resend_later(now_ms)
 
     def producer_id_given(self, producer_id: int, producer_epoch: int) -> None:
-        self._producer = (producer_id, producer_epoch)
-        self._asked_for_id = self._wants_new_id = False
+        self.identity.given(producer_id, producer_epoch)
         for lane in self._lanes.values():
             lane.restart()
 
     def producer_id_refused(self, now_ms: float) -> None:
-        self._asked_for_id = False
-        self._retry_id_at_ms = now_ms + self._config.retry_backoff_max_ms
+        self.identity.refused(now_ms)
 
     def answered(self, broker_id: int, response: data_pb2.ProduceResponse, now_ms: float) -> None:
         for result in response.results:
@@ -139,11 +135,8 @@ class Sender:
         if lane.rewind_to is not None:
             # It was taken although one before it was refused for good: the sequence cannot be mended.
             lane.rewind_to = None
-            self._wants_new_id = self._config.enable_idempotence
-        lane.batches.remove(batch)
-        lane.proven, lane.failures = True, 0
-        if not lane.batches:
-            lane.resending = False
+            self.identity.give_up(UnknownOutcome(f"{batch} were taken although batches before them were refused"))
+        lane.acknowledged(batch)
         self._effects.append(Delivered(batch, base_offset))
 
     def _learn(self, lane: Lane, result: data_pb2.ProduceResult, error: MinilogError) -> None:
@@ -162,6 +155,8 @@ class Sender:
                 self._start_over(lane, batch, error)
             case OutOfOrderSequenceNumber() if first and batch.attempts >= _GAP_ATTEMPTS:
                 self._start_over(lane, batch, error)
+            case ProducerFenced() if self.identity.transaction is not None:
+                self._fail_for_good(lane, batch, fenced(batch, self.identity.transaction.transactional_id, error))
             case _ if error.retriable or isinstance(error, UnknownOutcome):
                 self._retry(lane, now_ms)
             case _:
@@ -185,10 +180,10 @@ class Sender:
     def _fail_for_good(self, lane: Lane, batch: Batch, error: MinilogError) -> None:
         lane.batches.remove(batch)
         if batch.maybe_written:
-            self._effects.append(Failed(batch, unknown(batch, error)))
+            self._fail(batch, unknown(batch, error))
             self._give_up_lane(lane, error)
             return
-        self._effects.append(Failed(batch, error))
+        self._fail(batch, error)
         if self._config.enable_idempotence:
             lane.rewind_to = batch.base_sequence if lane.rewind_to is None else lane.rewind_to
             lane.resending = True
@@ -199,8 +194,31 @@ class Sender:
             if batch.correlation_id is not None:
                 self._out.pop(batch.correlation_id, None)
                 batch.correlation_id = None
-            self._effects.append(Failed(batch, unknown(batch, error)))
-        self._wants_new_id = self._config.enable_idempotence
+            self._fail(batch, unknown(batch, error))
+        self.identity.give_up(error)
+
+    # -- transactions
+
+    def begin(self, enlistment: Enlistment) -> None:
+        """From now on all is written in this transaction, under its producer id, with sequences from 0."""
+        assert self._is_idle(), "a transaction begins when the one before has ended"
+        self._lanes.clear()
+        self.identity.begin(enlistment)
+
+    def end(self) -> tuple[WrittenPartition, ...]:
+        """Nothing more of the transaction is written; where it was, and how far. All of it is settled."""
+        assert self._is_idle(), "a transaction ends when all that was sent in it is settled"
+        written = [(key, lane.last_acknowledged) for key, lane in self._lanes.items() if lane.last_acknowledged >= 0]
+        self._lanes.clear()
+        self.identity.end()
+        return tuple(WrittenPartition(key.topic_id, key.partition, last) for key, last in written)
+
+    def _end_failed_transaction(self) -> None:
+        failure = self.identity.failure
+        if failure is None:
+            return
+        self._streams.drop()
+        self._effects += [Failed(batch, in_failed_transaction(batch, failure)) for batch in self._take_everything()]
 
     # -- what to do now
 
@@ -208,43 +226,40 @@ class Sender:
         """Everything to be done now. `timestamp_us` is the wall clock, for rows that were sent without a timestamp."""
         self._expire(now_ms)
         self._end_gone()
-        self._ask_for_id(now_ms)
+        if self.identity.ask(idle=self._is_idle(), now_ms=now_ms):
+            self._effects.append(NeedProducerId())
         if now_ms >= self._next_look_ms():
             self._look_again_ms = now_ms + _LOOK_MS
             self._effects.append(RefreshMetadata())
         for lane in self._lanes.values():
             if lane.may_resend(now_ms):
                 self._resend(lane, now_ms)
-        if not self._wants_new_id:
-            for key in [*self._accumulator.ready(now_ms), *self._with_waiting()]:
+        if self.identity.may_write():
+            waiting = [lane.key for lane in self._lanes.values() if lane.waiting]
+            for key in [*self._accumulator.ready(now_ms), *waiting]:
                 self._fill(self._lane(key), now_ms, timestamp_us)
-        self._effects.extend(self._flush_outbox())
+        self._end_failed_transaction()
+        self._effects.extend(self._streams.flush())
         effects, self._effects = self._effects, []
         return effects
 
     def next_wake_ms(self, now_ms: float) -> float:
         """When `poll` should be called at the latest if nothing happens before."""
-        wake = min(self._accumulator.next_ready_ms(now_ms), self._accumulator.oldest_created_ms() + self._timeout_ms())
+        wake = min(self._accumulator.next_ready_ms(now_ms), self._accumulator.oldest_created_ms() + self._timeout_ms)
         wake = min(wake, self._next_look_ms())
         for lane in self._lanes.values():
             if lane.resending and not lane.has_unanswered() and lane.batches:
                 wake = min(wake, max(lane.retry_at_ms, now_ms + 1))
             for queue in (lane.batches, lane.waiting):
                 if queue:
-                    wake = min(wake, queue[0].created_ms + self._timeout_ms())
-        for at_ms in self._reconnect_at_ms.values():
-            wake = min(wake, at_ms if at_ms > now_ms else _FOREVER)
-        if self._wants_new_id and not self._asked_for_id and not any(lane.batches for lane in self._lanes.values()):
-            wake = min(wake, max(self._retry_id_at_ms, now_ms + 1))
-        return wake
+                    wake = min(wake, queue[0].created_ms + self._timeout_ms)
+        wake = min(wake, self._streams.next_reconnect_ms(now_ms))
+        return min(wake, self.identity.next_ask_ms(idle=self._is_idle(), now_ms=now_ms))
 
     def _next_look_ms(self) -> float:
         """When to ask who leads, since the oldest answer is missing for a while."""
         oldest = next((batch for _, _, batch in self._out.values()), None)
         return _FOREVER if oldest is None else max(oldest.sent_ms + _PATIENCE_MS, self._look_again_ms)
-
-    def _timeout_ms(self) -> int:
-        return self._config.delivery_timeout_ms
 
     def _lane(self, key: PartitionKey) -> Lane:
         lane = self._lanes.get(key)
@@ -252,14 +267,8 @@ class Sender:
             lane = self._lanes[key] = Lane(key, proven=not self._config.enable_idempotence)
         return lane
 
-    def _with_waiting(self) -> list[PartitionKey]:
-        return [lane.key for lane in self._lanes.values() if lane.waiting]
-
-    def _ask_for_id(self, now_ms: float) -> None:
-        idle = not any(lane.batches for lane in self._lanes.values())
-        if self._wants_new_id and idle and not self._asked_for_id and now_ms >= self._retry_id_at_ms:
-            self._asked_for_id = True
-            self._effects.append(NeedProducerId())
+    def _is_idle(self) -> bool:
+        return not any(lane.batches for lane in self._lanes.values())
 
     def _connected(self, lane: Lane, now_ms: float) -> Leader | None:
         """The leader, if a stream to it is open; else what is missing is set in motion."""
@@ -267,14 +276,15 @@ class Sender:
         if leader is None:
             self._effects.append(RefreshMetadata())
             return None
-        if leader.broker_id not in self._open:
-            if now_ms < self._reconnect_at_ms.get(leader.broker_id, 0.0):
-                return None
-            self._open[leader.broker_id] = False
-            self._effects.append(Connect(leader.broker_id))
-        return leader if self._open[leader.broker_id] else None
+        if self._streams.is_open(leader.broker_id):
+            return leader
+        if (connect := self._streams.open(leader.broker_id, now_ms)) is not None:
+            self._effects.append(connect)
+        return None
 
     def _fill(self, lane: Lane, now_ms: float, timestamp_us: int) -> None:
+        identity, compression = self.identity, self._config.compression_type
+        transactional = identity.transaction is not None
         while lane.room(self._config.max_in_flight):
             leader = self._connected(lane, now_ms)
             if leader is None:
@@ -284,9 +294,9 @@ class Sender:
                 return
             sequence = lane.next_sequence if self._config.enable_idempotence else -1
             try:
-                batch.encode(self._config.compression_type, self._producer, sequence, timestamp_us)
+                batch.encode(compression, identity.producer, sequence, timestamp_us, transactional=transactional)
             except MinilogError as error:
-                self._effects.append(Failed(batch, error))
+                self._fail(batch, error)
                 continue
             if self._config.enable_idempotence:
                 lane.next_sequence = sequence_after(sequence, batch.record_count)
@@ -322,8 +332,9 @@ class Sender:
             partition_id=common_pb2.PartitionId(topic_id=lane.key.topic_id, partition=lane.key.partition),
             leader_epoch=leader.epoch,
             batch=batch.encoded,
+            transaction=self.identity.transaction,
         )
-        self._outbox.setdefault(leader.broker_id, []).append(entry)
+        self._streams.put(leader.broker_id, entry)
         if self._config.acks == 0:
             lane.batches.remove(batch)
             self._effects.append(Delivered(batch, -1))
@@ -331,40 +342,33 @@ class Sender:
         batch.correlation_id = self._correlation_id
         self._out[self._correlation_id] = (leader.broker_id, lane, batch)
 
-    def _flush_outbox(self) -> Iterator[Send]:
-        outbox, self._outbox = self._outbox, {}
-        for broker_id, entries in outbox.items():
-            for part in messages(entries):
-                request = data_pb2.ProduceRequest(
-                    acks=self._config.acks,
-                    timeout_ms=min(self._config.request_timeout_ms, self._config.delivery_timeout_ms),
-                    entries=part,
-                )
-                yield Send(broker_id, request)
+    # -- the end of batches
 
-    # -- the end
+    def _fail(self, batch: Batch, error: MinilogError) -> None:
+        self._effects.append(Failed(batch, error))
+        self.identity.fail(error)
 
     def _expire(self, now_ms: float) -> None:
-        horizon = now_ms - self._timeout_ms()
+        horizon = now_ms - self._timeout_ms
         for batch in self._accumulator.take_older_than(horizon):
-            self._effects.append(Failed(batch, timed_out(batch, self._timeout_ms())))
+            self._fail(batch, timed_out(batch, self._timeout_ms))
         for lane in self._lanes.values():
             while lane.waiting and lane.waiting[0].created_ms <= horizon:
                 batch = lane.waiting.popleft()
-                self._effects.append(Failed(batch, timed_out(batch, self._timeout_ms())))
+                self._fail(batch, timed_out(batch, self._timeout_ms))
             while lane.batches and lane.batches[0].created_ms <= horizon:
                 self._expire_first(lane)
 
     def _expire_first(self, lane: Lane) -> None:
         batch = lane.batches[0]
         if batch.correlation_id is None and not batch.maybe_written:
-            self._fail_for_good(lane, batch, timed_out(batch, self._timeout_ms()))
+            self._fail_for_good(lane, batch, timed_out(batch, self._timeout_ms))
         elif self._config.enable_idempotence:
-            self._give_up_lane(lane, timed_out(batch, self._timeout_ms()))
+            self._give_up_lane(lane, timed_out(batch, self._timeout_ms))
         else:
             lane.batches.popleft()
             self._out.pop(batch.correlation_id or 0, None)
-            self._effects.append(Failed(batch, unknown(batch, timed_out(batch, self._timeout_ms()))))
+            self._fail(batch, unknown(batch, timed_out(batch, self._timeout_ms)))
 
     def _end_gone(self) -> None:
         for key in dict.fromkeys([*self._accumulator.keys(), *self._lanes]):
@@ -373,20 +377,24 @@ class Sender:
             lane = self._lane(key)
             for batch in [*lane.batches, *lane.waiting, *self._accumulator.take_all(key)]:
                 if batch.correlation_id is None:
-                    self._effects.append(Failed(batch, topic_gone(batch)))
+                    self._fail(batch, topic_gone(batch))
             lane.waiting.clear()
             lane.batches = deque(batch for batch in lane.batches if batch.correlation_id is not None)
             if not lane.batches:
                 del self._lanes[key]
 
-    def abandon(self) -> list[Effect]:
-        """The producer closes: report whatever is left, what was never written as Closed, the rest as unknown."""
-        left: list[Batch] = self._accumulator.take_all()
+    def _take_everything(self) -> list[Batch]:
+        """All that has no end yet; answers to it are not waited for any more."""
+        left = self._accumulator.take_all()
         for lane in self._lanes.values():
             left += [*lane.batches, *lane.waiting]
             lane.batches.clear()
             lane.waiting.clear()
         self._out.clear()
-        self._effects += [Failed(batch, at_close(batch)) for batch in left]
+        return left
+
+    def abandon(self) -> list[Effect]:
+        """The producer closes: report whatever is left, what was never written as Closed, the rest as unknown."""
+        self._effects += [Failed(batch, at_close(batch)) for batch in self._take_everything()]
         effects, self._effects = self._effects, []
         return [effect for effect in effects if isinstance(effect, Delivered | Failed)]

@@ -66,13 +66,14 @@ def build_batch(
     base_sequence: int = NO_SEQUENCE,
     max_bytes: int | None = None,
     timestamp_us: int | None = None,
+    transactional: bool = False,
 ) -> bytes:
     """One batch of all rows of `columns`: `value`, and if wanted `key`, `timestamp`, `headers` (types of PAYLOAD_SCHEMA
     or what casts to them, such as string).
 
     `timestamp_us` (now, in µs since 1970) is given to rows without a timestamp. `compression` is none, lz4 or zstd; a
-    batch that it would not make smaller is sent without. Raises InvalidRecord for columns that do not fit, and
-    MessageTooLarge above `max_bytes`.
+    batch that it would not make smaller is sent without. `transactional`: it is seen once its producer's transaction is
+    committed. Raises InvalidRecord for columns that do not fit, and MessageTooLarge above `max_bytes`.
     """
     if compression not in _COMPRESSIONS:
         raise InvalidArgument(f"compression {compression!r} is not known: give one of {', '.join(_COMPRESSIONS)}")
@@ -81,7 +82,7 @@ def build_batch(
     _check_size(HEADER_BYTES + len(message), pa.ipc.get_record_batch_size(payload_columns), max_bytes)
     timestamps = payload_columns.column("timestamp")
     header = _client_header(
-        attributes,
+        attributes | Attributes.TRANSACTIONAL if transactional else attributes,
         record_count=payload_columns.num_rows,
         timestamps_us=(timestamps[0].value, pc.max(timestamps).value),
         producer=(producer_id, producer_epoch, base_sequence),

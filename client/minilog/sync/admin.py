@@ -21,6 +21,8 @@ from minilog.types import (
     TopicAlteration,
     TopicDescription,
     TopicPartition,
+    TransactionDescription,
+    TransactionListing,
 )
 
 
@@ -149,3 +151,21 @@ class Admin:
     def delete_group(self, group_id: str) -> None:
         """Forget all that a group has committed. Raises GroupIdNotFound, UnstableOffsetCommit."""
         self._loop.run(self._admin.delete_group(group_id))
+
+    def list_transactions(self) -> list[TransactionListing]:
+        """The transactional ids that are known, by name. All coordinators are asked."""
+        return self._loop.run(self._admin.list_transactions())
+
+    def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        """Who writes in it, where, and since when nothing was heard. Raises TransactionalIdNotFound."""
+        return self._loop.run(self._admin.describe_transaction(transactional_id))
+
+    def abort_transaction(self, transactional_id: str) -> int:
+        """Abort whatever is open under this id, and fence its writers; returns how many. What was committed stays. Its
+        program or query may begin again. Raises TransactionalIdNotFound."""
+        return self._loop.run(self._admin.abort_transaction(transactional_id))
+
+    def forget_transaction(self, transactional_id: str) -> None:
+        """Forget which generations were committed: a query that replays one then writes it again. For ids that will not
+        be used any more. Raises TransactionalIdNotFound, InvalidTxnState while it is open or ending."""
+        self._loop.run(self._admin.forget_transaction(transactional_id))

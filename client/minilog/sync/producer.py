@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from minilog.aio.producer import buffer_exhausted
 from minilog.aio.producer_driver import ProducerDriver
+from minilog.aio.transaction import Transaction as AsyncTransaction
+from minilog.aio.transaction import no_transactional_id, run_of
 from minilog.config import parse_config
 from minilog.errors import Closed, TimedOut
 from minilog.metadata_cache import Topic
@@ -20,6 +22,7 @@ from minilog.producer.arguments import check_partition, check_record, cut_column
 from minilog.producer.batch import ThreadedRecordsCompletion
 from minilog.producer.futures import RecordFuture
 from minilog.sync.loop import shared_loop
+from minilog.sync.transaction import Participation, Transaction
 from minilog.types import BatchMetadata, Headers, RecordMetadata
 
 
@@ -38,6 +41,7 @@ class Producer:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._driver = ProducerDriver(parse_config(config), ThreadedRecordsCompletion)
+        self._run = run_of(self._driver.config)
         self._loop = shared_loop()
         self._accumulator = self._driver.accumulator
         self._cache = self._driver.cluster.cache
@@ -114,6 +118,27 @@ class Producer:
             self._wait_for_space(topic, deadline_s)
         self._driver.wake_from_thread()
         return future
+
+    def transaction(self) -> Transaction:
+        """One transaction, of a producer with a `transactional.id`: all that is sent in the block is seen by
+        read_committed readers when the block has ended, or none of it ever is.
+
+            with Producer({"bootstrap.servers": servers, "transactional.id": "report"}) as producer:
+                with producer.transaction() as transaction:
+                    producer.send("totals", b"...")
+                    transaction.commit_offsets("report", {TopicPartition("flights", 0): 42})
+
+        The block's end waits for every acknowledgement, and commits; an exception in it, or a record that could not be
+        written, aborts it. One at a time. Raises ProducerFenced where a newer producer of the same id has taken over,
+        and UnknownOutcome where nobody can say whether it was committed.
+        """
+        if self._run is None:
+            raise no_transactional_id()
+        return Transaction(self._loop, AsyncTransaction(self._driver, self._run))
+
+    def participation(self) -> Participation:
+        """A part in a transaction that somebody else commits, as a Spark task has; see minilog.transactions."""
+        return Participation(self._loop, self._driver)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is delivered or reported. Raises TimedOut (it goes on all the same)."""

@@ -8,7 +8,9 @@ import pytest
 
 from minilog import Record, TopicPartition
 from minilog.errors import NotEnoughReplicas
+from minilog.transaction_descriptions import transaction_description
 from minilog.types import GroupDescription, GroupOffset, PartitionDescription, PendingOffsets, TopicDescription
+from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.cli import app
 from minilog_broker.cli.broker import parse_voters
 from minilog_broker.cli.common import Range
@@ -16,6 +18,7 @@ from minilog_broker.cli.consume import begin_offsets, record_document
 from minilog_broker.cli.group import group_document
 from minilog_broker.cli.produce import split_lines
 from minilog_broker.cli.topic import topic_document
+from minilog_broker.cli.transaction import transaction_document
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.config import VoterAddress
 
@@ -209,5 +212,42 @@ def test_a_described_group_tells_how_far_it_is_behind_and_what_transactions_hold
             "transactional_id": "job",
             "producer_id": 70,
             "offsets": [{"topic": "flights", "partition": 0, "offset": 9}],
+        }
+    ]
+
+
+def test_a_described_transaction_tells_who_writes_where() -> None:
+    told = coordinator_pb2.DescribeTransactionResponse(
+        listing=coordinator_pb2.TransactionListing(
+            transactional_id="spark-q", state=coordinator_pb2.TRANSACTION_STATE_OPEN, generation=0, producer_count=1
+        ),
+        attempt_id=b"\x01\x02",
+        run_id=b"run-1",
+        timeout_ms=900_000,
+        updated_us=1_714_566_600_000_000,
+        silent_ms=12,
+        producers=[
+            coordinator_pb2.EnlistedProducer(
+                producer_id=1001,
+                task=0,
+                fate=coordinator_pb2.PRODUCER_FATE_OPEN,
+                partitions=[
+                    common_pb2.PartitionId(topic_id=b"f" * 16, partition=2),
+                    common_pb2.PartitionId(topic_id=b"gone" * 4, partition=0),
+                ],
+            )
+        ],
+    )
+    document = json.loads(json.dumps(transaction_document(transaction_description(told, {b"f" * 16: "flights"}))))
+    assert (document["state"], document["last_committed_generation"]) == ("open", None)
+    assert (document["run_id"], document["attempt_id"]) == ("run-1", "0102")
+    assert (document["silent_ms"], document["updated_at"]) == (12, 1_714_566_600_000)
+    assert document["producers"] == [
+        {
+            "producer_id": 1001,
+            "generation": 0,
+            "task": 0,
+            "fate": "open",
+            "partitions": [{"topic": "flights", "partition": 2}],
         }
     ]

@@ -50,6 +50,11 @@ def test_several_servers_and_ipv6() -> None:
         (SERVERS | {"batch.size": True}, r"batch.size=True is not possible"),
         (SERVERS | {"auto.offset.reset": "first"}, r"earliest or latest or error"),
         (SERVERS | {"acks": 1, "enable.idempotence": True}, r"acks=1 .* all while enable.idempotence is true"),
+        (SERVERS | {"acks": 1, "transactional.id": "t"}, r"acks=1 .* all where a transactional.id is given"),
+        (
+            SERVERS | {"enable.idempotence": False, "transactional.id": "t"},
+            r"enable.idempotence=False .* true where a transactional.id",
+        ),
         (SERVERS | {"linger.ms": 9, "delivery.timeout.ms": 8}, r"delivery.timeout.ms=8 .* at least linger.ms"),
     ],
 )

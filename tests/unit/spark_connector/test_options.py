@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pickle
 import re
+from typing import ClassVar
 
 import pytest
 
 from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.limits import Limits
 from pyspark_minilog.offsets import EARLIEST, LATEST, OffsetSpec, Partition, everywhere
-from pyspark_minilog.options import parse_batch_options, parse_sink_options, parse_source_options, parse_stream_options
+from pyspark_minilog.options import (
+    parse_batch_options,
+    parse_sink_options,
+    parse_source_options,
+    parse_stream_options,
+    parse_stream_sink_options,
+)
 from pyspark_minilog.places import AtTimestamp, OfGroup
 
 BASE = {"bootstrap.servers": "localhost:9092", "subscribe": "flights"}
@@ -284,7 +291,7 @@ def test_sink_options() -> None:
     assert parse_sink_options({"bootstrap.servers": "h:1", "includeHeaders": "true"}).topic is None
 
 
-@pytest.mark.parametrize("option", ["subscribe", "exactlyonce", "transactionalid", "startingoffsets"])
+@pytest.mark.parametrize("option", ["subscribe", "exactlytwice", "startingoffsets"])
 def test_the_sink_refuses_what_it_does_not_have(option: str) -> None:
     with pytest.raises(
         InvalidOption, match=f"option '{option}' \\('x'\\) is not one that the sink of this minilog version has"
@@ -295,6 +302,44 @@ def test_the_sink_refuses_what_it_does_not_have(option: str) -> None:
 def test_an_empty_sink_topic_is_refused() -> None:
     with pytest.raises(InvalidOption, match="option 'topic' is ' ': name a topic"):
         parse_sink_options({"bootstrap.servers": "h:1", "topic": " "})
+
+
+class TestExactlyOnce:
+    SINK: ClassVar = {"bootstrap.servers": "h:1", "topic": "t"}
+
+    def test_it_is_the_default_under_a_random_id(self) -> None:
+        options = parse_sink_options(self.SINK)
+        assert (options.exactly_once, options.transactional_id, options.transaction_version) == (True, None, 0)
+
+    def test_a_write_may_be_named_and_counted(self) -> None:
+        options = parse_sink_options({**self.SINK, "transactionalid": " daily ", "transactionversion": "12"})
+        assert (options.transactional_id, options.transaction_version) == ("daily", 12)
+
+    def test_it_may_be_turned_off(self) -> None:
+        assert not parse_stream_sink_options({**self.SINK, "exactlyOnce": "false"}).exactly_once
+
+    def test_its_time_out_is_a_client_setting(self) -> None:
+        options = parse_sink_options({**self.SINK, "minilog.transaction.timeout.ms": "60000"})
+        assert options.client["transaction.timeout.ms"] == "60000"
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"exactlyOnce": "perhaps"}, "option 'exactlyOnce' is 'perhaps': give true or false"),
+            ({"transactionalId": " "}, "option 'transactionalId' is ' ': name the write"),
+            ({"transactionVersion": "3"}, "option 'transactionVersion' is '3': it counts the writes of one"),
+            ({"transactionalId": "a", "transactionVersion": "-1"}, "'-1': give a whole number of 0 or more"),
+            ({"transactionalId": "a", "exactlyOnce": "false"}, "'a': it names a transaction, and exactlyOnce is false"),
+            ({"minilog.transactional.id": "a"}, "the connector sets it itself: a stream's is its query's"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_refused(self, given: dict[str, str], message: str) -> None:
+        with pytest.raises(InvalidOption, match=message):
+            parse_sink_options({**self.SINK, **given})
+
+    def test_a_stream_is_named_by_its_checkpoint(self) -> None:
+        with pytest.raises(InvalidOption, match="'a': a stream is named by its checkpoint"):
+            parse_stream_sink_options({**self.SINK, "transactionalId": "a"})
 
 
 def test_a_group_is_named_by_its_id_or_by_a_prefix_and_what_is_read() -> None:

@@ -1,0 +1,143 @@
+"""A program's transaction: one block of code, one generation. The program is its only writer, and who commits it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from minilog.aio.groups import Groups
+from minilog.aio.participation import Participation
+from minilog.aio.producer_driver import ProducerDriver
+from minilog.config import ClientConfig
+from minilog.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
+from minilog.errors import InvalidTxnState, MinilogError
+from minilog.group_messages import Committed
+from minilog.metadata_cache import PartitionKey
+from minilog.transactions import Enlistment, Run, TransactionOutcome, Winner, WrittenPartition
+from minilog.types import TopicPartition
+from minilog.v1 import coordinator_pb2
+
+_log = logging.getLogger(__name__)
+
+
+def run_of(config: ClientConfig) -> Run | None:
+    """A producer's life; None without a transactional.id."""
+    if not config.transactional_id:
+        return None
+    return Run(config.transactional_id, uuid.uuid4().bytes, lambda: os.urandom(16))
+
+
+def no_transactional_id() -> InvalidTxnState:
+    """Who asks for a transaction must have a name."""
+    return InvalidTxnState("this producer has no transactional.id: give it one in its configuration")
+
+
+class Transaction:
+    """See minilog.Producer.transaction for the meaning of everything. `async with`, once."""
+
+    def __init__(self, driver: ProducerDriver, run: Run) -> None:
+        self._driver = driver
+        self._run = run
+        self._participation = Participation(driver)
+        self._enlistment: Enlistment | None = None
+        self._groups = Groups(driver.cluster)
+        self._group_sequences: dict[int, int] = {}  # the last one, by partition of __groups
+        self._group_lock = asyncio.Lock()  # one commit of offsets at a time: they are numbered
+
+    @property
+    def generation(self) -> int:
+        """Of this transaction; one more with each. Raises InvalidTxnState where it has not begun."""
+        return self._open().attempt.generation or 0
+
+    async def __aenter__(self) -> Self:
+        if self._enlistment is not None:
+            raise InvalidTxnState("this transaction has begun before: take another one of the producer")
+        found = await self._participation.begin(self._run.next_attempt())
+        if not isinstance(found, Enlistment):
+            raise InvalidTxnState(f"generation {found.generation} is committed, and was not to be asked for: a bug")
+        self._run.enlisted(found)
+        self._enlistment = found
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                await self._commit()
+            else:
+                await self._abort()
+        finally:
+            self._participation.leave()
+
+    async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """The next offsets to read, as part of the transaction: `group` has them when it is committed, and not before.
+
+        Raises what the group's coordinator answers; the transaction is aborted then.
+        """
+        enlistment = self._open()
+        if not offsets:
+            return
+        partition = coordinator_partition(group)
+        async with self._group_lock:
+            sequence = self._group_sequences.get(partition, -1) + 1
+            part = coordinator_pb2.TransactionalCommit(
+                transactional_id=enlistment.attempt.transactional_id,
+                producer_id=enlistment.producer_id,
+                sequence=sequence,
+            )
+            try:
+                await self._groups.commit(group, await self._keys(offsets), part)
+            except MinilogError as error:
+                self._driver.fail(error)
+                raise
+            self._group_sequences[partition] = sequence
+
+    async def _keys(self, offsets: Mapping[TopicPartition, int]) -> dict[PartitionKey, Committed]:
+        cluster = self._driver.cluster
+        for topic in {each.topic for each in offsets}:
+            await cluster.topic(topic, cluster.deadline())
+        return {cluster.cache.key(each): Committed(offset) for each, offset in offsets.items()}
+
+    def _open(self) -> Enlistment:
+        if self._enlistment is None:
+            raise InvalidTxnState(
+                "the transaction has not begun: use it as `with producer.transaction() as transaction:`"
+            )
+        return self._enlistment
+
+    async def _commit(self) -> None:
+        enlistment = self._open()
+        try:
+            winner = self._with_groups(await self._participation.finish())
+            outcome = await self._participation.transactions.commit(
+                enlistment.attempt, [winner], coordinator_epoch=enlistment.coordinator_epoch
+            )
+        except BaseException:
+            await self._abort()
+            raise
+        if outcome is not TransactionOutcome.COMMITTED:
+            _log.warning("%s is committed, and not visible everywhere yet", enlistment.attempt)
+
+    def _with_groups(self, winner: Winner) -> Winner:
+        if not self._group_sequences:
+            return winner
+        topic_id = self._driver.cluster.cache.topics[GROUPS_TOPIC_NAME].topic_id
+        groups = [WrittenPartition(topic_id, number, last) for number, last in self._group_sequences.items()]
+        return Winner(winner.producer_id, (*winner.partitions, *groups))
+
+    async def _abort(self) -> None:
+        """The whole attempt: also a producer whose enlisting was answered too late is one of it."""
+        enlistment = self._open()
+        self._driver.drop()
+        try:
+            await self._participation.transactions.abort(
+                enlistment.attempt, coordinator_epoch=enlistment.coordinator_epoch
+            )
+        except MinilogError as error:
+            _log.debug("%s is not aborted yet, its time-out will: %s", enlistment.attempt, error)

@@ -1,0 +1,63 @@
+"""The produce streams to brokers, as the sender sees them: which are open, when to try again, what goes out next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from minilog.config import ClientConfig
+from minilog.producer.effects import Connect, Send, messages
+from minilog.v1 import data_pb2
+
+_FOREVER = float("inf")
+
+
+class Streams:
+    """See the module's text. One stream to each broker that leads anything; entries keep their order on it."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._open: dict[int, bool] = {}  # broker id: True open, False being opened
+        self._reconnect_at_ms: dict[int, float] = {}
+        self._outbox: dict[int, list[data_pb2.ProduceEntry]] = {}
+
+    def opened(self, broker_id: int) -> None:
+        self._open[broker_id] = True
+        self._reconnect_at_ms.pop(broker_id, None)
+
+    def lost(self, broker_id: int, now_ms: float) -> None:
+        self._open.pop(broker_id, None)
+        self._reconnect_at_ms[broker_id] = now_ms + self._config.retry_backoff_ms
+
+    def is_open(self, broker_id: int) -> bool:
+        return self._open.get(broker_id, False)
+
+    def open(self, broker_id: int, now_ms: float) -> Connect | None:
+        """What is to be done so that it opens: nothing while it is being opened, or after a failure a moment ago."""
+        if broker_id in self._open or now_ms < self._reconnect_at_ms.get(broker_id, 0.0):
+            return None
+        self._open[broker_id] = False
+        return Connect(broker_id)
+
+    def next_reconnect_ms(self, now_ms: float) -> float:
+        """When the next broker may be tried again."""
+        return min((at_ms for at_ms in self._reconnect_at_ms.values() if at_ms > now_ms), default=_FOREVER)
+
+    def put(self, broker_id: int, entry: data_pb2.ProduceEntry) -> None:
+        """It goes with the next `flush`."""
+        self._outbox.setdefault(broker_id, []).append(entry)
+
+    def drop(self) -> None:
+        """What has not gone is not to go."""
+        self._outbox.clear()
+
+    def flush(self) -> Iterator[Send]:
+        """All that was put, in as few messages as may be."""
+        outbox, self._outbox = self._outbox, {}
+        for broker_id, entries in outbox.items():
+            for part in messages(entries):
+                request = data_pb2.ProduceRequest(
+                    acks=self._config.acks,
+                    timeout_ms=min(self._config.request_timeout_ms, self._config.delivery_timeout_ms),
+                    entries=part,
+                )
+                yield Send(broker_id, request)

@@ -1,0 +1,120 @@
+"""What the sink decides, without I/O and without Spark: SPARK.md, section 6.
+
+    who                       calls, and when                                   then
+    the driver of a batch     Enlist, in `writer()`: the attempt has begun      ALREADY: no task writes anything
+    a task                    Enlist, at its first row                          ALREADY: it drains its input
+                              Abort of its own producer, where it fails         it raises
+                              nothing else: it reports what it wrote            when all of it is acknowledged
+    the driver, commit        End, naming the producers that reported           (commit_decision)
+    the driver, abort         Abort of the attempt, as far as it is known       (abort_decision)
+
+Spark hands `commit` one report for each partition, of the task attempt that it let win; what others wrote is aborted
+since nobody names it. Names come from Spark where it has one that lives as long as what it names: T and G from the
+query and the batch, R from the run. Task and stage attempts have none: (partition, attempt) repeats, and so a task is
+known by the producer id that it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minilog.transactions import AlreadyCommitted, Attempt, Enlistment, Winner
+from pyspark_minilog.errors import InconsistentWrite
+
+STREAM_PREFIX = "spark-"
+BATCH_PREFIX = "spark-write-"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What one task attempt did. Without rows it has not enlisted, and names nobody."""
+
+    rows: int
+    part: Enlistment | AlreadyCommitted | None = None
+    winner: Winner | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Commit: these producers won."""
+
+    attempt: Attempt
+    winners: tuple[Winner, ...]
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """All of the attempt is aborted, and it is over."""
+
+    attempt: Attempt
+    coordinator_epoch: int
+
+
+def stream_attempt(query_id: str, batch_id: int, run_id: str, attempt_id: bytes) -> Attempt:
+    """One attempt at a micro-batch. The query id is the checkpoint's, and the run id new at every start."""
+    return Attempt(STREAM_PREFIX + query_id, batch_id, attempt_id, run_id.encode())
+
+
+def batch_attempt(transactional_id: str | None, version: int, random_id: str, attempt_id: bytes) -> Attempt:
+    """One attempt at a batch write, which is a run of its own; without a transactional id it has one that is never
+    used again."""
+    return Attempt(transactional_id or BATCH_PREFIX + random_id, version, attempt_id, random_id.encode())
+
+
+def commit_decision(
+    reports: Sequence[TaskReport | None],
+    *,
+    begun: Enlistment | AlreadyCommitted | None = None,
+    batch_id: int | None = None,
+) -> End | Abort | None:
+    """What the driver calls once all tasks have reported; None: nothing is to be called.
+
+    `begun`: what the driver was answered itself, of a batch write. `batch_id`: which micro-batch Spark commits.
+    Raises InconsistentWrite: nothing may be committed, since what was reported is not one attempt, and whole.
+    """
+    parts = [each.part for each in reports if each is not None and each.part is not None]
+    if any(each is None for each in reports):
+        raise InconsistentWrite(f"{reports.count(None)} of {len(reports)} tasks have reported nothing")
+    enlistments = [each for each in parts if isinstance(each, Enlistment)]
+    if len(enlistments) < len(parts) or isinstance(begun, AlreadyCommitted):
+        if enlistments:
+            raise InconsistentWrite(
+                f"{len(parts) - len(enlistments)} tasks were told that {enlistments[0].attempt} is committed, and "
+                f"{len(enlistments)} that it is open: was it forgotten by command meanwhile? Nothing more is committed"
+            )
+        return None  # it was committed before, by another run
+    if not enlistments:
+        return _abort(begun) if isinstance(begun, Enlistment) else None
+    attempt = _one_attempt([*enlistments, *([begun] if isinstance(begun, Enlistment) else [])])
+    if batch_id is not None and attempt.generation != batch_id:
+        raise InconsistentWrite(f"Spark commits micro-batch {batch_id}, its tasks wrote {attempt}")
+    winners = tuple(each.winner for each in reports if each is not None and each.winner is not None)
+    if [each.producer_id for each in winners] != [each.producer_id for each in enlistments]:
+        raise InconsistentWrite(f"not every task of {attempt} has said what it wrote")
+    epochs = [each.coordinator_epoch for each in (*enlistments, begun) if isinstance(each, Enlistment)]
+    return End(attempt, winners, max(epochs))
+
+
+def abort_decision(
+    reports: Sequence[TaskReport | None], *, begun: Enlistment | AlreadyCommitted | None = None
+) -> Abort | None:
+    """What the driver calls where the write has failed, perhaps in its commit. None: nobody is known who could be
+    named; take-over and time-out will end what is open."""
+    reported = [each.part for each in reports if each is not None]
+    for part in (begun, *reported):
+        if isinstance(part, Enlistment):
+            return _abort(part)
+    return None
+
+
+def _abort(part: Enlistment) -> Abort:
+    return Abort(part.attempt, part.coordinator_epoch)
+
+
+def _one_attempt(enlistments: Sequence[Enlistment]) -> Attempt:
+    attempts = list(dict.fromkeys(each.attempt for each in enlistments))
+    if len(attempts) > 1:
+        raise InconsistentWrite(f"tasks wrote in different attempts: {attempts[0]}, and {attempts[1]}")
+    return attempts[0]

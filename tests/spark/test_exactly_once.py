@@ -1,0 +1,173 @@
+"""The sink writes exactly once (SPARK.md, section 6): streams by query and batch, `df.write` by its options."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+from minilog.errors import TransactionalIdNotFound
+from tests.spark.kit import Kit, finish, values
+
+
+def rows(kit: Kit, count: int, *, partitions: int = 2) -> DataFrame:
+    return kit.spark.range(0, count, 1, partitions).select(f.col("id").cast("string").alias("value"))
+
+
+def failing_at(frame: DataFrame, value: str) -> DataFrame:
+    """Fails in the task that comes to `value`."""
+    return frame.select(
+        f.when(f.col("value") == value, f.raise_error(f.lit("this row fails on purpose")))
+        .otherwise(f.col("value"))
+        .alias("value")
+    )
+
+
+def write(kit: Kit, frame: DataFrame, topic: str, **options: object) -> None:
+    writer = frame.write.format("minilog").mode("append").option("bootstrap.servers", kit.servers)
+    for name, value in options.items():
+        writer = writer.option(name, str(value))
+    writer.option("topic", topic).save()
+
+
+def run(kit: Kit, source: str, sink: str, checkpoint: pathlib.Path, **options: object) -> StreamingQuery:
+    """One AvailableNow run from topic to topic, one record a batch; raises what the query raises."""
+    frame = kit.read_stream(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=1).select("value")
+    writer: Any = frame.writeStream.format("minilog").option("bootstrap.servers", kit.servers).option("topic", sink)
+    for name, value in options.items():
+        writer = writer.option(name, str(value))
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    finish(query)
+    return query  # type: ignore[no-any-return]
+
+
+def forget_from(checkpoint: pathlib.Path, folder: str, first: int) -> None:
+    """As if the driver had died before it wrote this batch, and those after it, to this folder of the checkpoint."""
+    for written in (checkpoint / folder).iterdir():
+        number = written.name.removeprefix(".").removesuffix(".crc")
+        if number.isdigit() and int(number) >= first:
+            written.unlink()
+
+
+def committed(kit: Kit, transactional_id: str) -> int | None:
+    return kit.admin.describe_transaction(transactional_id).listing.last_committed_generation
+
+
+class TestStreams:
+    def test_each_micro_batch_is_a_generation_of_its_query(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+        source, sink = kit.topic(), kit.topic(partitions=2)
+        kit.send(source, ["a", "b", "c"])
+        query = run(kit, source, sink, tmp_path)
+        assert values(kit.read(subscribe=sink)) == ["a", "b", "c"]
+        assert committed(kit, f"spark-{query.id}") == 2
+
+    def test_a_batch_that_is_replayed_after_its_commit_changes_nothing(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+        source, sink = kit.topic(), kit.topic()
+        kit.send(source, ["a", "b", "c"])
+        run(kit, source, sink, tmp_path)
+        forget_from(tmp_path, "commits", 2)
+        run(kit, source, sink, tmp_path)
+        assert values(kit.read(subscribe=sink)) == ["a", "b", "c"]
+
+    def test_and_the_query_goes_on_behind_it(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+        source, sink = kit.topic(), kit.topic()
+        kit.send(source, ["a", "b"])
+        run(kit, source, sink, tmp_path)
+        forget_from(tmp_path, "commits", 1)
+        kit.send(source, ["c"])
+        query = run(kit, source, sink, tmp_path)
+        assert values(kit.read(subscribe=sink)) == ["a", "b", "c"]
+        assert committed(kit, f"spark-{query.id}") == 2
+
+    def test_a_restored_checkpoint_is_refused_with_both_numbers(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+        source, sink = kit.topic(), kit.topic()
+        kit.send(source, ["a", "b", "c", "d"])
+        run(kit, source, sink, tmp_path)
+        for folder in ("offsets", "commits"):
+            forget_from(tmp_path, folder, 1)
+        with pytest.raises(Exception, match="generation 1 is asked for, 3 is committed"):
+            run(kit, source, sink, tmp_path)
+        assert values(kit.read(subscribe=sink)) == ["a", "b", "c", "d"]
+
+    def test_without_it_a_replayed_batch_writes_again(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+        source, sink = kit.topic(), kit.topic()
+        kit.send(source, ["a", "b"])
+        query = run(kit, source, sink, tmp_path, exactlyOnce=False)
+        forget_from(tmp_path, "commits", 1)
+        run(kit, source, sink, tmp_path, exactlyOnce=False)
+        assert values(kit.read(subscribe=sink)) == ["a", "b", "b"]
+        with pytest.raises(TransactionalIdNotFound):
+            kit.admin.describe_transaction(f"spark-{query.id}")
+
+    def test_a_stream_has_no_name_of_the_users(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+        source, sink = kit.topic(), kit.topic()
+        kit.send(source, ["a"])
+        with pytest.raises(Exception, match="option 'transactionalId' is 'mine': a stream is named by its checkpoint"):
+            run(kit, source, sink, tmp_path, transactionalId="mine")
+
+
+class TestBatches:
+    def test_all_rows_are_visible_when_save_has_returned(self, kit: Kit) -> None:
+        topic = kit.topic(partitions=3)
+        write(kit, rows(kit, 100), topic)
+        assert len(values(kit.read(subscribe=topic))) == 100
+
+    def test_none_ever_is_where_one_task_failed(self, kit: Kit) -> None:
+        topic = kit.topic(partitions=3)
+        with pytest.raises(Exception, match="this row fails on purpose"):
+            write(kit, failing_at(rows(kit, 100), "99"), topic)
+        assert values(kit.read(subscribe=topic)) == []
+
+    def test_and_what_was_aborted_holds_no_reader_up(self, kit: Kit) -> None:
+        topic = kit.topic()
+        with pytest.raises(Exception, match="this row fails on purpose"):
+            write(kit, failing_at(rows(kit, 10), "9"), topic)
+        write(kit, rows(kit, 3), topic)
+        assert values(kit.read(subscribe=topic)) == ["0", "1", "2"]
+
+    def test_a_re_run_of_a_named_and_counted_write_writes_nothing(self, kit: Kit) -> None:
+        topic = kit.topic()
+        for _ in range(2):
+            write(kit, rows(kit, 5), topic, transactionalId=f"{topic}-daily", transactionVersion=3)
+        assert len(values(kit.read(subscribe=topic))) == 5
+
+    def test_a_lower_version_is_refused_with_both_numbers(self, kit: Kit) -> None:
+        topic = kit.topic()
+        write(kit, rows(kit, 5), topic, transactionalId=f"{topic}-daily", transactionVersion=3)
+        with pytest.raises(Exception, match="generation 2 is asked for, 3 is committed"):
+            write(kit, rows(kit, 5), topic, transactionalId=f"{topic}-daily", transactionVersion=2)
+
+    def test_without_a_name_a_re_run_writes_again(self, kit: Kit) -> None:
+        topic = kit.topic()
+        for _ in range(2):
+            write(kit, rows(kit, 5), topic)
+        assert len(values(kit.read(subscribe=topic))) == 10
+
+    def test_a_foreach_batch_is_exactly_once_by_its_batch_id(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+        source, sink = kit.topic(), kit.topic()
+        kit.send(source, ["a", "b"])
+
+        def take(frame: DataFrame, batch_id: int) -> None:
+            name = {"transactionalId": f"{sink}-each", "transactionVersion": batch_id}
+            write(kit, frame.select("value"), sink, **name)
+
+        for _ in range(2):
+            frame = kit.read_stream(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=1)
+            each = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path))
+            finish(each.trigger(availableNow=True).start())
+            forget_from(tmp_path, "commits", 1)
+        assert values(kit.read(subscribe=sink)) == ["a", "b"]
+
+    def test_one_without_rows_leaves_nothing_open(self, kit: Kit) -> None:
+        topic = kit.topic()
+        write(kit, rows(kit, 0), topic, transactionalId=f"{topic}-empty")
+        assert kit.admin.describe_transaction(f"{topic}-empty").listing.state == "idle"
+
+    def test_it_may_be_turned_off(self, kit: Kit) -> None:
+        topic = kit.topic(partitions=2)
+        write(kit, rows(kit, 20), topic, exactlyOnce=False)
+        assert len(values(kit.read(subscribe=topic))) == 20

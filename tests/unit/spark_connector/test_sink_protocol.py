@@ -1,0 +1,125 @@
+"""What the sink decides: one test for each sentence of SPARK.md, section 6, that is not the coordinator's."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from minilog.transactions import AlreadyCommitted, Attempt, Enlistment, Winner, WrittenPartition
+from pyspark_minilog.errors import InconsistentWrite
+from pyspark_minilog.sink_protocol import (
+    Abort,
+    End,
+    TaskReport,
+    abort_decision,
+    batch_attempt,
+    commit_decision,
+    stream_attempt,
+)
+
+ATTEMPT = stream_attempt("query", 7, "run", b"attempt")
+EMPTY = TaskReport(0)
+ALREADY = TaskReport(0, AlreadyCommitted(7))
+
+
+def enlistment(producer_id: int, attempt: Attempt = ATTEMPT, epoch: int = 3) -> Enlistment:
+    return Enlistment(attempt, producer_id, 0, epoch, 900_000)
+
+
+def wrote(producer_id: int, attempt: Attempt = ATTEMPT, epoch: int = 3) -> TaskReport:
+    winner = Winner(producer_id, (WrittenPartition(b"t" * 16, 0, 9),))
+    return TaskReport(10, enlistment(producer_id, attempt, epoch), winner)
+
+
+class TestNames:
+    def test_a_stream_is_named_by_its_query_its_generation_by_the_batch_and_its_run_by_the_run(self) -> None:
+        assert Attempt("spark-query", 7, b"attempt", b"run") == ATTEMPT
+
+    def test_a_batch_write_is_named_by_its_options(self) -> None:
+        assert batch_attempt("daily", 12, "random", b"a") == Attempt("daily", 12, b"a", b"random")
+
+    def test_or_at_random_and_is_then_a_transaction_of_its_own(self) -> None:
+        first, second = (batch_attempt(None, 0, each, b"a") for each in ("x", "y"))
+        assert first.transactional_id != second.transactional_id
+        assert first.generation == second.generation == 0
+
+    def test_what_a_task_reports_can_be_sent_to_the_driver(self) -> None:
+        assert pickle.loads(pickle.dumps(wrote(1))) == wrote(1)
+
+
+class TestCommit:
+    def test_the_tasks_that_reported_win_and_tell_how_far_they_wrote(self) -> None:
+        decision = commit_decision([wrote(1, epoch=3), EMPTY, wrote(2, epoch=4)], batch_id=7)
+        assert isinstance(decision, End)
+        assert decision.attempt == ATTEMPT
+        assert [each.producer_id for each in decision.winners] == [1, 2]
+        assert decision.winners[0].partitions == (WrittenPartition(b"t" * 16, 0, 9),)
+
+    def test_the_highest_epoch_of_the_coordinator_that_any_task_heard_of_is_named(self) -> None:
+        decision = commit_decision([wrote(1, epoch=3), wrote(2, epoch=5), wrote(3, epoch=4)])
+        assert isinstance(decision, End)
+        assert decision.coordinator_epoch == 5
+
+    def test_without_producers_nothing_is_called(self) -> None:
+        assert commit_decision([EMPTY, EMPTY], batch_id=7) is None
+        assert commit_decision([], batch_id=7) is None
+
+    def test_a_micro_batch_that_was_committed_before_is_not_ended_again(self) -> None:
+        assert commit_decision([ALREADY, EMPTY, ALREADY], batch_id=7) is None
+
+    def test_open_for_some_tasks_and_committed_for_others_is_refused(self) -> None:
+        with pytest.raises(InconsistentWrite, match=r"1 tasks were told that generation 7 .* forgotten by command"):
+            commit_decision([ALREADY, wrote(1)], batch_id=7)
+
+    def test_two_attempts_in_one_commit_are_refused(self) -> None:
+        other = replace(ATTEMPT, attempt_id=b"other")
+        with pytest.raises(InconsistentWrite, match="different attempts"):
+            commit_decision([wrote(1), wrote(2, other)], batch_id=7)
+
+    def test_another_batch_than_spark_commits_is_refused_with_both_numbers(self) -> None:
+        with pytest.raises(InconsistentWrite, match="Spark commits micro-batch 8, its tasks wrote generation 7"):
+            commit_decision([wrote(1)], batch_id=8)
+
+    def test_a_task_that_has_not_reported_is_refused(self) -> None:
+        with pytest.raises(InconsistentWrite, match="1 of 2 tasks"):
+            commit_decision([wrote(1), None], batch_id=7)
+
+    def test_a_task_that_enlisted_and_does_not_say_what_it_wrote_is_refused(self) -> None:
+        with pytest.raises(InconsistentWrite, match="said what it wrote"):
+            commit_decision([TaskReport(1, enlistment(1))], batch_id=7)
+
+
+class TestAbort:
+    def test_the_attempt_is_named_by_any_task_that_reported(self) -> None:
+        assert abort_decision([None, EMPTY, wrote(1)]) == Abort(ATTEMPT, 3)
+
+    def test_where_all_tasks_failed_there_is_nothing_to_name(self) -> None:
+        assert abort_decision([None, None]) is None
+
+    def test_what_another_run_committed_is_left_alone(self) -> None:
+        assert abort_decision([ALREADY, None]) is None
+
+
+class TestBatchWrites:
+    BEGUN = enlistment(99, epoch=6)
+
+    def test_the_driver_that_began_it_ends_it(self) -> None:
+        decision = commit_decision([wrote(1)], begun=self.BEGUN)
+        assert isinstance(decision, End)
+        assert ([each.producer_id for each in decision.winners], decision.coordinator_epoch) == ([1], 6)
+
+    def test_one_without_rows_is_left_open_for_nobody(self) -> None:
+        assert commit_decision([EMPTY], begun=self.BEGUN) == Abort(ATTEMPT, 6)
+
+    def test_a_re_run_of_a_committed_one_does_nothing(self) -> None:
+        assert commit_decision([ALREADY], begun=AlreadyCommitted(7)) is None
+        assert abort_decision([None], begun=AlreadyCommitted(7)) is None
+
+    def test_it_is_aborted_even_where_all_tasks_failed(self) -> None:
+        assert abort_decision([None], begun=self.BEGUN) == Abort(ATTEMPT, 6)
+
+    def test_a_task_of_another_attempt_is_refused(self) -> None:
+        with pytest.raises(InconsistentWrite, match="different attempts"):
+            commit_decision([wrote(1, replace(ATTEMPT, attempt_id=b"other"))], begun=self.BEGUN)
