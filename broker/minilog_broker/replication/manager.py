@@ -200,7 +200,9 @@ class ReplicaManager:
     def write_markers(self, key: PartitionKey, request: MarkersRequest, now_ms: float) -> None:
         """Markers of a transaction for a partition that is led here: answered by AnswerMarkers, once."""
         try:
-            self._leader(key).write_markers(request, now_ms)
+            leader = self._leader(key)
+            refuse_client(leader)  # in `__groups` their coordinator ends transactions
+            leader.write_markers(request, now_ms)
         except MinilogError as error:
             self._host.emit(AnswerMarkers(request.ticket, error))
 
