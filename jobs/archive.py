@@ -5,8 +5,8 @@
 
 `keep` is a stream: started again on the same directory it goes on where it was (its checkpoint is in
 `<directory>/_checkpoint`, which Parquet readers pass over), and what a crash left half-written is not part of the
-archive, because Spark's file sink lists in `<directory>/_spark_metadata` what is. `--trigger "1 minute"` lets it run on;
-without it, it ends when it has what was there at its start.
+archive, because Spark's file sink lists in `<directory>/_spark_metadata` what is. `--trigger "1 minute"` lets it run
+on; without it, it ends when it has what was there at its start.
 
 `restore` writes the archive to a topic that has at least as many partitions: each record in its old partition, in its
 old order. Offsets are the new log's own. It reads with `spark.read.parquet`; so may anybody else:

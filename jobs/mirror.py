@@ -3,11 +3,11 @@
     python jobs/mirror.py --from-servers 10.0.0.1:9092 --to-servers 10.1.0.1:9092 --topic flights \
         --checkpoint /data/mirror-flights
 
-Key, value, headers and timestamp stay; offsets are the other log's own. The topic must be there on both sides, with the
-same number of partitions. What was mirrored is in the checkpoint: started again it goes on where it was, and because the
-sink writes each micro-batch as one transaction, a crash anywhere neither loses nor doubles a record. One mirror, one
-checkpoint, one target: two mirrors into one topic double it. SIGTERM and SIGINT stop it; `--trigger available-now` ends it
-when it has what was there at its start.
+Key, value, headers and timestamp stay; offsets are the other log's own. The topic must be there on both sides, with
+the same number of partitions. What was mirrored is in the checkpoint: started again it goes on where it was, and since
+the sink writes each micro-batch as one transaction, a crash anywhere neither loses nor doubles a record. One mirror,
+one checkpoint, one target: two mirrors into one topic double it. SIGTERM and SIGINT stop it; `--trigger available-now`
+ends it when it has what was there at its start.
 """
 
 from __future__ import annotations
