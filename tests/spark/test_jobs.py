@@ -1,0 +1,108 @@
+"""jobs/: what is archived comes back as it was; a mirror has each record once, in its partition, in its order."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from types import ModuleType
+
+import pytest
+
+from minilog import Admin, NewTopic, Producer
+from tests.cluster import running_cluster
+from tests.spark.kit import WAIT_S, Kit, finish
+
+JOBS = pathlib.Path(__file__).parents[2] / "jobs"
+PARTITIONS = 2
+Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ModuleType:
+    """The job of that name; its folder is on the path, as where a script is run."""
+    monkeypatch.syspath_prepend(str(JOBS))
+    return importlib.import_module(request.param)
+
+
+def _at(number: int) -> datetime:
+    return datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC) + timedelta(hours=number)
+
+
+def _send(servers: str, topic: str, numbers: range) -> None:
+    """Records of all shapes: without key, value or headers too."""
+    with Producer({"bootstrap.servers": servers}) as producer:
+        futures = [
+            producer.send(
+                topic,
+                None if number % 7 == 0 else f"value {number}".encode(),
+                key=None if number % 3 == 0 else f"key {number % 5}".encode(),
+                partition=number % PARTITIONS,
+                headers=[("number", str(number).encode()), ("none", b"")] if number % 2 else None,
+                timestamp=int(_at(number).timestamp() * 1000),
+            )
+            for number in numbers
+        ]
+        for future in futures:
+            future.result(timeout=WAIT_S)
+
+
+def _rows(kit: Kit, servers: str, topic: str) -> list[Row]:
+    """What is in a topic, partition after partition, in the order of offsets, which have no gaps."""
+    frame = kit.read(subscribe=topic, includeHeaders="true", bootstrap__servers=servers)
+    read = sorted(frame.collect(), key=lambda row: (row.partition, row.offset))
+    for partition in range(PARTITIONS):
+        offsets = [row.offset for row in read if row.partition == partition]
+        assert offsets == list(range(len(offsets)))
+    return [
+        (
+            row.partition,
+            row.key and bytes(row.key),
+            row.value and bytes(row.value),
+            [(each.key, each.value and bytes(each.value)) for each in row.headers or []],
+            int(row.timestamp.timestamp() * 1000),
+        )
+        for row in read
+    ]
+
+
+@pytest.mark.parametrize("job", ["archive"], indirect=True)
+def test_an_archive_goes_on_where_it_was_and_comes_back_as_it_was(
+    job: ModuleType, kit: Kit, tmp_path: pathlib.Path
+) -> None:
+    topic, again = kit.topic(PARTITIONS), kit.topic(PARTITIONS)
+    directory = str(tmp_path / "archive")
+    for numbers in (range(40), range(40, 100)):
+        _send(kit.servers, topic, numbers)
+        finish(job.keep(kit.spark, job.Options(kit.servers, topic, directory)).trigger(availableNow=True).start())
+    archived = kit.spark.read.parquet(directory)
+    assert archived.count() == 100
+    assert {row.day for row in archived.collect()} == {_at(number).date() for number in range(100)}
+    job.restore(kit.spark, job.Options(kit.servers, again, directory))
+    assert _rows(kit, kit.servers, again) == _rows(kit, kit.servers, topic)
+
+
+@pytest.mark.parametrize("job", ["mirror"], indirect=True)
+def test_a_mirror_in_another_cluster_has_each_record_once(job: ModuleType, kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic(PARTITIONS)
+    with running_cluster(tmp_path / "brokers", brokers=1, settings={"flush.policy": "os"}) as other:
+        with Admin({"bootstrap.servers": other.bootstrap_servers}) as admin:
+            admin.create_topics([NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1)])
+        options = job.Options(kit.servers, other.bootstrap_servers, topic, str(tmp_path / "checkpoint"))
+        for numbers in (range(30), range(30, 80)):
+            _send(kit.servers, topic, numbers)
+            finish(job.mirror(kit.spark, options).trigger(availableNow=True).start())
+        assert _rows(kit, other.bootstrap_servers, topic) == _rows(kit, kit.servers, topic)
+
+
+def test_a_job_runs_by_spark_submit(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic(PARTITIONS)
+    _send(kit.servers, topic, range(20))
+    submit = [str(pathlib.Path(sys.executable).with_name("spark-submit")), "--master", "local[1]"]
+    verb = [str(JOBS / "archive.py"), "keep", "--bootstrap-servers", kit.servers, "--topic", topic]
+    directory = str(tmp_path / "archive")
+    done = subprocess.run([*submit, *verb, "--directory", directory], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert kit.spark.read.parquet(directory).count() == 20
