@@ -2,8 +2,8 @@
 
     python -m tests.spark.copying MASTER SERVERS SOURCE TARGET CHECKPOINT
 
-MASTER: a master URL, or sc://host:port of a Spark Connect server. Prints one line of JSON: how many records the batch read
-found, the sum of their numbers, and on how many hosts' processes the tasks ran.
+MASTER: a master URL, or sc://host:port of a Spark Connect server. Prints one line of JSON: how many records the batch
+read found, and the sum of their numbers.
 """
 
 from __future__ import annotations
@@ -33,11 +33,6 @@ def session(master: str) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
-
-
-def worker_of(row: object) -> str:
-    """The process that runs this."""
-    return str(os.getppid())
 
 
 def read(spark: SparkSession, servers: str, topic: str) -> DataFrame:

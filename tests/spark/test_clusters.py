@@ -1,5 +1,6 @@
-"""Where Spark runs: local-cluster, standalone with a master and two workers, and Spark Connect; the driver is a process of
-its own each time, and finds the data source by itself.
+"""Where Spark runs: local-cluster, standalone with a master and two workers, and Spark Connect.
+
+The driver is a process of its own each time, and finds the data source by itself.
 """
 
 from __future__ import annotations
