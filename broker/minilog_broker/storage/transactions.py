@@ -19,6 +19,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import NamedTuple
 
 from minilog_broker.storage.errors import CorruptFile
@@ -130,8 +131,8 @@ class PartitionTransactions:
     def last_stable_offset(self, high_watermark: int) -> int:
         """Exclusive. To be asked with high watermarks that do not go back."""
         unstable = self._unstable
-        while unstable and unstable[0][0] <= high_watermark:
-            del unstable[0]
+        if unstable and unstable[0][0] <= high_watermark:  # of a log that was just opened, as many as it has markers
+            del unstable[: bisect_right(unstable, high_watermark, key=itemgetter(0))]
         offset = min(high_watermark, next(iter(self._open.values()), high_watermark))
         return min([offset, *(first for _, first in unstable)]) if unstable else offset
 
