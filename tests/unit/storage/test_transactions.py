@@ -60,7 +60,7 @@ def test_without_transactions_all_below_the_high_watermark_is_stable() -> None:
 
 
 def test_a_log_of_many_transactions_that_was_just_opened_delays_nobody() -> None:
-    """Each marker of it is looked at once: a list that was emptied from its front took 3 s for these, and 30 s for twice
+    """Each marker of it is looked at once: a list emptied from its front took 3 s for these, and 30 s for twice
     as many, on the broker's one loop."""
     transactions, count = PartitionTransactions(), 200_000
     for number in range(count):
