@@ -19,6 +19,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -168,11 +169,16 @@ class PartitionTransactions:
         while len(self._ended) > self._max_ended:
             del self._ended[next(iter(self._ended))]
 
-    def log_starts_at(self, offset: int) -> None:
-        """Nothing below is read any more."""
+    def log_starts_at(self, offset: int) -> list[int]:
+        """Nothing below is read any more. Returns the producers that were open here and have ended: a log starts at or
+        below its last stable offset, so the marker of who began below its start is gone with all before it."""
         if self._aborted is not None:
             self._aborted.forget_below(offset)
             self._aborted = self._aborted if self._aborted.producer_ids else None
+        ended = [producer_id for producer_id, _ in takewhile(lambda each: each[1] < offset, self._open.items())]
+        for producer_id in ended:
+            del self._open[producer_id]
+        return ended
 
     def expire(self, before_timestamp_us: int) -> int:
         """Forget who ended before. Returns how many."""

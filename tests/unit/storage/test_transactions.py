@@ -284,3 +284,26 @@ def test_retention_leaves_what_a_transaction_still_needs() -> None:
     assert log.log_start_offset <= log.last_stable_offset == 4
     log.advance_log_start(9)
     assert log.log_start_offset == 4
+
+
+def test_a_transaction_whose_marker_was_deleted_with_it_is_not_open_after_a_restart() -> None:
+    """Its snapshot is older than what retention took: open there for ever, it would hold up every reader."""
+    log = open_log(CrashableFiles(), settings=LogSettings(segment_bytes=200, retention_bytes=0))
+    partition = Partition()
+    partition.write(7)
+    partition.write(8, transactional=False)
+    snapshot = partition.state.snapshot()
+    partition.end((7, True))
+    for _ in range(6):
+        partition.write(8, transactional=False)
+    for one in partition.batches:
+        log.append(run_of([one]))
+    log.flush()
+    log.write_producer_snapshot(2, snapshot)
+    log.set_high_watermark(9, partition.stable())
+    log.apply_retention(None)
+    assert log.log_start_offset > 3
+    recovered = recover_producer_state(log)
+    assert recovered.transactions.last_stable_offset(9) == 9
+    assert recovered.transactions.open_count == 0
+    assert recovered.entry(8) == partition.state.entry(8)
