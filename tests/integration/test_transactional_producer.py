@@ -135,6 +135,39 @@ def test_consumed_offsets_are_the_groups_when_the_transaction_is_committed(
     assert [each.offset for each in admin.describe_group(group).offsets] == [9]
 
 
+def test_a_commit_of_offsets_that_was_given_up_aborts(topic: str, settings: dict[str, object]) -> None:
+    """It may have been done: a commit that does not know of it could never become visible."""
+
+    async def work() -> None:
+        async with aio.Producer(settings) as producer, producer.transaction() as transaction:
+            committing = asyncio.create_task(
+                transaction.commit_offsets(f"group-{topic}", {TopicPartition(topic, 0): 7})
+            )
+            await asyncio.sleep(0.001)
+            committing.cancel()
+
+    with pytest.raises(InvalidTxnState, match="given up"):
+        asyncio.run(work())
+
+
+def test_the_end_of_a_block_waits_for_a_commit_of_offsets_and_takes_no_later_one(
+    admin: Admin, topic: str, settings: dict[str, object]
+) -> None:
+    group, partition = f"group-{topic}", TopicPartition(topic, 0)
+
+    async def work() -> None:
+        async with aio.Producer(settings) as producer:
+            async with producer.transaction() as transaction:
+                committing = asyncio.create_task(transaction.commit_offsets(group, {partition: 7}))
+                await asyncio.sleep(0.001)
+            await committing
+            with pytest.raises(InvalidTxnState, match="has ended"):
+                await transaction.commit_offsets(group, {partition: 8})
+
+    asyncio.run(work())
+    assert [each.offset for each in admin.describe_group(group).offsets] == [7]
+
+
 def test_people_abort_what_is_open_and_forget_what_has_ended(
     admin: Admin, topic: str, settings: dict[str, object]
 ) -> None:

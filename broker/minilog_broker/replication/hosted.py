@@ -259,7 +259,7 @@ class HostedReplica:
     def log_start_moved(self, now_ms: float) -> None:
         """Retention advanced the log start: news for whoever reads here."""
         if self.log is not None:
-            self.log.producers.transactions.log_starts_at(self.log.log_start)
+            self.log.producers.log_starts_at(self.log.log_start)
         if self.leader is not None:
             self.leader.log_start_moved(now_ms)
         elif self.reads is not None:

@@ -184,6 +184,11 @@ class ProducerState:
                 return
             self._producers[producer_id] = entry
 
+    def log_starts_at(self, offset: int) -> None:
+        """Nothing below is read any more."""
+        for producer_id in self.transactions.log_starts_at(offset):
+            self._producers.pop(producer_id, None)
+
     def expire(self, before_timestamp_us: int) -> int:
         """Forget producers whose newest timestamp is older, but none that is open. Returns how many."""
         old = [
@@ -270,7 +275,7 @@ def recover_producer_state(log: ReplayableLog) -> ProducerState:
             pass  # all headers say the same, and more slowly
     for header in log.headers(offset):
         state.apply(header, _markers_in(log, header) if header.is_control else ())
-    state.transactions.log_starts_at(log.log_start_offset)
+    state.log_starts_at(log.log_start_offset)  # the snapshot may be older than what retention took
     return state
 
 

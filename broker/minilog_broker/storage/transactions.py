@@ -19,6 +19,8 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import takewhile
+from operator import itemgetter
 from typing import NamedTuple
 
 from minilog_broker.storage.errors import CorruptFile
@@ -130,8 +132,8 @@ class PartitionTransactions:
     def last_stable_offset(self, high_watermark: int) -> int:
         """Exclusive. To be asked with high watermarks that do not go back."""
         unstable = self._unstable
-        while unstable and unstable[0][0] <= high_watermark:
-            del unstable[0]
+        if unstable and unstable[0][0] <= high_watermark:  # of a log that was just opened, as many as it has markers
+            del unstable[: bisect_right(unstable, high_watermark, key=itemgetter(0))]
         offset = min(high_watermark, next(iter(self._open.values()), high_watermark))
         return min([offset, *(first for _, first in unstable)]) if unstable else offset
 
@@ -167,11 +169,16 @@ class PartitionTransactions:
         while len(self._ended) > self._max_ended:
             del self._ended[next(iter(self._ended))]
 
-    def log_starts_at(self, offset: int) -> None:
-        """Nothing below is read any more."""
+    def log_starts_at(self, offset: int) -> list[int]:
+        """Nothing below is read any more. Returns the producers that were open here and have ended: a log starts at or
+        below its last stable offset, so the marker of who began below its start is gone with all before it."""
         if self._aborted is not None:
             self._aborted.forget_below(offset)
             self._aborted = self._aborted if self._aborted.producer_ids else None
+        ended = [producer_id for producer_id, _ in takewhile(lambda each: each[1] < offset, self._open.items())]
+        for producer_id in ended:
+            del self._open[producer_id]
+        return ended
 
     def expire(self, before_timestamp_us: int) -> int:
         """Forget who ended before. Returns how many."""

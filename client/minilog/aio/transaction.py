@@ -48,6 +48,7 @@ class Transaction:
         self._groups = Groups(driver.cluster)
         self._group_sequences: dict[int, int] = {}  # the last one, by partition of __groups
         self._group_lock = asyncio.Lock()  # one commit of offsets at a time: they are numbered
+        self._has_ended = False
 
     @property
     def generation(self) -> int:
@@ -71,6 +72,7 @@ class Transaction:
             if kind is None:
                 await self._commit()
             else:
+                self._has_ended = True
                 await self._abort()
         finally:
             self._participation.leave()
@@ -78,13 +80,16 @@ class Transaction:
     async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """The next offsets to read, as part of the transaction: `group` has them when it is committed, and not before.
 
-        Raises what the group's coordinator answers; the transaction is aborted then.
+        Raises what the group's coordinator answers; the transaction is aborted then, and where this is given up: it may
+        have been done, and a commit that does not say so is refused by the group's coordinator for ever.
         """
         enlistment = self._open()
         if not offsets:
             return
         partition = coordinator_partition(group)
         async with self._group_lock:
+            if self._has_ended:
+                raise InvalidTxnState("the transaction has ended: commit offsets, and await it, inside of its block")
             sequence = self._group_sequences.get(partition, -1) + 1
             part = coordinator_pb2.TransactionalCommit(
                 transactional_id=enlistment.attempt.transactional_id,
@@ -93,8 +98,10 @@ class Transaction:
             )
             try:
                 await self._groups.commit(group, await self._keys(offsets), part)
-            except MinilogError as error:
-                self._driver.fail(error)
+            except BaseException as error:
+                if not self._has_ended:  # else the producer may be in another one
+                    given_up = InvalidTxnState(f"a commit of offsets for group '{group}' was given up")
+                    self._driver.fail(error if isinstance(error, MinilogError) else given_up)
                 raise
             self._group_sequences[partition] = sequence
 
@@ -114,6 +121,8 @@ class Transaction:
     async def _commit(self) -> None:
         enlistment = self._open()
         try:
+            async with self._group_lock:
+                self._has_ended = True
             winner = self._with_groups(await self._participation.finish())
             outcome = await self._participation.transactions.commit(
                 enlistment.attempt, [winner], coordinator_epoch=enlistment.coordinator_epoch

@@ -242,9 +242,9 @@ def test_a_registration_is_durable_before_it_is_answered_and_may_be_repeated() -
     assert world.waits(ticket)
     assert world.waits(again)  # it may say no sooner than the first that it is durable
     world.commit()
-    end = world.log_end
+    state = world.coordinator.committed_state()
     assert error_of(world.register(producer_id, ORDERS_0)) is None
-    assert world.log_end == end
+    assert world.coordinator.committed_state() == state
 
 
 def test_nobody_registers_a_producer_that_ended_or_never_was() -> None:

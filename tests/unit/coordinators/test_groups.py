@@ -26,6 +26,7 @@ from tests.unit.coordinators.transacting import ORDERS_0, ORDERS_1, PAYMENTS_0
 from tests.unit.coordinators.world import PAYMENTS, START_US, error_of
 
 Commit, Fetch = coordinator_pb2.CommitOffsetsResponse, coordinator_pb2.FetchOffsetsResponse
+Mark = coordinator_pb2.WriteMarkersResponse
 P = 500
 UNSTABLE = "UNSTABLE_OFFSET_COMMIT"
 
@@ -133,6 +134,19 @@ def test_markers_are_idempotent() -> None:
     assert world.mark(P, committed=True) is None
     assert world.mark(999, committed=True, last_sequence=-1) is None
     assert world.fetched() == {ORDERS_0: 9}
+
+
+def test_a_marker_without_anything_pending_is_answered_by_a_coordinator_that_still_is_one() -> None:
+    """Another may have offsets pending: a deposed one that says "written" leaves them so for ever."""
+    world = Grouping()
+    ticket = world.ask_to_mark(P, committed=True)
+    assert world.waits(ticket)
+    world.commit()
+    assert error_of(world.answer(ticket, Mark)) is None
+    assert world.waits(deposed := world.ask_to_mark(P, committed=True))
+    world.coordinator.deposed()
+    assert isinstance(error_of(world.answer(deposed, Mark)), NotCoordinator)
+    assert world.coordinator.committed_state() == {}
 
 
 def test_of_two_commits_the_later_one_holds_whenever_their_transactions_end() -> None:

@@ -22,6 +22,7 @@ from tests.unit.coordinators.transacting import ALREADY, ENLISTED, ORDERS_0, Tra
 from tests.unit.coordinators.world import INTERNAL, OVER, error_of
 
 Enlist, End = coordinator_pb2.EnlistResponse, coordinator_pb2.EndTransactionResponse
+Register = coordinator_pb2.RegisterPartitionsResponse
 
 
 def test_who_does_not_lead_says_so() -> None:
@@ -167,6 +168,19 @@ def test_who_has_heard_of_a_later_epoch_is_not_answered() -> None:
     assert isinstance(error_of(world.answer(late, Enlist)), NotCoordinator)
     response = world.enlist(coordinator_epoch=world.leader_epoch)
     assert (response.outcome, response.coordinator_epoch) == (ENLISTED, world.leader_epoch)
+
+
+def test_a_registration_that_is_repeated_is_answered_by_a_coordinator_that_still_is_one() -> None:
+    """Another may have written the markers: a deposed one that says yes opens a transaction that nobody ends."""
+    world = Transacting()
+    producer_id = world.writer(ORDERS_0)
+    again = world.ask_to_register(producer_id, ORDERS_0)
+    assert world.waits(again)
+    world.commit()
+    assert error_of(world.answer(again, Register)) is None
+    assert world.waits(deposed := world.ask_to_register(producer_id, ORDERS_0))
+    world.coordinator.deposed()
+    assert isinstance(error_of(world.answer(deposed, Register)), NotCoordinator)
 
 
 def test_a_batch_of_another_log_or_without_keys_is_refused() -> None:

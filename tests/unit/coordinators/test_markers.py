@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from minilog.errors import InvalidTxnState, NotEnoughReplicas, NotLeaderOrFollower
 from minilog.v1 import coordinator_pb2
+from minilog_broker.coordinators.coordinator import State
 from minilog_broker.coordinators.effects import Marker, MarkersRefused
 from tests.unit.coordinators.transacting import (
     COMMITTED,
@@ -200,3 +203,15 @@ def test_a_producer_that_could_not_be_removed_is_removed_later() -> None:
     world.wait(200)
     assert world.describe().listing.state == IDLE
     assert len(world.coordinator.committed_state()) == 1
+
+
+def test_one_that_finds_itself_deposed_while_it_removes_a_producer_has_nothing_due_any_more() -> None:
+    """Else its timer goes off a thousand times a second until it leads again."""
+    world = Transacting()
+    world.ask_to_end([world.writer(ORDERS_0)])
+    world.commit()
+    world.refusal = NotLeaderOrFollower("another broker leads")
+    for effect in world.asked_markers():
+        world.write(effect)
+    assert world.coordinator.state is State.IDLE
+    assert world.coordinator.next_tick_ms == math.inf

@@ -8,7 +8,8 @@
     delete, drop_deleted_topics        the offsets are gone
 
 The rules are in offsets.py. A fetch is a decision too: it appends a record that removes nothing, and is answered behind
-it, so that a coordinator which was deposed and does not know it never sends a reader back to where it was before.
+it, so that a coordinator which was deposed and does not know it never sends a reader back to where it was before. So is
+a marker that changes nothing here: where another coordinator leads, it may have offsets pending that the marker is for.
 """
 
 from __future__ import annotations
@@ -117,10 +118,11 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
             for marker in request.markers:
                 for commit in self._registrations.ended(marker.producer_id):
                     self._refuse(commit, ProducerFenced(f"the transaction of producer {marker.producer_id} has ended"))
+            changes = rules.end_producers(
+                self._table, request.markers, lambda p: self._groups_of.get(p, ()), self._knows_topic
+            )
             self._write(
-                rules.end_producers(
-                    self._table, request.markers, lambda p: self._groups_of.get(p, ()), self._knows_topic
-                )
+                changes or [Change(GroupKey("", producer_id=each.producer_id), None) for each in request.markers[:1]]
             )
             return coordinator_pb2.WriteMarkersResponse()
 

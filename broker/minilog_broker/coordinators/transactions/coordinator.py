@@ -236,7 +236,8 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
                 removed.setdefault(transactional_id, []).append(Change(key, None))
         for changes in removed.values():
             if not self._try_write(changes):
-                self._remove_at_ms = now.ms + self._settings.marker_retry_ms
+                if self._state is State.ACTIVE:  # else it was deposed, and has nothing to do any more
+                    self._remove_at_ms = now.ms + self._settings.marker_retry_ms
                 return
 
     def _look_at_commits(self, now: Moment) -> None:

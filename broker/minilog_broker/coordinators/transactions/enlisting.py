@@ -210,7 +210,8 @@ def register(
     partitions: Iterable[PartitionKey],
     knows_topic: Callable[[bytes], bool],
 ) -> tuple[TransactionChange, ...]:
-    """The producer with these partitions among its own; nothing where it has them. Raises ProducerFenced,
+    """The producer with these partitions among its own; written again where it has them, since a coordinator that was
+    deposed and does not know it must not say yes (another may have written the markers). Raises ProducerFenced,
     UnknownTopicId."""
     producer = require_open(view, transactional_id, producer_id)
     added = [key for key in dict.fromkeys(partitions) if not producer.is_registered_in(key)]
@@ -222,7 +223,5 @@ def register(
             f"transactional id '{transactional_id}': its producers write to {MAX_REGISTRATIONS} partitions in sum, and "
             "to no more: use fewer tasks"
         )
-    if not added:
-        return ()
     registered = (*producer.partitions, *(Registered(key) for key in added))
     return (Change(TransactionKey(transactional_id, producer_id), replace(producer, partitions=registered)),)
