@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import collections
+import itertools
 import pathlib
-import random
 import statistics
 import sys
 import tempfile
@@ -14,21 +14,15 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.spark.kills.run import Outcome, run
+from tests.spark.kills.soak import in_random_order, soak
 from tests.spark.kills.victims import VICTIMS
 
 _LOCAL = [name for name in VICTIMS if name != "executor"]
 
 
-def chosen_victims(names: list[str], times: int, seed: int) -> list[str]:
-    """So many kills: each victim as often as the others, in a random order."""
-    chance = random.Random(seed)
-    rounds = [chance.sample(names, len(names)) for _ in range(-(-times // len(names)))]
-    return [each for one_round in rounds for each in one_round][:times]
-
-
 def show(outcome: Outcome) -> None:
     """Kills by victim, then what became of the records."""
-    table = Table("victim", "kills", "copies again: median", "worst", "driver starts")
+    table = Table("victim", "kills", "a batch after: median", "worst", "driver starts")
     by_victim = collections.defaultdict(list)
     for each in outcome.kills:
         by_victim[each.victim].append(each)
@@ -50,16 +44,22 @@ def show(outcome: Outcome) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.kills", description=__doc__)
     parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--minutes", type=float, help="instead: a kill every 20 s, memory and open files sampled")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--victims", default=",".join(_LOCAL), help=f"of {', '.join(VICTIMS)}; default: %(default)s")
     parser.add_argument("--master", default="local[2,4]", help="executor as a victim needs local-cluster[2,1,1024]")
     parser.add_argument("--at-least-once", action="store_true", help="what the judgement is worth: it should object")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="leave logs and data in this directory")
     chosen = parser.parse_args()
-    victims = chosen_victims(chosen.victims.split(","), chosen.times, chosen.seed)
+    names = chosen.victims.split(",")
     with tempfile.TemporaryDirectory(prefix="minilog-spark-kills-") as folder:
         directory = chosen.keep or pathlib.Path(folder)
-        outcome = run(victims, chosen.seed, directory, master=chosen.master, at_least_once=chosen.at_least_once)
+        if chosen.minutes:
+            outcome, samples = soak(names, chosen.minutes, chosen.seed, directory, master=chosen.master)
+            samples.show()
+        else:
+            victims = itertools.islice(in_random_order(names, chosen.seed), chosen.times)
+            outcome = run(victims, chosen.seed, directory, master=chosen.master, at_least_once=chosen.at_least_once)
     show(outcome)
     return 1 if outcome.verdict.wrong else 0
 

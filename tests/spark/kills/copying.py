@@ -26,7 +26,7 @@ class Copying:
     """A supervisor of one driver program; the query's own restarts inside it are Spark's."""
 
     def __init__(self, directory: pathlib.Path, arguments: Sequence[str], *, master: str = "local[2,4]") -> None:
-        """`arguments`: SERVERS SOURCE SINK of driver.py. In local[2,4] a task may fail three times, then its query does."""
+        """`arguments`: SERVERS SOURCE SINK and options of driver.py. In local[2,4] a task is tried four times."""
         self._directory = directory
         self.checkpoint = directory / "checkpoint"
         places = (str(self.checkpoint), str(directory))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from minilog import Admin, NewTopic
@@ -87,6 +87,16 @@ def play(scene: Scene, victim: str) -> Killed:
     return Killed(victim, who, flows_again_s, scene.copying.starts - starts)
 
 
+def tell(scene: Scene, outcome: Outcome) -> None:
+    """Print a line about the last kill."""
+    each = outcome.kills[-1]
+    print(
+        f"{len(outcome.kills)}. {each.who}: a batch after {each.flows_again_s:.2f} s, driver started "
+        f"{each.driver_starts} times; {scene.writer.acknowledged()} written, {scene.seen()} copied",
+        flush=True,
+    )
+
+
 def finish(scene: Scene, outcome: Outcome) -> None:
     """Let all input be copied, stop everything in order, and judge."""
     servers = scene.cluster.bootstrap_servers
@@ -145,18 +155,18 @@ def _judge_brokers(scene: Scene) -> list[str]:
 
 
 def run(
-    victims: list[str], seed: int, directory: pathlib.Path, *, master: str = "local[2,4]", at_least_once: bool = False
+    victims: Iterable[str],
+    seed: int,
+    directory: pathlib.Path,
+    *,
+    master: str = "local[2,4]",
+    at_least_once: bool = False,
 ) -> Outcome:
     """Kill these in turn. Prints a line for each; raises AssertionError where something stands still."""
     outcome = Outcome(seed)
     with running_scene(directory, seed, master=master, at_least_once=at_least_once) as scene:
         for victim in victims:
             outcome.kills.append(play(scene, victim))
-            each = outcome.kills[-1]
-            print(
-                f"{len(outcome.kills)}. {each.who}: copies again after {each.flows_again_s:.2f} s, driver started "
-                f"{each.driver_starts} times; {scene.writer.acknowledged()} written, {scene.seen()} copied",
-                flush=True,
-            )
+            tell(scene, outcome)
         finish(scene, outcome)
     return outcome
