@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 import psutil
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-STOP_S = 30.0
+STOP_S = 60.0
+ABANDONED_S = 120.0
 _LOOK_S = 0.1
 
 
@@ -35,6 +36,7 @@ class Copying:
         self._command += options
         self.log = directory / "driver.log"
         self.starts = 0
+        self._abandoned: list[subprocess.Popen[bytes]] = []
         directory.mkdir(parents=True, exist_ok=True)
         self._process = self._start()
         self._stopping = threading.Event()
@@ -64,6 +66,20 @@ class Copying:
         """All that runs, by what it is."""
         return {"driver JVM": self.jvms()[:1], "executor JVMs": self.jvms()[1:], "workers": self.workers()}
 
+    def replace(self) -> None:
+        """Take the driver program for dead though it is not, and start another one on its checkpoint."""
+        self._abandoned.append(self._process)
+        self._process = self._start()
+
+    def wait_for_abandoned(self) -> None:
+        """Those that were taken for dead awake, and end by themselves. AssertionError where one does not."""
+        for program in self._abandoned:
+            for each in _below(program):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.resume()
+            wait_for("the end of an abandoned driver", lambda program=program: program.poll() is not None, ABANDONED_S)  # type: ignore[misc]
+        self._abandoned.clear()
+
     def stop(self) -> int:
         """A clean end; the exit code."""
         self._stopping.set()
@@ -80,11 +96,12 @@ class Copying:
         """Whatever is still alive ends now."""
         self._stopping.set()
         self._supervisor.join()
-        for each in self._descendants():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-        self._process.kill()
-        self._process.wait()
+        for program in (*self._abandoned, self._process):
+            for each in _below(program):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            program.kill()
+            program.wait()
 
     def _start(self) -> subprocess.Popen[bytes]:
         self.starts += 1
@@ -111,10 +128,14 @@ class Copying:
                 self._process = self._start()
 
     def _descendants(self) -> list[psutil.Process]:
-        try:
-            return psutil.Process(self._process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
+        return _below(self._process)
+
+
+def _below(program: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    try:
+        return psutil.Process(program.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _is(process: psutil.Process, name: str) -> bool:

@@ -55,7 +55,8 @@ class Scene:
         return f"spark-{self.copying.query_id()}"
 
     def mend(self) -> None:
-        """Brokers that were killed run again, and all replicas are in sync."""
+        """Who hung is awake, brokers that were killed run again, and all replicas are in sync."""
+        self.copying.wait_for_abandoned()
         missing = self.cluster.ports.keys() - self.cluster.processes.keys()
         if missing:
             self.cluster.start(*missing)
@@ -77,6 +78,14 @@ Kill: TypeAlias = Callable[[Scene], str]
 
 def kill_driver(scene: Scene) -> str:
     return _kill_process(scene, "driver JVM", lambda: scene.copying.jvms()[:1])
+
+
+def hang_driver(scene: Scene) -> str:
+    """SIGSTOP: it is taken for dead and replaced, its tasks write on, and later it wakes and would like to commit."""
+    (jvm,) = scene.copying.jvms()[:1]
+    jvm.suspend()
+    scene.copying.replace()
+    return f"driver JVM {jvm.pid}, which only hung"
 
 
 def kill_worker(scene: Scene) -> str:
@@ -119,6 +128,7 @@ def kill_driver_and_coordinator(scene: Scene) -> str:
 
 VICTIMS: Mapping[str, Kill] = {
     "driver": kill_driver,
+    "zombie": hang_driver,
     "worker": kill_worker,
     "leader": kill_leader,
     "coordinator": kill_coordinator,
