@@ -102,9 +102,7 @@ def finish(scene: Scene, outcome: Outcome) -> None:
     servers = scene.cluster.bootstrap_servers
     history = scene.writer.stop()
     source = read_all(servers, SOURCE)
-    total = sum(map(len, source.values()))
-    with contextlib.suppress(AssertionError):  # what is missing is for the judgement to say
-        wait_for("all copies", lambda: scene.seen() >= total, FLOWS_WITHIN_S)
+    _catch_up(scene, sum(map(len, source.values())))
     code = scene.copying.stop()
     sink, stored = read_all(servers, SINK), read_all(servers, SINK, isolation="read_uncommitted")
     read = scene.reader.stop()
@@ -121,6 +119,13 @@ def finish(scene: Scene, outcome: Outcome) -> None:
     ]
     wrong += _left_open(scene)
     wrong += _judge_brokers(scene)
+
+
+def _catch_up(scene: Scene, total: int) -> None:
+    """Until so many are copied, or none is any more: what is missing is for the judgement to say."""
+    with contextlib.suppress(AssertionError):
+        while (seen := scene.seen()) < total:
+            wait_for("one more copy", lambda seen=seen: scene.seen() > seen, FLOWS_WITHIN_S)  # type: ignore[misc]
 
 
 def _judged(history: History, source: Stored, sink: Stored, read: Stored) -> Verdict:
