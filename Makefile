@@ -16,7 +16,7 @@ help:
 	@echo "make demo     start three brokers, run the Spark job on real data, show the result"
 	@echo "make test     run the whole test suite"
 	@echo "make simulate whole clusters in one thread on virtual time, for MINUTES=$(MINUTES), from seed FIRST=$(FIRST)"
-	@echo "make soak     real brokers killed, hung and cut off, TIMES=$(TIMES) of each"
+	@echo "make soak     real brokers killed, hung and cut off, and Spark killed as it copies, TIMES=$(TIMES) of each"
 	@echo "make check    format, lint, types, architecture, wire contract"
 	@echo "make stubs    generate client/minilog/v1 from proto/"
 	@echo "make clean    remove .venv and what was built"
@@ -55,9 +55,10 @@ test-spark: java setup
 simulate: setup
 	$(BIN)/python -m tests.simulation --first $(FIRST) --minutes $(MINUTES) $(SIMULATE_OPTIONS)
 
-soak: setup
+soak: java setup
 	for mode in leader controller both hang cut isolate rolling all; do \
 		$(BIN)/python -m tests.integration.kill_runs $$mode --times $(TIMES) || exit 1; done
+	$(BIN)/python -m tests.spark.kills --times $(TIMES)
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -28,7 +28,7 @@ class Watch:
 
 
 class Writer:
-    """Writes numbered values as fast as `in_flight` allows until it is stopped, and keeps the history."""
+    """Writes numbered values as fast as `in_flight`, and a pause after each, allow; keeps the history until stopped."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Writer:
         name: str = "writer",
         value_bytes: int = 200,
         in_flight: int = 500,
+        pause_s: float = 0.0,
         settings: dict[str, object] | None = None,
     ) -> None:
         self.history = History()
@@ -46,6 +47,7 @@ class Writer:
         self._topic = topic
         self._padding = b"." * value_bytes
         self._window = threading.Semaphore(in_flight)
+        self._pause_s = pause_s
         self._changed = threading.Condition()
         self._watches: list[Watch] = []
         self._stop = threading.Event()
@@ -101,6 +103,8 @@ class Writer:
             else:
                 future.add_done_callback(lambda done, value=value, sent_s=sent_s: self._answered(value, sent_s, done))  # type: ignore[misc]
                 number += 1
+            if self._pause_s:
+                self._stop.wait(self._pause_s)
 
     def _send(self, number: int, value: bytes) -> Future[object] | None:
         """None where the producer would not take it: nothing happened."""
@@ -170,15 +174,18 @@ def take(consumer: Consumer, read: Stored, timeout_s: float) -> None:
             read[partition].append((offset, value))
 
 
-def read_all(bootstrap_servers: str, topic: str, timeout_s: float = 60.0) -> Stored:
-    """(offset, value) of every committed record by partition, up to the high watermarks of this moment."""
-    with Admin({"bootstrap.servers": bootstrap_servers}) as admin:
+def read_all(
+    bootstrap_servers: str, topic: str, timeout_s: float = 60.0, *, isolation: str = "read_committed"
+) -> Stored:
+    """(offset, value) of every record by partition, up to what such a reader finds to be the end at this moment."""
+    settings = {"bootstrap.servers": bootstrap_servers, "isolation.level": isolation}
+    with Admin(settings) as admin:
         partitions = [each.partition for each in admin.describe_topics([topic])[0].partitions]
         ends = admin.list_offsets({TopicPartition(topic, p): "latest" for p in partitions})
     bounds = [TopicPartition(topic, tp.partition, 0, end_offset=end) for tp, end in ends.items()]
     stored: Stored = {p: [] for p in partitions}
     deadline = time.monotonic() + timeout_s
-    with Consumer({"bootstrap.servers": bootstrap_servers}) as consumer:
+    with Consumer(settings) as consumer:
         consumer.assign(bounds)
         while not consumer.finished():
             if time.monotonic() > deadline:
