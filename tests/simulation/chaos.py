@@ -14,6 +14,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.known import newest_image, unreplaced_voters
 
 if TYPE_CHECKING:
+    from minilog_broker.controller.image import MetadataImage
     from tests.simulation.cluster import Cluster
     from tests.simulation.life import Life
 
@@ -102,13 +103,15 @@ class Chaos:
         voters = [voter_id for voter_id in cluster.plan.voter_ids if voter_id in core and voter_id not in emptied]
         if 2 * len(voters) <= cluster.plan.voters:
             return everybody
-        return core if all(self._survives(state, core) for state in image.partitions.values()) else everybody
+        return core if all(self._survives(image, state, core) for state in image.partitions.values()) else everybody
 
-    def _survives(self, state: PartitionState, core: tuple[int, ...]) -> bool:
+    def _survives(self, image: MetadataImage, state: PartitionState, core: tuple[int, ...]) -> bool:
         """Whether `core` alone can serve the partition, whatever the controller has decided since."""
         cluster = self._cluster
         here = [node_id for node_id in state.replicas if node_id in core]
-        if len(here) < min(cluster.plan.min_in_sync, len(state.replicas)):
+        configured = image.topic_config(state.key.topic_id).get("min.insync.replicas")
+        min_in_sync = cluster.plan.min_in_sync if configured is None else int(configured)
+        if len(here) < min(min_in_sync, len(state.replicas)):
             return False
         # Members outside may be all that is left of the ISR by now: all of it has to be inside.
         candidates = {*state.in_sync_replicas, *state.eligible_leaders}

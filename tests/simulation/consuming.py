@@ -41,6 +41,7 @@ class SimulatedConsumer:
     ) -> None:
         self.name, self.config = name, config
         self.corrupt_runs = 0
+        self._committed = config.isolation_level == "read_committed"
         self._client, self._history, self._rng = client, history, rng
         self._picture = Picture(client, config, node_ids, rng, self._topics, self._metadata_changed)
         self.cache = self._picture.cache
@@ -118,7 +119,8 @@ class SimulatedConsumer:
         for rows in batches:
             values = rows.column("value").to_pylist()
             for offset, value in zip(rows.column("offset").to_pylist(), values, strict=True):
-                self._history.read(self.name, key, offset, value)
+                self._history.read(self.name, key, offset, value, committed=self._committed)
+        self._history.passed(self.name, key, run.end_offset, committed=self._committed)
 
     def _went_wrong(self, error: MinilogError) -> bool:
         """An error of a partition; whether to take on at once."""

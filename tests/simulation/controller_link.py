@@ -169,6 +169,10 @@ class ControllerLink:
 
         self._call("ProposeInSyncReplicas", request, answered)
 
+    def create_internal_topic(self, request: peer_pb2.CreateInternalTopicRequest, tell: Any) -> None:
+        """`tell` when it is answered, or not."""
+        self._call("CreateInternalTopic", request, tell)
+
     def next_producer_id(self, tell: Any) -> None:
         """`tell(id)`, or `tell(MinilogError)`: from a block that the controller gave."""
         self._askers.append(tell)

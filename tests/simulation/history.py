@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from minilog_broker.replication.state import PartitionKey
 from tests.simulation.invariants.violation import Violation
+from tests.simulation.transaction_history import Copy, TransactionHistory
 
 
 class Outcome(enum.Enum):
@@ -44,6 +46,7 @@ class Write:
     offset: int = -1
     ended_ms: float = -1.0
     error: str = ""
+    transaction: Copy | None = None  # then its end decides whether it is seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,12 @@ class Latest:
     answered_ms: float
     epoch: int
     offset: int
+
+
+class WhyNotSkipped(Protocol):
+    """Why a reader may not go from `start` to `end` without a record; None where it may."""
+
+    def __call__(self, key: PartitionKey, start: int, end: int, *, committed: bool) -> str | None: ...
 
 
 @dataclass(slots=True)
@@ -72,6 +81,8 @@ class History:
 
     def __init__(self) -> None:
         self.writes: dict[bytes, Write] = {}
+        self.transactions = TransactionHistory()
+        self.why_not_skipped: WhyNotSkipped = lambda key, start, end, *, committed: None if start == end else ""
         self.read_count = 0
         self._partitions: dict[PartitionKey, _Partition] = {}
         self._positions: dict[tuple[str, PartitionKey], int] = {}
@@ -117,13 +128,10 @@ class History:
         """What lay before `log_start` was deleted."""
         self._positions[client, key] = max(self._positions.get((client, key), 0), log_start)
 
-    def read(self, client: str, key: PartitionKey, offset: int, value: bytes) -> None:
-        """A reader was handed a record."""
+    def read(self, client: str, key: PartitionKey, offset: int, value: bytes, *, committed: bool = True) -> None:
+        """A reader was handed a record; `committed`: one of what is committed."""
         self.read_count += 1
-        expected = self._positions.get((client, key))
-        if expected is not None and offset != expected:
-            word = "again" if offset < expected else "next: it skips"
-            raise Violation("V14", f"{client} reads offset {offset} {word} where {expected} comes next", key=key)
+        self.passed(client, key, offset, committed=committed)
         self._positions[client, key] = offset + 1
         partition = self._of(key)
         if partition.exempt:
@@ -137,9 +145,23 @@ class History:
         if write.outcome is Outcome.FAILED:
             text = f"{client} reads {value!r} at {offset}, which was reported as failed: {write.error}"
             raise Violation("V16", text, key=key)
+        if write.transaction is not None and committed:
+            self.transactions.read(client, write.transaction, key, offset)
         first = partition.offsets.setdefault(value, offset)
         if first != offset and write.idempotent:
             raise Violation("V14", f"{value!r} is read at {first} and at {offset}", key=key)
+
+    def passed(self, client: str, key: PartitionKey, offset: int, *, committed: bool) -> None:
+        """A reader goes on at `offset`, and was handed nothing since its last record: there was nothing for it."""
+        expected = self._positions.get((client, key))
+        self._positions[client, key] = offset
+        if expected is None or offset == expected:
+            return
+        if offset < expected:
+            raise Violation("V14", f"{client} reads offset {offset} again where {expected} comes next", key=key)
+        if (why := self.why_not_skipped(key, expected, offset, committed=committed)) is not None:
+            text = f"{client} reads offset {offset} next: it skips, where {expected} comes next {why}"
+            raise Violation("V14", text, key=key)
 
     def known_position(self, client: str, key: PartitionKey) -> int | None:
         """The next offset a reader expects; None where it has read nothing."""
@@ -183,7 +205,9 @@ class History:
             if found != write.value:
                 text = f"{write.value!r} of {write.client} was acknowledged at {write.offset}; there is {found!r}"
                 raise Violation("V14", text, key=write.key)
+        self.transactions.check_end(key for key, partition in self._partitions.items() if partition.exempt)
 
     def pending(self) -> list[Write]:
-        """Writes that nobody has answered."""
-        return [write for write in self.writes.values() if write.outcome is Outcome.PENDING]
+        """Writes that nobody has answered; but those of transactions, whose writers are killed."""
+        found = (write for write in self.writes.values() if write.outcome is Outcome.PENDING)
+        return [write for write in found if write.transaction is None]

@@ -32,6 +32,7 @@ from minilog_broker.storage.settings import LogSettings
 from tests.simulation.clients import node_address
 from tests.simulation.controller_link import ControllerLink
 from tests.simulation.controlling import Controlling
+from tests.simulation.coordinating import Coordinating
 from tests.simulation.disk import Death, PowerLoss
 from tests.simulation.disk_thread import DiskThread
 from tests.simulation.plan import Plan
@@ -78,6 +79,7 @@ class Life:
     link: ControllerLink
     controlling: Controlling
     controller: Controller
+    coordinating: Coordinating
     serving: Serving
 
     def __init__(self, node: Node, number: int, rng: random.Random) -> None:
@@ -136,6 +138,7 @@ class Life:
             self, plan.topic_defaults(), plan.broker_session_timeout_ms, random.Random(rng.random())
         )
         self.controller = self.controlling.controller
+        self.coordinating = Coordinating(self)
         self.serving = Serving(self)
 
     def start(self, _: object = None) -> None:
@@ -280,6 +283,8 @@ class Life:
             self.touch(key)
         self.manager.apply_image(states, removed, configs, names, image.lives(), self.now_ms)
         self.replicas.run()
+        if removed:
+            self.coordinating.topics_deleted()
 
     def _configure_logs(self, changes: ImageChanges, configs: dict[bytes, TopicConfig]) -> None:
         for key, log in self.logs.items():
@@ -340,6 +345,7 @@ class Life:
         self.manager.stop_leading(self.now_ms)
         self.replicas.run()
         self.replicas.timer.stop()
+        self.coordinating.stop()
         self.network.hosts[self.node.node_id] = None
         self.process.after(SERVER_GRACE_MS, self._close)
 

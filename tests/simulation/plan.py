@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from minilog_broker.replication.state import TopicConfig
 from tests.simulation.themes import narrowed
@@ -104,6 +104,7 @@ class Plan:
     delivery_timeouts_ms: tuple[int, ...] = (2_000, 6_000, 12_000)
     write_pauses_ms: tuple[float, ...] = (8.0, 30.0, 100.0, 300.0)
     load_pause_ms: float = 5.0  # at most so long in the liveness phase: a joiner has to get in under load
+    transactions: bool = False  # Spark sinks write, too
     links_of_nodes: bool = False  # cuts, slow and lossy links are between nodes only
     faults: FaultRates = field(default_factory=FaultRates)
     operations: OperationRates = field(default_factory=OperationRates)
@@ -137,7 +138,9 @@ class Plan:
     @staticmethod
     def draw(seed: int, theme: str | None = None) -> Plan:
         """The plan of a seed: with its own theme or none, or with `theme`."""
-        return narrowed(Plan._draw(seed), seed, theme)
+        plan = narrowed(Plan._draw(seed), seed, theme)
+        rng = random.Random(f"spark {seed}")  # its own: all else of a plan is as it would be without
+        return replace(plan, transactions=plan.transactions or rng.random() < TRANSACTIONS_SHARE)
 
     @staticmethod
     def _draw(seed: int) -> Plan:
@@ -172,6 +175,7 @@ class Plan:
         )
 
 
+TRANSACTIONS_SHARE = 0.3
 VOTER_COUNTS = (1, 3, 3, 5)
 
 # How often each fault comes at its usual rate, per second; a seed draws some of them, and how hard.

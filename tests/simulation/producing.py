@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from minilog.config import ClientConfig
 from minilog.errors import MinilogError, UnknownOutcome
+from minilog.metadata_cache import Topic
 from minilog.producer.accumulator import Accumulator, Taken
 from minilog.producer.batch import Batch
 from minilog.producer.effects import Connect, Delivered, Effect, Failed, NeedProducerId, RefreshMetadata, Send
@@ -19,6 +20,7 @@ from tests.simulation.clients import ClientProcess
 from tests.simulation.history import History, Outcome, Write
 from tests.simulation.talking import Picture, Talk
 
+Settled: TypeAlias = Callable[[RecordMetadata | None, MinilogError | None], None]
 MAX_PENDING = 60  # values of one producer that nobody has answered: a user who waits
 
 
@@ -27,7 +29,7 @@ class _Future:
 
     __slots__ = ("_done", "_settled")
 
-    def __init__(self, settled: Callable[[RecordMetadata | None, MinilogError | None], None]) -> None:
+    def __init__(self, settled: Settled) -> None:
         self._settled = settled
         self._done = False
 
@@ -92,15 +94,17 @@ class SimulatedProducer:
             now_ms = self._client.process.scheduler.now_ms
             self._history.began(Write(value, key, self.name, idempotent, self.config.acks, now_ms))
             self.pending += 1
-            future = _Future(self._settled(value))
-            taken = self._accumulator.append(
-                topic, partition, None, value, None, self._client.now_us, future, self._client.now_ms
-            )
+            taken = self._put(topic, partition, value, self._settled(value))
             assert taken is not Taken.NO_SPACE, "buffer.memory holds what MAX_PENDING allows"
         self._run()
         return True
 
-    def _settled(self, value: bytes) -> Callable[[RecordMetadata | None, MinilogError | None], None]:
+    def _put(self, topic: Topic, partition: int, value: bytes, settled: Settled) -> Taken:
+        return self._accumulator.append(
+            topic, partition, None, value, None, self._client.now_us, _Future(settled), self._client.now_ms
+        )
+
+    def _settled(self, value: bytes) -> Settled:
         def settled(result: RecordMetadata | None, error: MinilogError | None) -> None:
             self.pending -= 1
             now_ms = self._client.process.scheduler.now_ms

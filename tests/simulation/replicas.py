@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.v1 import peer_pb2
 from minilog_broker.replication import effects
+from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, LedEffect, StoppedLeading
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import DiskCommand
@@ -25,6 +26,7 @@ from tests.simulation.disk_thread import DiskThread
 from tests.simulation.process import CoreTimer
 from tests.simulation.pump import Pump
 from tests.simulation.stream import Stream
+from tests.simulation.transaction_serving import answer_markers
 
 if TYPE_CHECKING:
     from tests.simulation.life import Life
@@ -74,6 +76,11 @@ class Replicas:
             effects.StartLogAt: self._start_at,
             effects.WriteProducerSnapshot: self._write_snapshot,
             effects.DeleteLog: self._delete,
+            effects.AnswerMarkers: answer_markers,
+            effects.RegisterPartition: lambda effect: life.coordinating.calls.registration_wanted(effect),
+            BeganToLead: self._tell_coordinator,
+            HighWatermarkMoved: self._tell_coordinator,
+            StoppedLeading: self._tell_coordinator,
         }
 
     # -- effects
@@ -229,6 +236,9 @@ class Replicas:
 
     def _answer_produce(self, effect: effects.AnswerProduce) -> None:
         self._life.serving.answer_produce(effect)
+
+    def _tell_coordinator(self, effect: LedEffect) -> None:
+        self._life.coordinating.told(effect)
 
     def _session_ready(self, effect: effects.SessionReady) -> None:
         if (session := self.sessions.get(effect.session_id)) is not None:

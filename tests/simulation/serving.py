@@ -20,12 +20,14 @@ from minilog.record_batch.header import Buffer
 from minilog.v1 import common_pb2, data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.effects import AnswerProduce
 from minilog_broker.replication.state import PartitionKey
+from minilog_broker.server.data_service import _transaction
 from minilog_broker.server.metadata_service import _broker, _partition
 from tests.simulation.controlling import CALLS
 from tests.simulation.network import Respond
 from tests.simulation.pump import Pump
 from tests.simulation.stream import End, Stream
 from tests.simulation.touched import Answered
+from tests.simulation.transaction_serving import METHODS, TransactionServing
 
 if TYPE_CHECKING:
     from minilog_broker.controller.image import Topic
@@ -85,6 +87,7 @@ class Serving:
         self._life = life
         self.process = life.process
         self._session_ids = itertools.count(1)
+        self._transactions = TransactionServing(life)
         self._keepalive_ms = life.plan.session_keepalive_ms
         self._streams: dict[str, Callable[[Stream], None]] = {
             "Replicate": self._replicate,
@@ -110,6 +113,8 @@ class Serving:
             life.quorum_part.voting.vote_asked(request, respond)
         elif method == "BeginQuorumEpoch":
             life.quorum_part.voting.epoch_begun(request, respond)
+        elif method in METHODS:
+            self._transactions.serve(method, request, respond)
         elif method == "InitProducerId":
             self._init_producer_id(respond)
         else:
@@ -136,7 +141,9 @@ class Serving:
     def _topic_by_name(self, name: str) -> metadata_pb2.TopicMetadata:
         topic_id = self._life.image.topic_ids.get(name)
         if topic_id is None:
-            return metadata_pb2.TopicMetadata(error=wire_error(UnknownTopicOrPartition(f"no topic {name}")), name=name)
+            first_use = self._life.coordinating.calls.first_use(name)
+            error = first_use or UnknownTopicOrPartition(f"no topic {name}")
+            return metadata_pb2.TopicMetadata(error=wire_error(error), name=name)
         return self._topic(self._life.image.topics[topic_id])
 
     def _topic_by_id(self, topic_id: bytes) -> metadata_pb2.TopicMetadata:
@@ -287,9 +294,8 @@ class Serving:
                 refused = InvalidRequiredAcks(f"acks={request.acks} is not one of 0, 1 and all (-1 on the wire)")
                 self.answer_produce(AnswerProduce(ticket, refused, -1, -1, -1, -1))
                 continue
-            life.manager.produce(
-                ticket, key, entry.leader_epoch, request.acks, request.timeout_ms, entry.batch, life.now_ms
-            )
+            said = (entry.leader_epoch, request.acks, request.timeout_ms, entry.batch, life.now_ms, _transaction(entry))
+            life.manager.produce(ticket, key, *said)
         life.replicas.run()
 
     def answer_produce(self, effect: AnswerProduce) -> None:

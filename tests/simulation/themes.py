@@ -1,7 +1,8 @@
 """Half of the seeds have a theme: the plan as drawn, narrowed to the faults that meet in one kind of trouble.
 
 What needs three rare things in a row is seldom met where twenty kinds of fault are drawn alike. A theme knows kinds of
-trouble (disks, elections, memberships), never a wrong rule.
+trouble (disks, elections, memberships), never a wrong rule. "transactions" is for those who ask for it: seeds that have
+them are drawn apart (plan.py), with any theme or none.
 """
 
 from __future__ import annotations
@@ -235,6 +236,48 @@ def stretched(plan: Plan, rng: random.Random) -> Plan:
     )
 
 
+def transactions(plan: Plan, rng: random.Random) -> Plan:
+    """Spark sinks over a few partitions, whose leaders and coordinators come and go; little else is in the way."""
+    faults = type(plan.faults)(
+        kill=rng.choice((0.2, 0.5)),
+        kill_of_all=rng.choice((0.0, 0.1)),
+        power_loss=rng.choice((0.0, 0.2)),
+        clean_restart=rng.choice((0.0, 0.2)),
+        crash_in_effects=rng.choice((0.0, 0.3)),
+        pause=rng.choice((0.0, 0.3)),
+        cut_nodes=rng.choice((0.0, 1.0)),
+        isolate=rng.choice((0.0, 0.2)),
+        isolate_client=rng.choice((0.0, 0.5)),
+        slow_link=rng.choice((0.0, 1.0)),
+        lossy_link=rng.choice((0.5, 2.0)),
+        reset=rng.choice((0.5, 2.0)),
+        disk_full=rng.choice((0.0, 0.2)),
+    )
+    return replace(
+        plan,
+        nodes=3,
+        voters=3,
+        topic_count=1,
+        partitions=rng.choice((1, 2, 3)),
+        replication_factor=rng.choice((2, 3)),
+        flush_on_append=True,
+        segment_bytes=rng.choice((1_000, 4_096)),
+        broker_session_timeout_ms=900.0,
+        heartbeat_interval_ms=150.0,
+        replica_lag_time_max_ms=2_000.0,
+        sync_ms=rng.choice(((0.05, 0.5), (0.1, 5.0), (1.0, 40.0))),
+        producer_counts=(1,),
+        consumer_counts=(2,),
+        write_pauses_ms=(100.0, 300.0),
+        load_pause_ms=30.0,
+        quiet_ms=1_500.0,
+        safety_ms=8_000.0,
+        transactions=True,
+        faults=faults,
+        operations=type(plan.operations)(move_leader=rng.choice((0.0, 0.5)), lead_elsewhere=rng.choice((0.0, 1.0))),
+    )
+
+
 THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "disks": disks,
     "forks": forks,
@@ -244,6 +287,8 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "members": members,
     "stretched": stretched,
 }
+_DRAWN = tuple(THEMES)  # in this order, for good: a seed keeps its theme
+THEMES["transactions"] = transactions
 THEMED_SHARE = 0.5
 
 
@@ -251,5 +296,5 @@ def narrowed(plan: Plan, seed: int, name: str | None = None) -> Plan:
     """The plan of a seed under its theme, if it has one; under the theme `name` where that is asked for."""
     rng = random.Random(f"theme {seed}")
     if name is None and THEMES and rng.random() < THEMED_SHARE:
-        name = rng.choice(list(THEMES))
+        name = rng.choice(_DRAWN)
     return plan if name is None else THEMES[name](plan, rng)

@@ -18,10 +18,11 @@ from minilog_broker.replication.state import PartitionKey
 from tests.simulation.clients import ClientProcess
 from tests.simulation.consuming import SimulatedConsumer
 from tests.simulation.history import History
-from tests.simulation.invariants.liveness import is_whole, unsettled
+from tests.simulation.invariants.liveness import is_whole, open_transactions, unsettled
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.network import Failure
 from tests.simulation.producing import SimulatedProducer
+from tests.simulation.spark_sink import SparkSink
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 LEAST_WRITING_MS = 1_000.0  # in the liveness phase
 LOOK_MS = 250.0  # how often the end is looked for
 LAST_READER = "last-reader"
+SINKS = 2
 
 
 class Workload:
@@ -49,6 +51,7 @@ class Workload:
         self._producers = [self._producer(number) for number in range(self._rng.choice(cluster.plan.producer_counts))]
         self._consumers = [self._consumer(number) for number in range(self._rng.choice(cluster.plan.consumer_counts))]
         self._pause_ms = self._rng.choice(cluster.plan.write_pauses_ms)
+        self._sinks = [self._sink(number) for number in range(SINKS)] if cluster.plan.transactions else []
         self._admin.after(LOOK_MS, self._look)
 
     # -- clients
@@ -93,6 +96,16 @@ class Workload:
         rng = random.Random(f"{name} {self.cluster.seed}")
         config = self._config(**({"fetch_max_bytes": self._rng.choice((300, 2_000, 100_000))} | settings))
         return SimulatedConsumer(name, client, config, self.cluster.plan.node_ids, self.history, rng), client
+
+    def _sink(self, number: int) -> SparkSink:
+        rng = random.Random(f"sink {number} {self.cluster.seed}")
+
+        def config(transactional_id: str) -> ClientConfig:
+            # Below the time that an open transaction may hold up readers in the liveness phase.
+            settings = {"transactional_id": transactional_id, "transaction_timeout_ms": rng.choice((500, 2_000, 4_000))}
+            return self._config(linger_ms=rng.choice((0, 5)), batch_size=200, **settings)
+
+        return SparkSink(self.cluster, self.history, f"q{number}", config, self._topics, rng)
 
     # -- what they do
 
@@ -158,6 +171,8 @@ class Workload:
             self._healed_ms = self._healed_ms or cluster.now_ms
             written = cluster.now_ms >= self._healed_ms + LEAST_WRITING_MS and not self._missing()
             self._writing = not (written and is_whole(cluster, self.judge))
+            for sink in self._sinks:
+                sink.writing = self._writing
         elif self.wrong() is None:
             self._last_read()
 
@@ -167,6 +182,10 @@ class Workload:
             return wrong
         if missing := self._missing():
             return Violation("V19", f"topics {missing} could not be created")
+        if busy := [sink.name for sink in self._sinks if not sink.idle]:
+            return Violation("V19", f"queries {busy} do not get their last micro-batch committed")
+        if self._sinks and (wrong := open_transactions(self.cluster, self.judge)) is not None:
+            return wrong
         if pending := self.history.pending():
             text = f"{len(pending)} writes are not answered, the first of {pending[0].client}: {pending[0]}"
             return Violation("V19", text, key=pending[0].key)

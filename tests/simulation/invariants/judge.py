@@ -1,6 +1,7 @@
 """The judge: sits behind the cluster's events and asks the invariants about what each event touched.
 
 V1 V2 V3 V9      mirror.py       every replica's log, data and metadata
+V1 V15           transactions.py last stable offsets, ends of transactions
 V4 - V8 V10      partition.py    members, high watermarks, elections, "latest"
 V14 V17 V18
 V11 V20 V21      quorum.py       votes, epochs, tenures
@@ -46,6 +47,10 @@ class Judge:
         self.metadata = MetadataTruth()
         self.quorum = QuorumTruth(cluster.plan.fetch_timeout_ms)
         self.fencing = Fencing(cluster.plan.broker_session_timeout_ms)
+        self._fates: dict[int, bool] = {}  # of transactional producers, by their first marker
+        if cluster.plan.transactions:
+            history.why_not_skipped = self.why_not_skipped
+            history.transactions.is_marked = self.is_marked
         self._lives: dict[int, int] = {}  # node: the number of the life that was seen begin
 
     def __call__(self, touched: Touched) -> None:
@@ -189,6 +194,38 @@ class Judge:
         truth = self.partitions.get(key)
         if truth is None:
             return
+        self._look_at_log(node_id, life, truth)
+        if self.cluster.plan.transactions and truth.exempt is None:
+            self._look_at_transactions(node_id, life, truth)
+
+    def _look_at_transactions(self, node_id: int, life: Life, truth: PartitionTruth) -> None:
+        log, replica = life.logs.get(truth.key), life.manager._replicas.get(truth.key)
+        if log is None or replica is None or replica.log is None:
+            return
+        for producer_id, committed in truth.transactions.advance(log):
+            self.states["markers committed"] += 1
+            if self._fates.setdefault(producer_id, committed) != committed:
+                text = f"producer {producer_id} is committed in one partition, and aborted in another"
+                raise Violation("V15", text, key=truth.key)
+            self.history.transactions.marked(producer_id, committed=committed)
+        truth.transactions.check_stable(node_id, replica.log.high_watermark, replica.log.last_stable_offset)
+
+    def why_not_skipped(self, key: PartitionKey, start: int, end: int, *, committed: bool) -> str | None:
+        """See history.WhyNotSkipped."""
+        truth = self.partitions.get(key)
+        if truth is None or truth.exempt is not None:
+            return None
+        return truth.transactions.why_not_skipped(start, end, committed=committed)
+
+    def is_marked(self, key: PartitionKey, producer_id: int) -> bool | None:
+        """Whether the end of a producer is committed there; None where nothing is known."""
+        truth = self.partitions.get(key)
+        if truth is None or truth.exempt is not None or not truth.transactions.knows_all:
+            return None
+        return producer_id in truth.transactions.fates
+
+    def _look_at_log(self, node_id: int, life: Life, truth: PartitionTruth) -> None:
+        key = truth.key
         log = life.logs.get(key)
         if log is None:
             truth.mirrors.pop(node_id, None)

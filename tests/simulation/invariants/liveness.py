@@ -85,7 +85,31 @@ def _ends(key: PartitionKey, name: str, replicas: dict[int, Life], judge: Judge)
             return Violation("V19", f"{name} has no log on node {node_id}", nodes=(node_id,), key=key)
         ends[node_id] = (log.high_watermark, log.durable_end_offset, log.log_end_offset)
     # V18: with fewer than min.insync.replicas a high watermark stands still; then only the logs have to agree.
-    stands = len(replicas) < min(judge.cluster.plan.min_in_sync, state.replication_factor)
+    configured = judge.metadata.image.topic_config(key.topic_id).get("min.insync.replicas")
+    min_in_sync = judge.cluster.plan.min_in_sync if configured is None else int(configured)
+    stands = len(replicas) < min(min_in_sync, state.replication_factor)
     if len({end for each in ends.values() for end in each[stands:]}) != 1:
         return Violation("V19", f"{name}: HW, durable end and end differ: {ends}", nodes=tuple(replicas), key=key)
+    return None
+
+
+def open_transactions(cluster: Cluster, judge: Judge) -> Violation | None:
+    """V19: no transaction is open that nobody owns, and readers are not held up: LSO = HW on every replica."""
+    for node_id in cluster.core:
+        life = cluster.nodes[node_id].life
+        if life is None:
+            continue
+        for key, part in life.coordinating.parts.items():
+            producers = [each for each in part.core.committed_state() if getattr(each, "producer_id", None) is not None]
+            if part.leads and producers:
+                text = f"the coordinator in partition {key.partition} still has {producers}"
+                return Violation("V19", text, nodes=(node_id,), key=key)
+        for key in judge.partitions:
+            replica = life.manager._replicas.get(key)
+            if replica is None or replica.log is None:
+                continue
+            high_watermark, stable = replica.log.high_watermark, replica.log.last_stable_offset
+            if stable != high_watermark:
+                text = f"node {node_id}: LSO {stable} stays below HW {high_watermark} of partition {key.partition}"
+                return Violation("V19", text, nodes=(node_id,), key=key)
     return None

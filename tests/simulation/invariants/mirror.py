@@ -32,6 +32,7 @@ class Entry(NamedTuple):
     producer_id: int
     producer_epoch: int
     sequence: int
+    attributes: int
 
 
 def entry_of(header: BatchHeader) -> Entry:
@@ -43,6 +44,7 @@ def entry_of(header: BatchHeader) -> Entry:
         header.producer_id,
         header.producer_epoch,
         header.base_sequence,
+        header.attributes,
     )
 
 

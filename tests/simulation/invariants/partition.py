@@ -12,6 +12,7 @@ from minilog.record_batch.header import NO_PRODUCER_ID
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
 from tests.simulation.invariants.mirror import Committed, Entry, Mirror
+from tests.simulation.invariants.transactions import TransactionTruth
 from tests.simulation.invariants.violation import Violation
 
 
@@ -30,6 +31,7 @@ class PartitionTruth:
 
     key: PartitionKey
     committed: Committed = field(default_factory=Committed)
+    transactions: TransactionTruth = field(init=False)
     mirrors: dict[int, Mirror] = field(default_factory=dict)
     state: PartitionState | None = None
     exempt: str | None = None
@@ -37,6 +39,9 @@ class PartitionTruth:
     tenures: dict[int, Tenure] = field(default_factory=dict)
     answered: dict[int, int] = field(default_factory=dict)  # leader epoch: the highest "latest" it could answer
     _sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.transactions = TransactionTruth(self.key, self.committed)
 
     def _fail(self, rule: str, message: str, *nodes: int, epoch: int | None = None) -> Violation:
         return Violation(rule, f"partition {self.key.partition}: {message}", nodes=nodes, key=self.key, epoch=epoch)
