@@ -35,6 +35,11 @@ def fetch_request(
     )
 
 
+def life_sign(credit_bytes: int, config: ClientConfig) -> data_pb2.FetchRequest:
+    """The credit that was sent, once more. It may be a session's first message, which says under which isolation."""
+    return data_pb2.FetchRequest(isolation_level=_ISOLATION[config.isolation_level], credit_bytes=credit_bytes)
+
+
 def fetch_position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosition:
     return data_pb2.FetchPosition(
         partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),

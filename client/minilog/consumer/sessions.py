@@ -58,7 +58,7 @@ class FetchSessions:
     def life_sign(self, broker_id: int) -> data_pb2.FetchRequest:
         """What to send to a broker that has heard nothing for a while: the credit, once more."""
         session = self._by_broker.get(broker_id)
-        return data_pb2.FetchRequest(credit_bytes=session.credit_sent_bytes if session is not None else 0)
+        return requests.life_sign(session.credit_sent_bytes if session is not None else 0, self._config)
 
     def close_idle(self, assigned: Iterable[Assigned]) -> list[Effect]:
         """Close those that nothing is read from; not while a partition may be about to attach."""

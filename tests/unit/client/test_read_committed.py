@@ -7,7 +7,7 @@ import pytest
 from minilog.consumer.decode import decode
 from minilog.errors import CorruptMessage
 from minilog.types import TopicPartition
-from minilog.v1 import metadata_pb2
+from minilog.v1 import data_pb2, metadata_pb2
 from tests.unit.client.brokers import TOPIC, Brokers
 from tests.unit.client.consuming import Consuming, fill, fill_in_transaction, mark
 
@@ -158,3 +158,11 @@ def test_read_uncommitted_reads_what_was_aborted_since_no_broker_says_so() -> No
     world.push()
     assert offsets(world) == [0, 1]
     assert world.core.position(P0) == 3
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_session_that_begins_with_a_sign_of_life_has_its_isolation_all_the_same(isolation: str) -> None:
+    """The broker takes it from the first message, and from no other."""
+    world = Consuming(Brokers(), **{"isolation.level": isolation})
+    said = data_pb2.IsolationLevel.Name(world.core.life_sign(1).isolation_level)
+    assert said == f"ISOLATION_LEVEL_{isolation.upper()}"
