@@ -23,7 +23,7 @@ def whole_sink() -> Stored:
     return sink
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("victims", [["driver", "worker", "both"], ["leader", "coordinator", "controller"]])
 def test_a_copy_is_exactly_once_whoever_is_killed(victims: list[str], tmp_path: pathlib.Path) -> None:
     outcome = run(victims, seed=7, directory=tmp_path)

@@ -6,9 +6,11 @@ Processes are found by their parents (/proc), so that nothing is ever killed tha
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import threading
@@ -18,9 +20,12 @@ from collections.abc import Callable, Sequence
 import psutil
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+RECENT_BATCHES = 6
+FIRST_BATCH_S = 1.0
 STOP_S = 60.0
 ABANDONED_S = 120.0
 _LOOK_S = 0.1
+_SOURCE_WORKER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 class Copying:
@@ -54,13 +59,19 @@ class Copying:
         names = [each.name for each in (self.checkpoint / "commits").glob("[0-9]*")]
         return max(map(int, names), default=-1)
 
+    def batch_s(self) -> float:
+        """How long a micro-batch takes at present, from commit to commit."""
+        found = sorted(each.stat().st_mtime for each in (self.checkpoint / "commits").glob("[0-9]*"))[-RECENT_BATCHES:]
+        return statistics.median(b - a for a, b in itertools.pairwise(found)) if len(found) > 1 else FIRST_BATCH_S
+
     def jvms(self) -> list[psutil.Process]:
         """The driver's, then executors' if they have one of their own."""
         return [each for each in self._descendants() if _is(each, "java")]
 
     def workers(self) -> list[psutil.Process]:
-        """Python processes that run tasks, or the source of the query: forked by a daemon, which is a JVM's child."""
-        return [each for each in self._descendants() if not _is(each, "java") and _is_forked(each)]
+        """Python processes that run tasks, or the source of the query; not those that plan, which idle but for a
+        moment, nor the daemons that fork them."""
+        return [each for each in self._descendants() if _works(each)]
 
     def processes(self) -> dict[str, list[psutil.Process]]:
         """All that runs, by what it is."""
@@ -145,12 +156,14 @@ def _is(process: psutil.Process, name: str) -> bool:
         return False
 
 
-def _is_forked(process: psutil.Process) -> bool:
+def _works(process: psutil.Process) -> bool:
     try:
-        parent = process.parent()
+        command, parent = process.cmdline(), process.parent()
     except psutil.NoSuchProcess:
         return False
-    return parent is not None and not _is(parent, "java")
+    # A daemon is named after what it forks, as are its children.
+    is_daemon = "pyspark.daemon" in command and parent is not None and _is(parent, "java")
+    return command[-1:] in (["pyspark.worker"], [_SOURCE_WORKER]) and not is_daemon
 
 
 def wait_for(what: str, condition: Callable[[], bool], timeout_s: float) -> float:

@@ -22,7 +22,8 @@ RECORDS_PER_S = 50
 FLOWS_WITHIN_S = 180.0
 """Until input is copied again: a driver starts in 5 s on an idle machine, in 30 s on a busy one."""
 _MORE_RECORDS = range(20, 200)
-_WITHIN_A_BATCH_S = 0.7
+_OPEN_WITHIN_S = 10.0
+_WRITING_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def play(scene: Scene, victim: str) -> Killed:
     """Kill somebody at a random moment, wait until input is copied again, and mend what was broken."""
     goal = scene.seen() + scene.chance.choice(_MORE_RECORDS)
     wait_for(f"{goal} copies", lambda: scene.seen() >= goal, FLOWS_WITHIN_S)
-    scene.pause(scene.chance.uniform(0.0, _WITHIN_A_BATCH_S))
+    _wait_for_the_moment(scene)
     starts = scene.copying.starts
     goal_batch = scene.copying.finished_batch() + 2  # the next one may have begun before the kill
     who = VICTIMS[victim](scene)
@@ -85,6 +86,17 @@ def play(scene: Scene, victim: str) -> Killed:
     )
     scene.mend()
     return Killed(victim, who, flows_again_s, scene.copying.starts - starts)
+
+
+def _wait_for_the_moment(scene: Scene) -> None:
+    """Any in a micro-batch, or, every other time, one at which its transaction is open. (Records are seen at commits,
+    so a moment soon after one was seen is never the latter.)"""
+    if scene.chance.random() < 0.5:
+        scene.pause(scene.chance.uniform(0.0, scene.copying.batch_s()))
+        return
+    with contextlib.suppress(AssertionError):  # where there are no transactions, any moment will do
+        wait_for("an open transaction", scene.is_open, _OPEN_WITHIN_S)
+    scene.pause(scene.chance.uniform(0.0, _WRITING_S))
 
 
 def tell(scene: Scene, outcome: Outcome) -> None:

@@ -54,6 +54,12 @@ class Scene:
     def transactional_id(self) -> str:
         return f"spark-{self.copying.query_id()}"
 
+    def is_open(self) -> bool:
+        """Whether the copy is in the middle of a transaction."""
+        with contextlib.suppress(MinilogError), self.admin() as admin:
+            return admin.describe_transaction(self.transactional_id()).listing.state == "open"
+        return False
+
     def mend(self) -> None:
         """Who hung is awake, brokers that were killed run again, and all replicas are in sync."""
         self.copying.wait_for_abandoned()
