@@ -65,6 +65,15 @@ class CoordinatorPart:
     def leads(self) -> bool:
         return self.core.state is not State.IDLE
 
+    @property
+    def taken_for_committed(self) -> int:
+        """Up to where the core acts on the log; 0 where it does not act (judges)."""
+        table = self.core._table
+        if self.core.state is not State.ACTIVE:
+            return 0
+        first = next(iter(table._in_flight), None)
+        return table.end_offset if first is None else first.end_offset - len(first.changes)
+
     def moment(self) -> Moment:
         return Moment(self._life.now_ms, self._life.node.now_us)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from tests.simulation.wrong import clients, quorum, replication, storage
+from tests.simulation.wrong import clients, quorum, replication, storage, transactions
 from tests.simulation.wrong.replication import Patches
 
 MUTANTS: dict[str, Callable[[], Patches]] = {
@@ -32,6 +32,8 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "9 the high watermark adopted before truncating": replication.high_watermark_before_truncation,
     "10 latest answered with a lagging HW": replication.latest_at_once,
     "11 a read ahead of a follower's HW is out of range": replication.ahead_of_follower_is_out_of_range,
+    "12 a deposed coordinator takes later HW moves for its own": transactions.deposed_coordinator_goes_on,
+    "12 a coordinator acts before its HW reached its epoch": transactions.acts_before_its_epoch_is_committed,
     "13 an unknown outcome reported with the last refusal": clients.unknown_reported_as_failed,
     "13 a lost connection taken for a refusal": clients.lost_connection_is_a_refusal,
     "13 a deposed leader refuses what waits": clients.deposed_leader_refuses,
@@ -39,6 +41,13 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "14 producer state not truncated": replication.producers_not_truncated,
     "14 a duplicate acknowledged before it is replicated": replication.duplicate_answered_at_once,
     "15 producer state changed before the append": replication.state_before_append,
+    "15 a decision takes effect before it is committed": transactions.decided_before_committed,
+    "16 LSO inclusive": transactions.stable_offset_inclusive,
+    "16 LSO above HW": transactions.stable_offset_above_high_watermark,
+    "16 LSO moved by an uncommitted marker": transactions.uncommitted_marker_moves_stable_offset,
+    "17 a late append after its producer ended": transactions.refused_registration_is_none,
+    "17 attempts named by the client win": transactions.attempts_win_not_producers,
+    "18 markers not idempotent": transactions.markers_not_idempotent,
     "19 vote not synced": storage.vote_not_synced,
     "19 vote answered before it is written": quorum.vote_answered_before_it_is_written,
     "19 epoch file not synced": storage.epoch_file_not_synced,

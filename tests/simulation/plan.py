@@ -138,9 +138,12 @@ class Plan:
     @staticmethod
     def draw(seed: int, theme: str | None = None) -> Plan:
         """The plan of a seed: with its own theme or none, or with `theme`."""
+        rng = random.Random(f"spark {seed}")  # its own: the plans of all other seeds are as they would be without
+        transactions = rng.random() < TRANSACTIONS_SHARE
+        if transactions and theme is None and rng.random() < TRANSACTIONS_THEMED_SHARE:
+            theme = "transactions"
         plan = narrowed(Plan._draw(seed), seed, theme)
-        rng = random.Random(f"spark {seed}")  # its own: all else of a plan is as it would be without
-        return replace(plan, transactions=plan.transactions or rng.random() < TRANSACTIONS_SHARE)
+        return replace(plan, transactions=plan.transactions or transactions)
 
     @staticmethod
     def _draw(seed: int) -> Plan:
@@ -176,6 +179,7 @@ class Plan:
 
 
 TRANSACTIONS_SHARE = 0.3
+TRANSACTIONS_THEMED_SHARE = 0.5  # of those; the others meet with all kinds of trouble
 VOTER_COUNTS = (1, 3, 3, 5)
 
 # How often each fault comes at its usual rate, per second; a seed draws some of them, and how hard.

@@ -1,8 +1,8 @@
 """Half of the seeds have a theme: the plan as drawn, narrowed to the faults that meet in one kind of trouble.
 
 What needs three rare things in a row is seldom met where twenty kinds of fault are drawn alike. A theme knows kinds of
-trouble (disks, elections, memberships), never a wrong rule. "transactions" is for those who ask for it: seeds that have
-them are drawn apart (plan.py), with any theme or none.
+trouble (disks, elections, memberships), never a wrong rule. "transactions" is of half of the seeds that
+have them, which are drawn apart (plan.py).
 """
 
 from __future__ import annotations

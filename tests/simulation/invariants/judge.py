@@ -208,6 +208,11 @@ class Judge:
                 text = f"producer {producer_id} is committed in one partition, and aborted in another"
                 raise Violation("V15", text, key=truth.key)
             self.history.transactions.marked(producer_id, committed=committed)
+        part = life.coordinating.parts.get(truth.key)
+        if part is not None and part.taken_for_committed > replica.log.high_watermark:
+            text = f"the coordinator on node {node_id} acts on decisions up to {part.taken_for_committed}, and only "
+            text += f"{replica.log.high_watermark} are committed"
+            raise Violation("V15", text, nodes=(node_id,), key=truth.key)
         truth.transactions.check_stable(node_id, replica.log.high_watermark, replica.log.last_stable_offset)
 
     def why_not_skipped(self, key: PartitionKey, start: int, end: int, *, committed: bool) -> str | None:

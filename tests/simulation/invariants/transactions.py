@@ -18,6 +18,7 @@ from minilog_broker.storage.markers import Marker, read_markers
 from tests.simulation.invariants.mirror import Committed, Entry
 from tests.simulation.invariants.violation import Violation
 
+_CONTROL, _TRANSACTIONAL = int(Attributes.CONTROL), int(Attributes.TRANSACTIONAL)  # plain: this is asked often
 _BATCH_BYTES = 1 << 20  # of a control batch, at least
 
 
@@ -50,13 +51,13 @@ class TransactionTruth:
         entries = self.committed.entries
         while self._done < len(entries):
             entry = entries[self._done]
-            if entry.attributes & Attributes.CONTROL:
+            if entry.attributes & _CONTROL:
                 markers = _markers_at(log, entry)
                 if markers is None:
                     return found
                 self._mark(entry, markers)
                 found.extend(markers)
-            elif entry.attributes & Attributes.TRANSACTIONAL:
+            elif entry.attributes & _TRANSACTIONAL:
                 self._written(entry)
             self._done += 1
             self._known_end = entry.next_offset
@@ -106,9 +107,9 @@ class TransactionTruth:
             entry = entries[index]
             if entry.base_offset >= end:
                 break
-            if entry.attributes & Attributes.CONTROL:
+            if entry.attributes & _CONTROL:
                 continue
-            aborted = entry.attributes & Attributes.TRANSACTIONAL and not self.fates.get(entry.producer_id, False)
+            aborted = entry.attributes & _TRANSACTIONAL and not self.fates.get(entry.producer_id, False)
             if not (committed and aborted):
                 return f"({entry})"
         return None
