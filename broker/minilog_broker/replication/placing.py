@@ -21,7 +21,7 @@ def append_at_end(
     batch: Buffer,
     markers: tuple[Marker, ...] = (),
 ) -> BatchHeader:
-    """Queue the batch behind all that was given to the disk; its header, as it is in the log. `markers`: what it has."""
+    """Queue the batch behind all that was given to the disk; its header as it is in the log. `markers`: what it has."""
     offset = log.end
     placed = replace(header, base_offset=offset, partition_leader_epoch=leader_epoch)
     buffers = (placement(header.length, offset, leader_epoch), memoryview(batch)[PLACEMENT_BYTES:])
