@@ -21,6 +21,7 @@ from minilog_broker.server.log_directory import LogDirectory, log_settings
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.reserve import NO_SPACE
+from minilog_broker.storage.retention import trim
 from tests.simulation.clients import node_at
 from tests.simulation.disk_thread import DiskThread
 from tests.simulation.process import CoreTimer
@@ -74,6 +75,7 @@ class Replicas:
             effects.RecordEpochStart: self._record_epoch_start,
             effects.TruncateLog: self._truncate,
             effects.StartLogAt: self._start_at,
+            effects.AdvanceLogStart: self._trim,
             effects.WriteProducerSnapshot: self._write_snapshot,
             effects.DeleteLog: self._delete,
             effects.AnswerMarkers: answer_markers,
@@ -204,6 +206,16 @@ class Replicas:
 
     def _write_snapshot(self, effect: effects.WriteProducerSnapshot) -> None:
         self._submit(effect.key, lambda log: log.write_producer_snapshot(effect.offset, effect.snapshot), _nothing)
+
+    def _trim(self, effect: effects.AdvanceLogStart) -> None:
+        key, wanted, reserve = effect.key, (effect.offset, effect.snapshot_offset, effect.snapshot), self._life.reserve
+
+        def moved(_: object) -> None:
+            self._life.touch(key)
+            self.manager.log_start_moved(key, self._life.now_ms)
+            self.run()
+
+        self._submit(key, lambda log: reserve.write_metadata(lambda: trim(log, *wanted)), moved)
 
     def _delete(self, effect: effects.DeleteLog) -> None:
         self.set_aside(effect.key)

@@ -8,6 +8,7 @@ import time
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
+from minilog import TopicPartition
 from tests.cluster import Cluster
 from tests.spark.kit import Collected, Kit, edit_checkpoint, run_available, values
 
@@ -34,6 +35,53 @@ def test_an_end_below_the_start_is_asked_for_again_then_reported_and_never_moved
     kit.send(topic, ["c", "d", "e", "f", "g"])
     run_available(going_on, collected, tmp_path)
     assert collected.values == ["a", "b", "f", "g"], "offsets 0 to 5 were read, whatever they held"
+
+
+def test_a_range_that_was_trimmed_is_loss_with_topic_partition_and_both_offsets(
+    kit: Kit, tmp_path: pathlib.Path
+) -> None:
+    topic = kit.topic(partitions=2)
+    kit.send(topic, ["a", "b"])
+    collected = Collected()
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    run_available(kit.read_stream(**options), collected, tmp_path)
+    kit.send(topic, ["c", "d", "e", "f"])
+    kit.admin.delete_records({TopicPartition(topic, 0): 4})
+    with pytest.raises(
+        StreamingQueryException,
+        match=f"data was lost: partition {topic}-0 .*offset 4.*offset 2",
+    ):
+        run_available(kit.read_stream(**options), collected, tmp_path)
+    assert collected.values == ["a", "b"]
+    going_on = kit.read_stream(**options, failOnDataLoss="false")
+    run_available(going_on, collected, tmp_path)
+    assert collected.values == ["a", "b", "e", "f"], "what is there, once"
+    kit.send(topic, ["g"])
+    run_available(going_on, collected, tmp_path)
+    assert collected.values == ["a", "b", "e", "f", "g"]
+
+
+def test_a_batch_read_of_a_trimmed_range_is_loss_and_without_the_option_what_is_there(kit: Kit) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a", "b", "c", "d"])
+    kit.admin.delete_records({TopicPartition(topic, 0): 3})
+    assert values(kit.read(subscribe=topic)) == ["d"], "earliest is the log start"
+    wanted = {"subscribe": topic, "startingOffsets": f'{{"{topic}":{{"0":1}}}}'}
+    with pytest.raises(PySparkException, match=f"data was lost: partition {topic}-0 .*offset 3.*offset 1"):
+        values(kit.read(**wanted))
+    assert values(kit.read(**wanted, failOnDataLoss="false")) == ["d"]
+
+
+def test_trimming_what_a_query_has_read_is_no_loss(kit: Kit, tmp_path: pathlib.Path) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a", "b"])
+    collected = Collected()
+    frame = kit.read_stream(subscribe=topic, startingOffsets="earliest")
+    run_available(frame, collected, tmp_path)
+    kit.admin.delete_records({TopicPartition(topic, 0): -1})
+    kit.send(topic, ["c"])
+    run_available(frame, collected, tmp_path)
+    assert collected.values == ["a", "b", "c"]
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused(kit: Kit, tmp_path: pathlib.Path) -> None:

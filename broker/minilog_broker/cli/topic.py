@@ -1,7 +1,8 @@
-"""`minilog topic`: create, list, describe, delete, alter topics, and choose who has and leads their partitions."""
+"""`minilog topic`: create, list, describe, delete, alter, trim topics; who has and leads their partitions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -23,12 +24,14 @@ from minilog_broker.cli.common import (
 from minilog_broker.server.config import parse_assignments
 
 app = typer.Typer(no_args_is_help=True)
+END = -1  # of delete_records
+_PLACE = re.compile(r"(\d{1,9}):(\d{1,18}|end)", re.ASCII)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
 
 
 @app.callback()
 def topic() -> None:
-    """Create, list, describe, delete and alter topics; who leads their partitions."""
+    """Create, list, describe, delete, alter and trim topics; who leads their partitions."""
 
 
 @app.command(epilog="Example: minilog topic create flights -p 3 -r 3 -c min.insync.replicas=2")
@@ -203,6 +206,40 @@ def _target(name: str, text: str) -> tuple[TopicPartition, list[int]]:
         return TopicPartition(name, int(partition)), [int(each) for each in brokers.split(",")]
     except ValueError:
         raise typer.BadParameter(f"--to {text}: expected PARTITION:BROKER,..., such as 0:1,2,3") from None
+
+
+@app.command(epilog="Example: minilog topic trim flights --to 0:1000 --to 1:end")
+def trim(
+    name: Name,
+    to: Annotated[
+        list[str],
+        typer.Option(
+            "--to",
+            metavar="PARTITION:OFFSET",
+            help="Where the partition is to start; end: at its end. Repeatable.",
+        ),
+    ],
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the records of partitions below an offset, for good. Done when no replica has them any more."""
+    before = dict(_place(name, text) for text in to)
+    with admin_client(bootstrap_servers) as admin:
+        starts = admin.delete_records(before)
+    if as_json:
+        print_json(
+            [{"topic": each.topic, "partition": each.partition, "low_watermark": at} for each, at in starts.items()]
+        )
+        return
+    for each, at in starts.items():
+        print(f"partition {each.partition} of {each.topic}: starts at {at}")
+
+
+def _place(name: str, text: str) -> tuple[TopicPartition, int]:
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(f"--to {text}: expected PARTITION:OFFSET, such as 0:1000, or 0:end")
+    return TopicPartition(name, int(found[1])), END if found[2] == "end" else int(found[2])
 
 
 def _print_results(results: Mapping[TopicPartition, MinilogError | None], as_json: bool, done: str) -> None:

@@ -10,7 +10,8 @@ of the record before it) is enough to find out (KIP-101, KIP-279; REPLICATION.md
     anything else, an offset above its end included              Diverged(largest epoch <= asked, its end)
 
     the follower, told (epoch, end offset)                       does
-    epoch -1: nothing in common                                  starts anew at the leader's log start
+    epoch -1: nothing in common                                  starts anew at the leader's end offset for it, which
+                                                                 is its log start or the base of the batch around it
     it has the epoch                                             truncates to min(leader's end, own end for it, own end)
     it lacks the epoch                                           truncates to the end of the epoch below, and asks again
 
@@ -107,7 +108,7 @@ def truncation(
 ) -> TruncateTo | StartAnewAt:
     """What a follower whose log is [`log_start`, `log_end`) does with the leader's answer."""
     if told.epoch == NO_COMMON_EPOCH:
-        return StartAnewAt(leader_log_start)
+        return StartAnewAt(told.end_offset)
     own_epoch, own_end = epochs.end_offset_for(told.epoch, log_end)
     if own_epoch == NO_COMMON_EPOCH:
         return StartAnewAt(leader_log_start)

@@ -107,6 +107,19 @@ class StartLogAt:
 
 
 @dataclass(frozen=True, slots=True)
+class AdvanceLogStart:
+    """Records below `offset` are to go (Log.advance_log_start): answered by log_start_moved, when that is durable.
+
+    Before, store the producer state as of `snapshot_offset`: the log will not tell all of it any more (KAFKA-7190). A
+    disk without space for that must not keep anybody from making some."""
+
+    key: PartitionKey
+    offset: int
+    snapshot_offset: int
+    snapshot: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class WriteProducerSnapshot:
     """Store the producer state as of `offset`, so that a restart need not read the whole log."""
 
@@ -142,6 +155,15 @@ class AnswerMarkers:
 
     ticket: object
     error: MinilogError | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerDeleteRecords:
+    """Answer one call of delete_records. `error` None: nothing below `low_watermark` comes back, whoever leads."""
+
+    ticket: object
+    error: MinilogError | None
+    low_watermark: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +252,11 @@ Effect: TypeAlias = (
     | AppendToLog
     | TruncateLog
     | StartLogAt
+    | AdvanceLogStart
     | WriteProducerSnapshot
     | AnswerProduce
     | AnswerMarkers
+    | AnswerDeleteRecords
     | RegisterPartition
     | SessionReady
     | SessionRefused

@@ -79,8 +79,10 @@ class FollowerPartition:
         self.state = FollowerState.TRUNCATING if log.truncating else FollowerState.IDLE
         self.position_number = 0
         self.leader_high_watermark = 0
+        self.leader_log_start = 0
         self.accepted = False  # the leader has accepted a position of ours, in the session that is open
         self.on_change: Callable[[float], None] = _nobody_reads
+        self.follow_log_start: Callable[[int], None] = _by_snapshots
         self.corrupt_offset: int | None = None
         self._corrupt_at = -1
         self._corrupt_times = 0
@@ -134,6 +136,7 @@ class FollowerPartition:
             durable_end_offset=durable_end,
             last_epoch=self.log.last_epoch if durable_end == self.log.end else self.log.log.epoch_before(durable_end),
             corrupt_offset=self.corrupt_offset,
+            log_start_offset=self.log.log_start,
         )
 
     def _take_position(self) -> None:
@@ -179,8 +182,19 @@ class FollowerPartition:
             self.accepted = True
             self._outbox.progress_due(self.key)
         self.leader_high_watermark = max(self.leader_high_watermark, run.high_watermark)
-        self.log.raise_high_watermark(self.leader_high_watermark)
+        self.leader_log_start = max(self.leader_log_start, run.log_start_offset)
+        self._adopt()
         return 0
+
+    def _adopt(self) -> None:
+        """What the leader says, as far as it is durable here; its log start at once, or not yet."""
+        self.log.raise_high_watermark(self.leader_high_watermark)
+        self.follow_log_start(self.leader_log_start)
+
+    def log_start_moved(self) -> None:
+        """It is durable: the leader may wait for that."""
+        if self.state is FollowerState.FETCHING:
+            self._outbox.progress_due(self.key)
 
     def _refused(self, run: data_pb2.PartitionRun, now_ms: float) -> None:
         if run.error.code == common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE and run.log_start_offset > self.log.end:
@@ -280,7 +294,7 @@ class FollowerPartition:
                 log.begin_truncation(what.end_offset)
                 self._emit(TruncateLog(self.key, what.end_offset, lost))
         self.state = FollowerState.TRUNCATING
-        self.leader_high_watermark = 0
+        self.leader_high_watermark = self.leader_log_start = 0
 
     def truncated(self) -> None:
         """The disk has truncated (log.truncated() was called): ask again from the new end."""
@@ -289,10 +303,14 @@ class FollowerPartition:
 
     def flushed(self) -> None:
         """The durable end moved: adopt what the leader said, and tell it."""
-        self.log.raise_high_watermark(self.leader_high_watermark)
+        self._adopt()
         if self.state is FollowerState.FETCHING:
             self._outbox.progress_due(self.key)
 
 
 def _nobody_reads(now_ms: float) -> None:
     """Consumers read data from followers (follower_reads.py), never the metadata log."""
+
+
+def _by_snapshots(log_start: int) -> None:
+    """Data follows the leader's log start (trimming.py); the metadata log's is each voter's own, by its snapshots."""

@@ -26,6 +26,7 @@ class TimerKind(enum.IntEnum):
     PRODUCE = 5  # a led partition: a parked produce times out
     PROPOSAL = 6  # a led partition: the same proposal again
     THROTTLE = 7  # a follower that is held back: its turn
+    TRIM = 8  # a led partition: a call that deletes records times out
 
 
 Timer: TypeAlias = tuple[TimerKind, int | PartitionKey]

@@ -27,6 +27,7 @@ from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.session import Subscription
 from minilog_broker.replication.source import Audience, Source
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.trimming import advance_log_start
 from minilog_broker.storage.producer_state import ProducerState
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ class HostedReplica:
             follower, self.subscribers, lambda error: self.go_offline(error, now_ms), in_sync=self._is_in_sync()
         )
         follower.on_change = self.reads.look
+        follower.follow_log_start = lambda offset: advance_log_start(host, self.key, log, offset)
         self._limit(session, now_ms)
         session.follow(follower, now_ms)
 
@@ -257,13 +259,14 @@ class HostedReplica:
             self._lead_when_settled(self.leader, now_ms)
 
     def log_start_moved(self, now_ms: float) -> None:
-        """Retention advanced the log start: news for whoever reads here."""
+        """The log start was advanced: news for whoever reads here, and for our leader."""
         if self.log is not None:
             self.log.producers.log_starts_at(self.log.log_start)
         if self.leader is not None:
             self.leader.log_start_moved(now_ms)
-        elif self.reads is not None:
-            self.reads.look(now_ms)
+        if self.follower is not None:
+            self.follower.log_start_moved()
+            self.follower.on_change(now_ms)
 
     def write_snapshot(self) -> None:
         """Ask for the producer state to be stored, as of the readable end."""

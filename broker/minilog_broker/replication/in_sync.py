@@ -5,9 +5,10 @@ has reached; while it has reached the log's end, it is caught up now.
 
     out   last caught up longer ago than the lag time; or, where a bound in records is set, more than it below the end
           of one check earlier, on two checks running
-    in    durable end >= HW and >= the start of the leader's epoch, position accepted in this epoch, and its life is the
-          current one, not fenced and not stopping. (A damaged replica was cut by its recovery: it is whole again when
-          it has all below HW, and being taken in is what ends its damage, as records.proto says.)
+    in    durable end >= HW and >= the start of the leader's epoch, log start no lower than the leader's, position
+          accepted in this epoch, and its life is the current one, not fenced and not stopping. (A damaged replica was
+          cut by its recovery: it is whole again when it has all below HW, and being taken in is what ends its damage,
+          as records.proto says.)
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class FollowerView:
     broker_epoch: int | None = None
     accepted: bool = False  # a position of this epoch passed the checks
     durable_end: int | None = None
+    log_start: int = -1  # its durable one
     last_caught_up_ms: float = field(default=-math.inf)
     checks_behind: int = 0
     refused_until_ms: float = field(default=-math.inf)
@@ -78,6 +80,7 @@ class FollowerView:
         self.broker_epoch = broker_epoch
         self.accepted = False
         self.durable_end = None
+        self.log_start = -1
 
     def progressed(self, durable_end: int, *, log_end: int, marks: Marks, now_ms: float) -> None:
         """Its durable end, told in this epoch and life behind an accepted position."""
@@ -101,6 +104,11 @@ def known_end(view: FollowerView, life: BrokerLife | None) -> int | None:
     return view.durable_end
 
 
+def known_log_start(view: FollowerView, life: BrokerLife | None) -> int:
+    """Its durable log start, where it is known of its current life; else -1."""
+    return -1 if known_end(view, life) is None else view.log_start
+
+
 def eligible_end(view: FollowerView, life: BrokerLife | None, *, epoch_start: int) -> int | None:
     """The durable end of a follower that may join but for the high watermark; None where it may not."""
     end = known_end(view, life)
@@ -110,10 +118,18 @@ def eligible_end(view: FollowerView, life: BrokerLife | None, *, epoch_start: in
 
 
 def may_join(
-    view: FollowerView, life: BrokerLife | None, *, epoch_start: int, high_watermark: int, now_ms: float
+    view: FollowerView,
+    life: BrokerLife | None,
+    *,
+    epoch_start: int,
+    high_watermark: int,
+    now_ms: float,
+    log_start: int = -1,
 ) -> bool:
     """The rule of `in` above; one that the controller has just refused waits."""
     end = eligible_end(view, life, epoch_start=epoch_start)
+    if view.log_start < log_start:
+        return False  # an election could bring back what was deleted
     return end is not None and end >= high_watermark and now_ms >= view.refused_until_ms
 
 

@@ -21,6 +21,7 @@ from minilog.errors import (
     FencedLeaderEpoch,
     LeaderNotAvailable,
     MinilogError,
+    NoSpace,
     NotLeaderOrFollower,
     OffsetNotAvailable,
     OffsetOutOfRange,
@@ -29,9 +30,10 @@ from minilog.errors import (
 from minilog.record_batch.header import check_crc, decode_header
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.accepting import Accepting
-from minilog_broker.replication.divergence import Accepted, BelowLogStart, Diverged, LeaderEpochs, check_position
+from minilog_broker.replication.divergence import LeaderEpochs
 from minilog_broker.replication.effects import ProposalAnswer, RecordEpochStart
 from minilog_broker.replication.host import Host
+from minilog_broker.replication.judging import inside_first_batch, judge_position
 from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.listing import list_offsets
 from minilog_broker.replication.marking import MarkersRequest
@@ -40,6 +42,7 @@ from minilog_broker.replication.replica_log import Ends, QueuedAppend, ReplicaLo
 from minilog_broker.replication.session import Session, Subscription
 from minilog_broker.replication.source import Audience, Judgement, Refuse, Send, Wait, readable_end
 from minilog_broker.replication.state import PartitionState, TopicConfig
+from minilog_broker.replication.trimming import DeleteRecordsRequest, Trimming
 from minilog_broker.storage.producer_state import ProducerState
 
 
@@ -67,6 +70,7 @@ class LeaderPartition:
         self._subscribers = subscribers
         self.read_failed = read_failed
         self._accepting = Accepting(host, str(self), state, log)
+        self.trimming = Trimming(host, str(self), state.key, log)
         self.require_space = self._accepting.require_space
         self.on_high_watermark: Callable[[], None] = lambda: None  # what else follows it
 
@@ -101,6 +105,7 @@ class LeaderPartition:
         self.epoch_start = self.log.end
         self._host.emit(RecordEpochStart(self.key, self.leader_epoch, self.epoch_start))
         self.in_sync = LeaderInSync(self._host, self._state, self.epoch_start, self.log.end, now_ms)
+        self.in_sync.log_start = self.log.log_start
         self.leading = True
         self.in_sync.watch_lag(now_ms)
         self._advance(now_ms)
@@ -132,6 +137,7 @@ class LeaderPartition:
     def resign(self, why: str) -> None:
         """This epoch is over here: whatever waits is unknown."""
         self._accepting.resign(why)
+        self.trimming.resign(why)
 
     def excuse(self, now_ms: float) -> None:
         """This process stood still: nobody is late for one full lag period."""
@@ -168,6 +174,12 @@ class LeaderPartition:
         """Answered by AnswerMarkers: see marking.py. Raises LeaderNotAvailable."""
         self._check_leading()
         self._accepting.write_markers(request, self._too_few(), now_ms)
+
+    def delete_records(self, request: DeleteRecordsRequest, epoch: int) -> None:
+        """Answered by AnswerDeleteRecords: see trimming.py. Raises where it is refused."""
+        self._check_epoch(epoch)
+        self._check_leading()
+        self.trimming.ask(request, self.in_sync, knows_its_end=self.knows_its_end)
 
     def _check_leading(self) -> None:
         if not self.leading:
@@ -212,12 +224,14 @@ class LeaderPartition:
             self._advance(now_ms)
 
     def no_space(self, now_ms: float) -> None:
-        """An append found the disk full, and with it all behind: nothing of them was written."""
+        """The disk is full: what found it so, and all behind it, was not written."""
         self._accepting.no_space(now_ms)
+        self.trimming.give_up(NoSpace(f"{self}: the disk of broker {self._host.broker_id} is full"))
 
     def _advance(self, now_ms: float) -> None:
-        """Look at the high watermark, and let those go who wait for it."""
+        """Look at the high watermark, and let those go who wait for it, or for what was deleted."""
         log = self.log
+        self.trimming.look(self.in_sync)
         knew_its_end = self.knows_its_end
         offset = self.in_sync.high_watermark(
             log.high_watermark,
@@ -239,7 +253,10 @@ class LeaderPartition:
             subscription.session.available(subscription, now_ms, news=news)
 
     def log_start_moved(self, now_ms: float) -> None:
-        """Retention deleted: news for everybody."""
+        """Records were deleted: news for everybody."""
+        if self.leading:
+            self.in_sync.log_start = self.log.log_start
+            self.trimming.look(self.in_sync)
         self._tell_subscribers(now_ms, news=True)
 
     # -- followers
@@ -262,6 +279,7 @@ class LeaderPartition:
                     subscription, CorruptMessage(f"{self}: progress to {end} is not on the leader's log"), now_ms
                 )
             return
+        view.log_start = progress.log_start_offset
         view.progressed(end, log_end=self.log.appended_end, marks=self.in_sync.marks, now_ms=now_ms)
         self._advance(now_ms)
         self.in_sync.propose_joiner(session.broker_id, self.log.high_watermark, now_ms)
@@ -326,7 +344,11 @@ class LeaderPartition:
             )
         if view.broker_epoch != session.broker_epoch:
             view.forget(session.broker_epoch)
-        judgement = self._judge_log(position)
+        try:
+            judgement = inside_first_batch(self.log, position) or self._judge_log(position)
+        except (OSError, CorruptMessage) as error:
+            self.read_failed(error)
+            return Wait()
         view.accepted = isinstance(judgement, Send)
         if not view.accepted:
             view.forget(session.broker_epoch)
@@ -343,22 +365,7 @@ class LeaderPartition:
 
     def _judge_log(self, position: data_pb2.FetchPosition) -> Judgement:
         epochs = LeaderEpochs(self.log.log.epochs, self.leader_epoch, self.epoch_start)
-        log_start, offset = self.log.log_start, position.fetch_offset
-        last_epoch = position.last_fetched_epoch if position.HasField("last_fetched_epoch") else None
-        verdict = check_position(
-            epochs,
-            log_start=log_start,
-            log_end=self.log.appended_end,
-            fetch_offset=offset,
-            last_fetched_epoch=last_epoch,
-        )
-        match verdict:
-            case Accepted():
-                return Send()
-            case BelowLogStart():
-                return Refuse(OffsetOutOfRange(f"{self}: offset {offset} is below the log start {log_start}"))
-            case Diverged():
-                return verdict
+        return judge_position(str(self), self.log, epochs, position)
 
     def readable_end(self, audience: Audience) -> int:
         return readable_end(self.log, audience)

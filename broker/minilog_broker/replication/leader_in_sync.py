@@ -29,6 +29,7 @@ class LeaderInSync:
         self.state = state
         self.proposal: Proposal | None = None
         self.views: dict[int, FollowerView] = {}
+        self.log_start = -1  # our own; a joiner's is no lower
         self.marks = Marks(host.settings.replica_lag_time_max_ms)
         self._host = host
         self._epoch_start = epoch_start
@@ -147,7 +148,8 @@ class LeaderInSync:
         if self.proposal is not None or broker_id in self.committed:
             return
         view, life = self.views[broker_id], self._host.lives.get(broker_id)
-        if in_sync.may_join(view, life, epoch_start=self._epoch_start, high_watermark=high_watermark, now_ms=now_ms):
+        ends = {"epoch_start": self._epoch_start, "high_watermark": high_watermark, "log_start": self.log_start}
+        if in_sync.may_join(view, life, **ends, now_ms=now_ms):
             self._propose(self.committed | {broker_id})
         elif now_ms < view.refused_until_ms:
             self._arm_lag(view.refused_until_ms)

@@ -25,7 +25,13 @@ from minilog.errors import (
 )
 from minilog.record_batch.header import Buffer
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
-from minilog_broker.replication.effects import AnswerMarkers, AnswerProduce, Effect, ProposalAnswer
+from minilog_broker.replication.effects import (
+    AnswerDeleteRecords,
+    AnswerMarkers,
+    AnswerProduce,
+    Effect,
+    ProposalAnswer,
+)
 from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.hosted import HostedReplica, LeaderSessions
 from minilog_broker.replication.leader import LeaderPartition
@@ -36,6 +42,7 @@ from minilog_broker.replication.served_sessions import ServedSessions
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.source import Audience
 from minilog_broker.replication.state import NO_LEADER, BrokerLife, PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.trimming import DeleteRecordsRequest
 from minilog_broker.storage.producer_state import ProducerState
 
 if TYPE_CHECKING:
@@ -206,6 +213,15 @@ class ReplicaManager:
         except MinilogError as error:
             self._host.emit(AnswerMarkers(request.ticket, error))
 
+    def delete_records(self, key: PartitionKey, leader_epoch: int, request: DeleteRecordsRequest) -> None:
+        """Records of a partition that is led here: answered by AnswerDeleteRecords, once."""
+        try:
+            leader = self._leader(key)
+            refuse_client(leader)
+            leader.delete_records(request, leader_epoch)
+        except MinilogError as error:
+            self._host.emit(AnswerDeleteRecords(request.ticket, error, -1))
+
     def append_own(self, key: PartitionKey, leader_epoch: int, base_offset: int, batch: Buffer, now_ms: float) -> int:
         """This broker's own batch in the log of an internal topic, at once (own_log.py): the end behind it."""
         return append_own(self._host, self._leader(key), leader_epoch, base_offset, batch, now_ms)
@@ -319,7 +335,7 @@ class ReplicaManager:
             replica.go_offline(error, now_ms)
 
     def log_start_moved(self, key: PartitionKey, now_ms: float) -> None:
-        """Retention advanced the log start."""
+        """Retention, or AdvanceLogStart, advanced the log start."""
         if (replica := self._replicas.get(key)) is not None:
             replica.log_start_moved(now_ms)
 
@@ -375,6 +391,8 @@ class ReplicaManager:
         match kind:
             case TimerKind.PRODUCE:
                 leader.expire(now_ms)
+            case TimerKind.TRIM:
+                leader.trimming.expire(now_ms)
             case TimerKind.LAG:
                 leader.check_lag(now_ms)
             case TimerKind.PROPOSAL if leader.leading:

@@ -56,6 +56,7 @@ class ReplicaLog:
 
     __slots__ = (
         "appended_end",
+        "asked_log_start",
         "durable_end",
         "end",
         "high_watermark",
@@ -80,11 +81,20 @@ class ReplicaLog:
         self.end = self.appended_end = self.log.log_end_offset
         self.durable_end = min(self.log.durable_end_offset, self.end)
         self.last_epoch: int | None = self.log.epoch_before(self.end)
+        self.asked_log_start = self.log_start
         self._set_high_watermark(min(max(self.log.high_watermark, self.log_start), self.durable_end))
 
     @property
     def log_start(self) -> int:
+        """Durable: the log shows no other."""
         return self.log.log_start_offset
+
+    def ask_log_start(self, offset: int) -> bool:
+        """Whether the log start is to be moved up to `offset`, and the disk was not asked yet: now it is."""
+        if self.truncating or offset <= max(self.log_start, self.asked_log_start) or offset > self.last_stable_offset:
+            return False
+        self.asked_log_start = offset
+        return True
 
     def ends(self) -> Ends:
         """As those see it who read below the high watermark."""
@@ -130,6 +140,7 @@ class ReplicaLog:
         self.queue.clear()
         self.end = self.appended_end
         self.last_epoch = self.log.epoch_before(self.end)
+        self.asked_log_start = self.log_start  # what was asked behind it was dropped
         return failed
 
     def begin_truncation(self, end_offset: int) -> None:

@@ -277,11 +277,14 @@ class Session:
         source = subscription.source
         assert source is not None
         offset, bound = subscription.next_offset, subscription.bound()
-        batches = source.read(offset, max_bytes, bound) if offset < bound else b""
+        log_start = source.ends().log_start_offset
+        # A follower begins with the whole of a batch that the log start has cut.
+        wanted = max(offset, log_start) if self.audience is Audience.FOLLOWER else offset
+        batches = source.read(wanted, max_bytes, bound) if wanted < bound else b""
         if not batches and offset < bound < source.readable_end(self.audience):
             batches = source.read(offset, 1, source.readable_end(self.audience))  # the bound lies inside this batch
         if not batches:
-            log_start = source.ends().log_start_offset
+            log_start = source.ends().log_start_offset  # it may have moved meanwhile
             if offset < log_start:
                 self.stop(subscription, below_log_start(offset, log_start), now_ms)
             return None
@@ -289,6 +292,9 @@ class Session:
             first, end_offset, last_epoch = _bounds(batches)
         except CorruptMessage as error:
             source.read_failed(error)
+            return None
+        if self.audience is Audience.FOLLOWER and first > offset:
+            self.stop(subscription, below_log_start(offset, first), now_ms)
             return None
         if subscription.previous_epoch is None:
             subscription.previous_epoch = source.epoch_before(first)

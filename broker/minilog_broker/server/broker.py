@@ -44,7 +44,7 @@ from minilog_broker.server.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.coordinator_loading import Loader
 from minilog_broker.server.coordinator_shell import Surroundings
 from minilog_broker.server.coordinators import Coordinators
-from minilog_broker.server.data_service import DataService, answer_produce
+from minilog_broker.server.data_service import DataService, answer_delete_records, answer_produce
 from minilog_broker.server.disk import DiskThread
 from minilog_broker.server.group_service import GroupService
 from minilog_broker.server.internal_topics import InternalTopics
@@ -176,6 +176,7 @@ class Broker:
         replicas.open_link, replicas.close_link, replicas.wake_link = links.open, links.close, links.wake
         replicas.register = PartitionRegistrations(replicas, self._calls.register_partitions, self._spawn).ask
         replicas.answer_markers = answer_markers
+        replicas.answer_delete_records = answer_delete_records
         replicas.propose = self._propose
         replicas.crashed = self._failed
         replicas.tell_coordinator = self._coordinators.told

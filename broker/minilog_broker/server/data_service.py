@@ -1,4 +1,4 @@
-"""DataService: produce and fetch, each one bidirectional stream.
+"""DataService: produce and fetch, each one bidirectional stream; and deleting records, a call.
 
 A produce stream's answers are gathered while an earlier message is on its way, so that one message carries all that is
 ready. Nothing waits here: the core answers when the high watermark, a time-out or a lost leadership says so.
@@ -7,7 +7,7 @@ ready. Nothing waits here: the core answers when the high watermark, a time-out 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,10 @@ import grpc
 
 from minilog.errors import InvalidRequiredAcks, wire_error
 from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
-from minilog_broker.replication.effects import AnswerProduce
+from minilog_broker.replication.effects import AnswerDeleteRecords, AnswerProduce
 from minilog_broker.replication.parked import TransactionalWrite
 from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.trimming import DeleteRecordsRequest
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.streams import pump
 from minilog_broker.server.timer import now_ms
@@ -77,6 +78,13 @@ def answer_produce(effect: AnswerProduce) -> None:
             leader_epoch=effect.leader_epoch,
         )
     )
+
+
+def answer_delete_records(effect: AnswerDeleteRecords) -> None:
+    """Carry out AnswerDeleteRecords: whoever waits for it is told, if there still is somebody."""
+    assert isinstance(effect.ticket, asyncio.Future)
+    if not effect.ticket.done():
+        effect.ticket.set_result(effect)
 
 
 class DataService(data_pb2_grpc.DataServiceServicer):
@@ -151,6 +159,34 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             await pump(request_iterator, receive, next_message, context.write, replicas.sessions.ready(session_id))
         finally:
             replicas.close_session(session_id)
+
+    async def DeleteRecords(  # noqa: N802
+        self, request: data_pb2.DeleteRecordsRequest, context: object
+    ) -> data_pb2.DeleteRecordsResponse:
+        """Answered when all entries are."""
+        return data_pb2.DeleteRecordsResponse(results=await asyncio.gather(*self._delete_records(request)))
+
+    def _delete_records(
+        self, request: data_pb2.DeleteRecordsRequest
+    ) -> list[Coroutine[Any, Any, data_pb2.DeleteRecordsResult]]:
+        loop, replicas = asyncio.get_running_loop(), self._replicas
+        waiting = []
+        for entry in request.entries:
+            answered: asyncio.Future[AnswerDeleteRecords] = loop.create_future()
+            key = PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
+            wanted = DeleteRecordsRequest(answered, entry.before_offset, now_ms() + request.timeout_ms)
+            replicas.manager.delete_records(key, entry.leader_epoch, wanted)
+            waiting.append(_deleted(entry.partition_id, answered))
+        replicas.run()
+        return waiting
+
+
+async def _deleted(
+    partition_id: common_pb2.PartitionId, answered: asyncio.Future[AnswerDeleteRecords]
+) -> data_pb2.DeleteRecordsResult:
+    answer = await answered
+    error = None if answer.error is None else wire_error(answer.error)
+    return data_pb2.DeleteRecordsResult(partition_id=partition_id, error=error, low_watermark=answer.low_watermark)
 
 
 def _transaction(entry: data_pb2.ProduceEntry) -> TransactionalWrite | None:

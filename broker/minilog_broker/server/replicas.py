@@ -25,6 +25,7 @@ from minilog_broker.server.timer import CoreTimer, now_ms
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.reserve import NO_SPACE, Reserve
+from minilog_broker.storage.retention import trim
 
 logger = structlog.get_logger()
 
@@ -32,8 +33,9 @@ logger = structlog.get_logger()
 class Replicas:
     """All replicas of one broker: the core, its disk thread and its sessions.
 
-    `answer_produce`, `answer_markers`, `register`, `open_link`, `close_link`, `propose`, `went_offline`, `became_full`
-    and `tell_coordinator` are what the rest of the server does for effects that leave the replicas.
+    `answer_produce`, `answer_markers`, `answer_delete_records`, `register`, `open_link`, `close_link`, `propose`,
+    `went_offline`, `became_full` and `tell_coordinator` are what the rest of the server does for effects that leave
+    the replicas.
     """
 
     def __init__(self, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory, reserve: Reserve) -> None:
@@ -42,6 +44,7 @@ class Replicas:
         self.sessions = Sessions()
         self.answer_produce: Callable[[effects.AnswerProduce], None]
         self.answer_markers: Callable[[effects.AnswerMarkers], None]
+        self.answer_delete_records: Callable[[effects.AnswerDeleteRecords], None]
         self.register: Callable[[effects.RegisterPartition], None]
         self.open_link: Callable[[effects.OpenLeaderSession], None]
         self.close_link: Callable[[int], None]
@@ -106,6 +109,8 @@ class Replicas:
                 self.propose(effect)
             case effects.AnswerMarkers():
                 self.answer_markers(effect)
+            case effects.AnswerDeleteRecords():
+                self.answer_delete_records(effect)
             case effects.RegisterPartition():
                 self.register(effect)
             case effects.SessionRefused(session_id=session_id, error=error):
@@ -141,10 +146,16 @@ class Replicas:
                 self._submit(key, lambda log: _truncate(log, end_offset), lambda state: self._truncated(key, state))
             case effects.StartLogAt(key=key, offset=offset):
                 self._submit(key, lambda log: _start_at(log, offset), lambda state: self._truncated(key, state))
+            case effects.AdvanceLogStart(key=key):
+                self._submit(key, self._trim(effect), lambda _: self.manager.log_start_moved(key, now_ms()))
             case effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
                 self._submit(key, lambda log: log.write_producer_snapshot(offset, snapshot), lambda _: None)
             case effects.DeleteLog(key=key):
                 self.set_aside(key)
+
+    def _trim(self, effect: effects.AdvanceLogStart) -> Callable[[Log], None]:
+        wanted = effect.offset, effect.snapshot_offset, effect.snapshot
+        return lambda log: self._reserve.write_metadata(lambda: trim(log, *wanted))
 
     def _append(self, effect: effects.AppendToLog) -> None:
         key, batches = effect.key, effect.batches

@@ -29,7 +29,7 @@ from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.placed import LogKey, Run
 from minilog_broker.storage.recovery import DAMAGE_MARK, EPOCH_FILE, Recovered, Recovery, RecoveryReport
-from minilog_broker.storage.retention import is_expired, removable, roll_is_due
+from minilog_broker.storage.retention import is_all_below, is_expired, removable, roll_is_due
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.sizes import offsets_at_sizes, segment_with
@@ -110,9 +110,7 @@ class Log:
         if not self.log_start_offset <= offset <= end:
             raise OffsetOutOfRange(f"{self!r} holds no offset {offset}")
         limit = end if end_offset is None else min(end_offset, end)
-        if offset >= limit:
-            return b""
-        return segments[segment_with(segments, offset)].read(offset, max_bytes, limit)
+        return segments[segment_with(segments, offset)].read(offset, max_bytes, limit) if offset < limit else b""
 
     def epoch_before(self, offset: int) -> int | None:
         """The leader epoch of the record at offset - 1; None where the log is empty or starts at `offset`."""
@@ -251,21 +249,20 @@ class Log:
             self._synced_end_offset = self.durable_end_offset = self.log_end_offset = offset
 
     def advance_log_start(self, offset: int) -> int:
-        """Move the start up to `offset`, at most to the last stable offset, durably. Returns how many segments went."""
+        """Move the start up to `offset`, at most the last stable one; seen when durable. How many segments went."""
         self._check_usable()
-        offset = min(offset, self.last_stable_offset)
-        if offset <= self.log_start_offset:
+        offset = max(self.log_start_offset, min(offset, self.last_stable_offset))
+        if offset == self.log_start_offset and (len(self._segments) == 1 or self._segments[0].end.end_offset > offset):
             return 0
         with self._failing():
+            self.write_checkpoint(offset)
             self.log_start_offset = offset
-            self.write_checkpoint()
             epochs = self.epochs.copy()
             if epochs.truncate_from_start(offset):
                 self._store_epochs(epochs)
-            segments = self._segments
-            count = sum(segment.end.end_offset <= offset for segment in segments[:-1])
-            self._segments = segments[count:]
-            for segment in segments[:count]:  # what a crash leaves of them is below the log's start
+            count = sum(segment.end.end_offset <= offset for segment in self._segments[:-1])
+            gone, self._segments = self._segments[:count], self._segments[count:]
+            for segment in gone:  # what a crash leaves of them is below the log's start
                 segment.remove()
             self._files.fsync_dir(self.directory)
         return count
@@ -274,10 +271,15 @@ class Log:
         """Remove what retention takes (retention.py). `now_us`: the wall clock; None where it is not to be trusted."""
         self._check_usable()
         active = self._segments[-1]
-        if is_expired(active, self.settings, now_us) or (now_us and roll_is_due(active, self.settings, 0, now_us)):
+        gone = is_all_below(active, self.log_start_offset) or is_expired(active, self.settings, now_us)
+        if gone or (now_us and roll_is_due(active, self.settings, 0, now_us)):
             self._roll()
         count = removable(self._segments, self.settings, self.last_stable_offset, now_us)
         return self.advance_log_start(self._segments[count].base_offset)
+
+    def first_batch_offset(self) -> int:
+        """The base offset of the batch that holds the log start: a trim may have cut inside it."""
+        return self._segments[0].position_of(self.log_start_offset)[1]
 
     def write_producer_snapshot(self, offset: int, snapshot: bytes) -> None:
         """Store the producer state as of `offset`, durably."""
@@ -286,15 +288,12 @@ class Log:
             raise ValueError(f"{self!r}: a producer snapshot at offset {offset} is above the end")
         producer_snapshots.write_snapshot(self._files, self.directory, offset, snapshot)
 
-    def write_checkpoint(self) -> None:
+    def write_checkpoint(self, log_start: int | None = None) -> None:
         """Record log start, high watermark and durable end for the next life; nothing where they are recorded."""
         self._check_usable()
-        checkpoint = Checkpoint(
-            self.log_start_offset,
-            max(self.log_start_offset, self.high_watermark),
-            max(self.log_start_offset, self._synced_end_offset),
-            self.settings.flush_on_append,
-        )
+        start = self.log_start_offset if log_start is None else log_start
+        ends = max(start, self.high_watermark), max(start, self._synced_end_offset)
+        checkpoint = Checkpoint(start, *ends, self.settings.flush_on_append)
         if checkpoint != self._recorded:
             with self._failing():
                 self._record(checkpoint)

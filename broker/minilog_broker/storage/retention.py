@@ -3,10 +3,15 @@ all below the high watermark."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
+
+if TYPE_CHECKING:
+    from minilog_broker.storage.log import Log
 
 
 def roll_is_due(active: Segment, settings: LogSettings, run_bytes: int, timestamp_us: int) -> bool:
@@ -17,6 +22,11 @@ def roll_is_due(active: Segment, settings: LogSettings, run_bytes: int, timestam
         return True
     first_us = active.first_timestamp_us
     return first_us is not None and timestamp_us - first_us > settings.segment_ms * 1000
+
+
+def is_all_below(active: Segment, log_start: int) -> bool:
+    """Whether records are left in it, and a trim took them all."""
+    return active.end.size_bytes > 0 and active.end.end_offset <= log_start
 
 
 def is_expired(segment: Segment, settings: LogSettings, now_us: int | None) -> bool:
@@ -38,3 +48,15 @@ def removable(segments: Sequence[Segment], settings: LogSettings, stable_offset:
         if segment.end.end_offset > stable_offset or not (too_much or is_expired(segment, settings, now_us)):
             return count
     return max(0, len(segments) - 1)
+
+
+def trim(log: Log, offset: int, snapshot_offset: int, snapshot: bytes) -> None:
+    """Advance the log start; before, store the producer state, which the log alone does not tell any more.
+
+    No space for that is no reason not to make some. Raises OSError."""
+    try:
+        log.write_producer_snapshot(snapshot_offset, snapshot)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+    log.advance_log_start(offset)

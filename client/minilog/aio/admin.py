@@ -25,6 +25,7 @@ from minilog.admin_messages import (
 )
 from minilog.aio.cluster import Cluster
 from minilog.aio.group_admin import GroupAdmin
+from minilog.aio.records_admin import END, delete_records
 from minilog.aio.transaction_admin import TransactionAdmin
 from minilog.config import parse_config
 from minilog.errors import (
@@ -220,6 +221,11 @@ class Admin:
     async def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
         if not wanted:
             return {}
+        query = await self._answered_offsets(wanted)
+        level = self._config.isolation_level
+        return {partition: offset_of(query.results[partition], spec, level) for partition, spec in wanted.items()}
+
+    async def _answered_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> OffsetsQuery:
         query = await self._cluster.query_offsets(wanted, self._cluster.deadline())
         for partition, error in query.failures.items():
             raise type(error)(f"no offset for partition {partition.partition} of topic {partition.topic!r}: {error}")
@@ -229,8 +235,14 @@ class Admin:
                 f"no offset for partition {partition.partition} of topic {partition.topic!r} within request.timeout.ms"
             )
             raise TimedOut(f"{what}: {last}" if last is not None else f"{what}: it has no leader that answers")
-        level = self._config.isolation_level
-        return {partition: offset_of(query.results[partition], spec, level) for partition, spec in wanted.items()}
+        return query
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        if not before:
+            return {}
+        emptied = [partition for partition, offset in before.items() if offset == END]
+        ends = await self._answered_offsets(dict.fromkeys(emptied, "latest"))
+        return await delete_records(self._cluster, before, ends)
 
     async def list_groups(self) -> list[GroupListing]:
         return await self._groups.list()

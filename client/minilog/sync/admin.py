@@ -132,6 +132,14 @@ class Admin:
         UnknownTopicOrPartition."""
         return self._loop.run(self._admin.list_offsets(dict(wanted)))
 
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records of each partition below an offset (Kafka's DeleteRecords); -1 is its end: the high
+        watermark or, while a transaction is open, where that begins. Returns the low watermarks: no election brings
+        back what is below them. Raises OffsetOutOfRange above the high watermark and InvalidTxnState above the last
+        stable offset, with nothing of that partition deleted; InvalidTopic for the brokers' own; UnknownOutcome where
+        not every replica was heard in time: asking again is harmless."""
+        return self._loop.run(self._admin.delete_records(dict(before)))
+
     def list_groups(self) -> list[GroupListing]:
         """The groups that have committed anything, by name. All coordinators are asked."""
         return self._loop.run(self._admin.list_groups())

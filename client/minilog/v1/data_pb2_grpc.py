@@ -44,6 +44,11 @@ class DataServiceStub:
                 request_serializer=minilog_dot_v1_dot_data__pb2.FetchRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_data__pb2.FetchResponse.FromString,
                 _registered_method=True)
+        self.DeleteRecords = channel.unary_unary(
+                '/minilog.v1.DataService/DeleteRecords',
+                request_serializer=minilog_dot_v1_dot_data__pb2.DeleteRecordsRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_data__pb2.DeleteRecordsResponse.FromString,
+                _registered_method=True)
 
 
 class DataServiceServicer:
@@ -64,6 +69,14 @@ class DataServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteRecords(self, request, context):
+        """To the leaders of partitions: delete their records below an offset. Each entry is answered when no election can
+        bring them back; harmless when it is repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DataServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -76,6 +89,11 @@ def add_DataServiceServicer_to_server(servicer, server):
                     servicer.Fetch,
                     request_deserializer=minilog_dot_v1_dot_data__pb2.FetchRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_data__pb2.FetchResponse.SerializeToString,
+            ),
+            'DeleteRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRecords,
+                    request_deserializer=minilog_dot_v1_dot_data__pb2.DeleteRecordsRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_data__pb2.DeleteRecordsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -132,6 +150,33 @@ class DataService:
             '/minilog.v1.DataService/Fetch',
             minilog_dot_v1_dot_data__pb2.FetchRequest.SerializeToString,
             minilog_dot_v1_dot_data__pb2.FetchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.DataService/DeleteRecords',
+            minilog_dot_v1_dot_data__pb2.DeleteRecordsRequest.SerializeToString,
+            minilog_dot_v1_dot_data__pb2.DeleteRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,10 @@ class DataServiceStub:
     """A consumer's session: positions and credit go up, runs of record batches come down. Every replica that is in sync
     answers it; who reads where is the client's choice (client/minilog/consumer/replicas.py says why).
     """
+    DeleteRecords: _grpc.UnaryUnaryMultiCallable[_data_pb2.DeleteRecordsRequest, _data_pb2.DeleteRecordsResponse]
+    """To the leaders of partitions: delete their records below an offset. Each entry is answered when no election can
+    bring them back; harmless when it is repeated.
+    """
 
 @_typing.type_check_only
 class DataServiceAsyncStub(DataServiceStub):
@@ -46,6 +50,10 @@ class DataServiceAsyncStub(DataServiceStub):
     Fetch: _aio.StreamStreamMultiCallable[_data_pb2.FetchRequest, _data_pb2.FetchResponse]  # type: ignore[assignment]
     """A consumer's session: positions and credit go up, runs of record batches come down. Every replica that is in sync
     answers it; who reads where is the client's choice (client/minilog/consumer/replicas.py says why).
+    """
+    DeleteRecords: _aio.UnaryUnaryMultiCallable[_data_pb2.DeleteRecordsRequest, _data_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
+    """To the leaders of partitions: delete their records below an offset. Each entry is answered when no election can
+    bring them back; harmless when it is repeated.
     """
 
 class DataServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -65,6 +73,16 @@ class DataServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_data_pb2.FetchResponse], _abc.AsyncIterator[_data_pb2.FetchResponse]]:
         """A consumer's session: positions and credit go up, runs of record batches come down. Every replica that is in sync
         answers it; who reads where is the client's choice (client/minilog/consumer/replicas.py says why).
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteRecords(
+        self,
+        request: _data_pb2.DeleteRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_data_pb2.DeleteRecordsResponse, _abc.Awaitable[_data_pb2.DeleteRecordsResponse]]:
+        """To the leaders of partitions: delete their records below an offset. Each entry is answered when no election can
+        bring them back; harmless when it is repeated.
         """
 
 def add_DataServiceServicer_to_server(servicer: DataServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -299,6 +299,7 @@ class ReplicaProgress(_message.Message):
     DURABLE_END_OFFSET_FIELD_NUMBER: _builtins.int
     LAST_EPOCH_FIELD_NUMBER: _builtins.int
     CORRUPT_OFFSET_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     position_number: _builtins.int
     durable_end_offset: _builtins.int
@@ -306,6 +307,8 @@ class ReplicaProgress(_message.Message):
     """Absent: the log is empty, or starts there."""
     corrupt_offset: _builtins.int
     """This copy was sent damaged three times at this offset: the leader looks at its own."""
+    log_start_offset: _builtins.int
+    """Durable too: who deletes records is answered when all that could be elected have said so."""
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
     def __init__(
@@ -317,10 +320,11 @@ class ReplicaProgress(_message.Message):
         durable_end_offset: _builtins.int = ...,
         last_epoch: _builtins.int | None = ...,
         corrupt_offset: _builtins.int | None = ...,
+        log_start_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "last_epoch", b"last_epoch", "partition_id", b"partition_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "durable_end_offset", b"durable_end_offset", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "partition_id", b"partition_id", "position_number", b"position_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "durable_end_offset", b"durable_end_offset", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id", "position_number", b"position_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__corrupt_offset: _TypeAlias = _typing.Literal["corrupt_offset"]  # noqa: Y015
     _WhichOneofArgType__corrupt_offset: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset"]  # noqa: Y015

@@ -39,6 +39,7 @@ VERBS = (
     ["topic", "alter"],
     ["topic", "elect"],
     ["topic", "reassign"],
+    ["topic", "trim"],
     ["produce"],
     ["consume"],
 )
@@ -57,6 +58,9 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
         (["produce", "t", "-k", "a", "--key-delimiter", ":"], "either --key or --key-delimiter"),
         (["consume", "t", "-o", "yesterday"], "expected start, end, N, -N or @TIMESTAMP_MS"),
         (["consume", "t", "-n", "0"], "greater than or equal"),
+        (["topic", "trim", "t"], "Missing option '--to'"),
+        (["topic", "trim", "t", "--to", "1000"], "expected PARTITION:OFFSET, such as 0:1000, or 0:end"),
+        (["topic", "trim", "t", "--to", "0:-5"], "expected PARTITION:OFFSET, such as 0:1000, or 0:end"),
         (["group", "seek", "g"], "Missing option '-o'"),
         (["group", "seek", "g", "-o", "yesterday"], "expected start, end, N, -N or @TIMESTAMP_MS"),
         (["group", "seek", "g", "-o", "start", "-p", "0"], "-p needs -t TOPIC"),

@@ -20,6 +20,7 @@ from minilog_broker.replication.state import PartitionKey
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.recovery import mark_damaged
+from minilog_broker.storage.retention import trim
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.replication.memory_files import MemoryFileSystem
 
@@ -107,6 +108,7 @@ class Broker:
         self.history: list[effects.Effect] = []
         self.registrations: deque[effects.RegisterPartition] = deque()  # asked, and not answered yet
         self.marked: dict[object, MinilogError | None] = {}
+        self.deleted: dict[object, effects.AnswerDeleteRecords] = {}
 
     # -- life
 
@@ -179,6 +181,9 @@ class Broker:
             case effects.AnswerMarkers(ticket=ticket, error=error):
                 assert ticket not in self.marked, "answered twice"
                 self.marked[ticket] = error
+            case effects.AnswerDeleteRecords(ticket=ticket):
+                assert ticket not in self.deleted, "answered twice"
+                self.deleted[ticket] = effect
             case effects.PartitionOffline(key=key, reason=reason):
                 self.offline[key] = reason
             case _:
@@ -212,6 +217,9 @@ class Broker:
             case effects.StartLogAt(key=key, offset=offset):
                 self.logs[key].truncate_fully_and_start_at(offset)
                 manager.log_truncated(key, recover_producer_state(self.logs[key]), now_ms)
+            case effects.AdvanceLogStart(key=key):
+                trim(self.logs[key], effect.offset, effect.snapshot_offset, effect.snapshot)
+                manager.log_start_moved(key, now_ms)
             case effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
                 self.logs[key].write_producer_snapshot(offset, snapshot)
 

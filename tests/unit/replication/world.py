@@ -18,6 +18,7 @@ from minilog_broker.replication.marking import MarkersRequest
 from minilog_broker.replication.parked import TransactionalWrite
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey, TopicConfig
+from minilog_broker.replication.trimming import DeleteRecordsRequest
 from tests.unit.replication.broker import KEY, NOW_US, TOPIC_ID, Broker, Link, batch
 from tests.unit.replication.controller import Controller
 
@@ -253,6 +254,15 @@ class World:
         broker = self.brokers[broker_id]
         request = MarkersRequest(self._next_ticket, "spark-1", markers, NOW_US)
         broker.manager.write_markers(KEY, request, self.now_ms)
+        broker.run()
+        return self._next_ticket
+
+    def delete_records(self, broker_id: int, offset: int, *, timeout_ms: float = 5_000, leader_epoch: int = -1) -> int:
+        """Ask that records below `offset` go; the ticket finds the answer in `broker.deleted`."""
+        self._next_ticket += 1
+        broker = self.brokers[broker_id]
+        request = DeleteRecordsRequest(self._next_ticket, offset, self.now_ms + timeout_ms)
+        broker.manager.delete_records(KEY, leader_epoch, request)
         broker.run()
         return self._next_ticket
 

@@ -1,0 +1,51 @@
+"""What a leader's log says of a position, once its leader epoch is the right one: see divergence.py for the rule.
+
+A trim may have cut inside a batch: then a follower that starts anew begins with the whole of it (KAFKA-6975), and
+moves its log start as all others do; a consumer begins at the log start.
+"""
+
+from __future__ import annotations
+
+from minilog.errors import OffsetOutOfRange
+from minilog.v1 import data_pb2
+from minilog_broker.replication.divergence import (
+    NO_COMMON_EPOCH,
+    Accepted,
+    BelowLogStart,
+    Diverged,
+    LeaderEpochs,
+    check_position,
+)
+from minilog_broker.replication.replica_log import ReplicaLog
+from minilog_broker.replication.source import Judgement, Refuse, Send
+
+
+def inside_first_batch(log: ReplicaLog, position: data_pb2.FetchPosition) -> Judgement | None:
+    """What is said to a follower that has nothing yet, and asks from where our first batch is, or inside of it.
+
+    Raises OSError and CorruptMessage, where our own copy cannot be read."""
+    if position.HasField("last_fetched_epoch") or position.fetch_offset > log.log_start:
+        return None
+    first = log.log.first_batch_offset()
+    if position.fetch_offset <= first:
+        return Send() if position.fetch_offset == first else None
+    return Diverged(NO_COMMON_EPOCH, first)
+
+
+def judge_position(name: str, log: ReplicaLog, epochs: LeaderEpochs, position: data_pb2.FetchPosition) -> Judgement:
+    """In order: log start, divergence, end."""
+    log_start, offset = log.log_start, position.fetch_offset
+    verdict = check_position(
+        epochs,
+        log_start=log_start,
+        log_end=log.appended_end,
+        fetch_offset=offset,
+        last_fetched_epoch=position.last_fetched_epoch if position.HasField("last_fetched_epoch") else None,
+    )
+    match verdict:
+        case Accepted():
+            return Send()
+        case BelowLogStart():
+            return Refuse(OffsetOutOfRange(f"{name}: offset {offset} is below the log start {log_start}"))
+        case Diverged():
+            return verdict

@@ -1,0 +1,377 @@
+"""Deleting records up to an offset: refused, on its way, answered; and what no election brings back."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from minilog.errors import (
+    FencedLeaderEpoch,
+    InvalidArgument,
+    InvalidTxnState,
+    MinilogError,
+    NoSpace,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    RequestTimedOut,
+)
+from minilog_broker.replication.effects import AdvanceLogStart
+from tests.unit.replication.broker import KEY, batch
+from tests.unit.replication.transacting import begin, commit, cut_off
+from tests.unit.replication.world import World
+
+
+def filled(records: int = 5, *, rows: int = 1, brokers: int = 3) -> World:
+    world = World(brokers)
+    for _ in range(records):
+        world.produce(1, batch(rows))
+    rest(world)
+    return world
+
+
+def rest(world: World) -> None:
+    """All that can happen soon: news is held back for some milliseconds."""
+    world.settle()
+    world.advance(20)
+    world.settle()
+
+
+def starts(world: World) -> list[int]:
+    return [broker.logs[KEY].log_start_offset for broker in world.brokers.values()]
+
+
+def refused(world: World, ticket: int, *, at: int = 1) -> MinilogError:
+    error = world[at].deleted[ticket].error
+    assert error is not None
+    return error
+
+
+# -- what is refused
+
+
+def test_above_the_high_watermark_is_out_of_range_with_both_numbers() -> None:
+    world = filled()
+    error = refused(world, world.delete_records(1, 6))
+    assert isinstance(error, OffsetOutOfRange)
+    assert "offset 6 is above the high watermark 5" in str(error)
+    assert starts(world) == [0, 0, 0]
+
+
+def test_what_is_appended_and_not_committed_is_above_the_high_watermark() -> None:
+    world = filled()
+    cut_off(world, 2, 3)
+    world.produce(1)
+    world.settle()
+    assert isinstance(refused(world, world.delete_records(1, 6)), OffsetOutOfRange)
+
+
+def test_above_the_last_stable_offset_is_refused_and_a_transaction_is_never_cut_in_two() -> None:
+    world = filled(2)
+    begin(world, 7)
+    world.produce(1)
+    world.settle()
+    error = refused(world, world.delete_records(1, 3))
+    assert isinstance(error, InvalidTxnState)
+    assert "offset 3 is above the last stable offset 2" in str(error)
+    ticket = world.delete_records(1, 2)
+    rest(world)
+    assert world[1].deleted[ticket].low_watermark == 2
+    world.write_markers(1, commit(7))
+    rest(world)
+    ticket = world.delete_records(1, 5)
+    rest(world)
+    assert world[1].deleted[ticket].low_watermark == 5
+
+
+def test_a_new_leader_that_does_not_know_its_end_says_retry() -> None:
+    world = World()
+    world.produce(1)
+    world.settle()  # the followers were not told yet that it is committed
+    world.cut.update({(3, 2), (1, 2)})
+    world.controller.move(KEY, 2)
+    world.settle()
+    assert isinstance(refused(world, world.delete_records(2, 99), at=2), OffsetNotAvailable)
+
+
+def test_a_follower_an_old_epoch_and_a_negative_offset_are_refused() -> None:
+    world = filled()
+    assert isinstance(refused(world, world.delete_records(2, 1), at=2), NotLeaderOrFollower)
+    assert isinstance(refused(world, world.delete_records(1, -1)), InvalidArgument)
+    world.controller.move(KEY, 2)
+    world.settle()
+    old = world.delete_records(2, 1, leader_epoch=0)
+    assert isinstance(refused(world, old, at=2), FencedLeaderEpoch)
+
+
+# -- when it is answered
+
+
+def test_it_is_answered_when_the_start_is_durable_on_every_member_of_the_isr() -> None:
+    world = filled()
+    cut_off(world, 3)
+    ticket = world.delete_records(1, 3)
+    rest(world)
+    assert starts(world) == [3, 3, 0]
+    assert ticket not in world[1].deleted
+    world.cut.clear()
+    world.advance(500)
+    assert starts(world) == [3, 3, 3]
+    answer = world[1].deleted[ticket]
+    assert (answer.error, answer.low_watermark) == (None, 3)
+
+
+def test_a_member_that_left_the_isr_is_not_waited_for() -> None:
+    world = filled()
+    world[3].crash()
+    ticket = world.delete_records(1, 3)
+    rest(world)
+    assert ticket not in world[1].deleted
+    world.controller.fence(3)
+    rest(world)
+    assert world[1].deleted[ticket].low_watermark == 3
+
+
+def test_an_eligible_leader_is_waited_for_too() -> None:
+    """With the ISR below min it could be elected: then its records would be back."""
+    world = filled()
+    for each in (3, 2):
+        world[each].crash()
+        world.controller.fence(each)
+        world.settle()
+    leader = world[1].leader()
+    assert leader is not None
+    assert leader.state.eligible_leaders, "the ISR is below min"
+    ticket = world.delete_records(1, 3)
+    rest(world)
+    assert starts(world)[0] == 3
+    assert ticket not in world[1].deleted
+    for each in (2, 3):
+        world[each].restart()
+    world.advance(1_000)
+    assert world[1].deleted[ticket].low_watermark == 3
+    assert starts(world) == [3, 3, 3]
+
+
+def test_asking_again_writes_nothing_and_is_answered() -> None:
+    world = filled()
+    for offset in (3, 3, 2, 0):
+        ticket = world.delete_records(1, offset)
+        rest(world)
+        assert world[1].deleted[ticket].low_watermark == 3
+    assert sum(isinstance(effect, AdvanceLogStart) for effect in world[1].history) == 1
+
+
+def test_two_that_wait_are_answered_each_by_its_own_offset() -> None:
+    world = filled()
+    cut_off(world, 3)
+    low, high = world.delete_records(1, 2), world.delete_records(1, 4)
+    rest(world)
+    world.cut.clear()
+    world.advance(500)
+    assert {ticket: world[1].deleted[ticket].error for ticket in (low, high)} == {low: None, high: None}
+    assert world[1].deleted[high].low_watermark == 4
+
+
+def test_a_time_out_is_unknown_and_the_records_go_nevertheless() -> None:
+    world = filled()
+    cut_off(world, 3)
+    ticket = world.delete_records(1, 3, timeout_ms=100)
+    rest(world)
+    world.advance(200)
+    assert isinstance(refused(world, ticket), RequestTimedOut)
+    world.cut.clear()
+    world.advance(500)
+    assert starts(world) == [3, 3, 3]
+
+
+def test_a_leader_that_is_one_no_more_sends_to_the_next() -> None:
+    world = filled()
+    cut_off(world, 3)
+    ticket = world.delete_records(1, 3)
+    rest(world)
+    world.controller.move(KEY, 2)
+    world.settle()
+    assert isinstance(refused(world, ticket), NotLeaderOrFollower)
+    world.cut.clear()
+    again = world.delete_records(2, 3)
+    world.advance(500)
+    assert world[2].deleted[again].low_watermark == 3
+
+
+def test_a_full_disk_is_said_and_it_can_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = filled()
+    log = world[1].logs[KEY]
+    with monkeypatch.context() as full:
+
+        def no_space(offset: int | None = None) -> None:
+            raise OSError(errno.ENOSPC, "no space")
+
+        full.setattr(log, "write_checkpoint", no_space)
+        ticket = world.delete_records(1, 3)
+        with pytest.raises(OSError, match="no space"):
+            world[1].work()
+        world[1].manager.log_failed(KEY, OSError(errno.ENOSPC, "no space"), world.now_ms)
+        world[1].run()
+    assert isinstance(refused(world, ticket), NoSpace)
+    assert log.log_start_offset == 0, "what is not durable is not seen"
+    ticket = world.delete_records(1, 3)
+    rest(world)
+    assert world[1].deleted[ticket].low_watermark == 3
+
+
+# -- what no election brings back
+
+
+@pytest.mark.parametrize("next_leader", [2, 3])
+def test_after_the_answer_every_leader_starts_there(next_leader: int) -> None:
+    world = filled()
+    ticket = world.delete_records(1, 3)
+    rest(world)
+    assert world[1].deleted[ticket].error is None
+    world[1].crash()
+    world.controller.fence(1)
+    world.settle()
+    world.controller.move(KEY, next_leader)
+    world.settle()
+    assert world[next_leader].logs[KEY].log_start_offset == 3
+    for each in (2, 3):
+        world[each].crash()
+        world[each].restart()
+    world.advance(500)
+    assert starts(world)[1:] == [3, 3]
+
+
+def test_nobody_joins_the_isr_with_a_lower_log_start() -> None:
+    """Cut off from the news, a follower has all records and not the start: it could bring them back."""
+    world = filled()
+    world[3].crash()
+    world.controller.fence(3)
+    world.settle()
+    ticket = world.delete_records(1, 5)
+    rest(world)
+    assert world[1].deleted[ticket].low_watermark == 5
+    world[3].restart()
+    for _ in range(2_000):
+        leader = world[1].leader()
+        if leader is not None and 3 in leader.in_sync.maximal:
+            break
+        steps = world.steps()
+        if not steps:
+            world.advance(20, settle=False)
+            continue
+        steps[0]()
+    assert leader is not None
+    assert 3 in leader.in_sync.maximal
+    assert starts(world)[2] == 5
+
+
+def test_followers_follow_retention_too() -> None:
+    world = filled()
+    world[1].logs[KEY].advance_log_start(2)
+    world[1].manager.log_start_moved(KEY, world.now_ms)
+    world.advance(100)
+    assert starts(world) == [2, 2, 2]
+
+
+def test_a_follower_follows_when_its_own_stable_offset_allows_it() -> None:
+    """Never above what it knows to be committed (V1)."""
+    world = filled()
+    replica = world[2].manager._replicas[KEY].log
+    assert replica is not None
+    assert not replica.ask_log_start(6)
+    assert replica.ask_log_start(5)
+    assert not replica.ask_log_start(5), "it is on its way"
+
+
+# -- a start in the middle of a batch (KAFKA-6975)
+
+
+def test_a_follower_that_starts_anew_begins_with_the_whole_of_a_cut_batch() -> None:
+    world = filled(3, rows=10)
+    world[3].crash()
+    world.controller.fence(3)
+    world.settle()
+    ticket = world.delete_records(1, 15)
+    rest(world)
+    assert world[1].deleted[ticket].low_watermark == 15
+    world[3].logs[KEY].close(clean=False)
+    world[3].files._files.clear()  # an emptied disk
+    world[3].restart()
+    world.advance(2_000)
+    assert starts(world) == [15, 15, 15]
+    assert world[3].ends() == (30, 30, 30)
+    assert [header.base_offset for header in world[3].headers()] == [10, 20]
+
+
+def test_a_follower_behind_the_start_gets_back_in() -> None:
+    world = filled(1, rows=10)
+    world[3].crash()
+    world.controller.fence(3)
+    world.settle()
+    for _ in range(3):
+        world.produce(1, batch(10))
+    world.settle()
+    world.delete_records(1, 25)
+    rest(world)
+    world[3].restart()
+    world.advance(2_000)
+    assert starts(world) == [25, 25, 25]
+    assert world[3].ends() == (40, 40, 40)
+    leader = world[1].leader()
+    assert leader is not None
+    assert 3 in leader.state.in_sync_replicas
+
+
+def test_a_log_emptied_to_its_end_goes_on() -> None:
+    world = filled(3, rows=10)
+    ticket = world.delete_records(1, 30)
+    rest(world)
+    assert world[1].deleted[ticket].low_watermark == 30
+    for each in (2, 3):
+        world[each].crash()
+        world[each].restart()
+    world.advance(1_000)
+    world.produce(1, batch(5))
+    world.settle()
+    assert [broker.ends() for broker in world.brokers.values()] == [(35, 35, 35)] * 3
+    assert starts(world) == [30, 30, 30]
+
+
+# -- readers and producers
+
+
+def test_a_consumer_below_the_start_is_told_so_and_one_at_it_reads() -> None:
+    world = filled(3, rows=10)
+    slow = world.consume(1, 0, credit=1)
+    world.settle()
+    assert len(world.runs(1, slow)[-1].batches) > 0
+    world.delete_records(1, 25)
+    rest(world)
+    world.fetch(1, slow, 10, position_number=2)
+    inside = world.consume(1, 25)
+    rest(world)
+    run = world.runs(1, slow)[-1]
+    assert "below the log start 25" in run.error.message
+    assert (run.log_start_offset, run.batches) == (25, b"")
+    assert world.runs(1, inside)[0].first_offset == 20, "the batch around it; the client shows what is from 25 on"
+
+
+def test_what_is_known_of_producers_outlives_their_records_and_a_restart() -> None:
+    """KAFKA-7190: the last sequences of a producer were forgotten with its records."""
+    world = World()
+    world.produce(1, batch(producer=(9, 0, 0)))
+    world.settle()
+    world.delete_records(1, 1)
+    rest(world)
+    for each in (2, 1, 3):
+        world[each].crash()
+        world.controller.fence(each)
+        world.settle()
+        world[each].restart()
+        world.advance(500)
+    leader = next(broker for broker in world.live() if broker.leader() is not None)
+    ticket = world.produce(leader.broker_id, batch(producer=(9, 0, 0)))
+    world.settle()
+    assert leader.answers[ticket].base_offset == 0, "a duplicate of what was deleted since"
