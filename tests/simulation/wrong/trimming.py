@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minilog_broker.replication.leader_in_sync import LeaderInSync
+from minilog_broker.replication import in_sync
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.trimming import Trimming
 from minilog_broker.storage.log import Log
@@ -31,7 +31,12 @@ def above_the_high_watermark() -> Patches:
 
 def joiner_without_log_start() -> Patches:
     """Who joins the ISR may have what was deleted."""
-    return [(LeaderInSync, "log_start", property(lambda self: -1, lambda self, value: None))]
+    may_join = in_sync.may_join
+
+    def mutant(*args: Any, **given: Any) -> bool:
+        return may_join(*args, **(given | {"log_start": -1}))
+
+    return [(in_sync, "may_join", mutant)]
 
 
 def log_start_not_recorded() -> Patches:
