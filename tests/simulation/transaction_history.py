@@ -64,6 +64,7 @@ class TransactionHistory:
     def __init__(self) -> None:
         self._batches: dict[Generation, _Batch] = {}
         self._aborted: dict[int, str] = {}  # producers, and why
+        self.named: set[int] = set()  # producers that a driver has asked to commit
         # Whether the end of a producer is committed in a partition; None: not known.
         self.is_marked: Callable[[PartitionKey, int], bool | None] = lambda key, producer_id: None
 
@@ -85,6 +86,10 @@ class TransactionHistory:
             self._aborted.setdefault(producer_id, why)
             for seen in batch.seen.values():
                 self._check(batch, generation, seen)
+
+    def asked(self, winners: Iterable[int]) -> None:
+        """A driver is about to ask for their commit."""
+        self.named.update(winners)
 
     def committed(self, generation: Generation, winners: Iterable[int] | None) -> None:
         """The coordinator says so; None: and not of whom."""

@@ -2,6 +2,7 @@
 
 V1 V2 V3 V9      mirror.py       every replica's log, data and metadata
 V1 V15           transactions.py last stable offsets, ends of transactions
+V15              registrations.py  who may write, and who may win
 V4 - V8 V10      partition.py    members, high watermarks, elections, "latest"
 V14 V17 V18
 V11 V20 V21      quorum.py       votes, epochs, tenures
@@ -25,6 +26,7 @@ from tests.simulation.invariants.metadata import Decided, MetadataTruth
 from tests.simulation.invariants.mirror import Mirror
 from tests.simulation.invariants.partition import PartitionTruth
 from tests.simulation.invariants.quorum import QuorumTruth
+from tests.simulation.invariants.registrations import Registrations
 from tests.simulation.invariants.violation import Violation
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class Judge:
         self.metadata = MetadataTruth()
         self.quorum = QuorumTruth(cluster.plan.fetch_timeout_ms)
         self.fencing = Fencing(cluster.plan.broker_session_timeout_ms)
+        self.registrations = Registrations(history.transactions.named)
         self._fates: dict[int, bool] = {}  # of transactional producers, by their first marker
         if cluster.plan.transactions:
             history.why_not_skipped = self.why_not_skipped
@@ -221,7 +224,10 @@ class Judge:
             text = f"the coordinator on node {node_id} acts on decisions up to {part.taken_for_committed}, and only "
             text += f"{replica.log.high_watermark} are committed"
             raise Violation("V15", text, nodes=(node_id,), key=truth.key)
-        truth.transactions.check_stable(node_id, replica.log.high_watermark, replica.log.last_stable_offset)
+        if part is not None:
+            self.registrations.look(node_id, truth.key, part.taken_for_committed, part.core.committed_state)
+        ends = replica.log.high_watermark, replica.log.last_stable_offset
+        truth.transactions.check_stable(node_id, *ends, replica.log.log_start)
 
     def why_not_skipped(self, key: PartitionKey, start: int, end: int, *, committed: bool) -> str | None:
         """See history.WhyNotSkipped."""
@@ -298,6 +304,7 @@ class Judge:
                 if state.key not in image.partitions:
                     continue  # deleted behind this record
                 truth = self.partitions[state.key] = PartitionTruth(state.key)
+                truth.transactions.may_write = self.registrations.check
                 self.states["partitions created"] += 1
             config = image.topic_config(state.key.topic_id)
             truth.unclean_allowed = config.get("unclean.leader.election.enable", "") == "true" or (
