@@ -25,7 +25,7 @@ ABOVE = 40  # so far above the high watermark it is asked for, too
 
 
 class Trimmer:
-    """See the module's text. `outcomes` counts what its user was told; `done` has the partitions of `finish`."""
+    """See the module's text. `last_error`: what its user was told last, None where records were deleted."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Trimmer:
         rate: float,
         rng: random.Random,
     ) -> None:
-        self.done: set[TopicPartition] = set()
+        self.missing: list[TopicPartition] = []
         self.last_error: MinilogError | None = None
         self._client, self._config, self._topics, self._rng = client, config, topics, rng
         self._picture = Picture(client, config, node_ids, rng, lambda: self._topics, lambda: None)
@@ -46,13 +46,10 @@ class Trimmer:
         self._ending = False
         spawn(client.process, self._trim_now_and_then())
 
-    def finish(self) -> None:
-        """From now on each partition is trimmed once more, as often as it takes to be told that it is done."""
-        self._ending = True
-
-    def missing(self) -> list[TopicPartition]:
-        """Partitions that `finish` has not done."""
-        return [each for each in self._partitions() if each not in self.done]
+    def finish(self, partitions: list[TopicPartition]) -> None:
+        """From now on these are trimmed once more, as often as it takes to be told that it is done: `missing`."""
+        if not self._ending:
+            self._ending, self.missing = True, list(partitions)
 
     def _partitions(self) -> list[TopicPartition]:
         topics = ((name, self._cache.topics[name]) for name in self._topics if name in self._cache.topics)
@@ -62,7 +59,7 @@ class Trimmer:
         process, rng = self._client.process, self._rng
         while True:
             await sleep(process, PAUSE_MS if self._ending else rng.expovariate(1.0 / self._pause_ms))
-            wanted = self.missing() if self._ending else self._partitions()
+            wanted = self.missing if self._ending else self._partitions()
             if wanted:
                 await self._trim(rng.choice(wanted))
 
@@ -73,15 +70,17 @@ class Trimmer:
         deletion = RecordsDeletion(self._cache, {partition: self._target(ends)})
         await self._until_answered(deletion, "DeleteRecords", lambda: deletion.requests(self._identity(), _WAIT_MS))
         self.last_error = deletion.error()
-        if self._ending and self.last_error is None:
-            self.done.add(partition)
+        if partition in self.missing and self.last_error is None:
+            self.missing.remove(partition)
 
     def _target(self, ends: metadata_pb2.ListOffsetsResult) -> int:
         """Mostly some of the older half, so that much is left to be looked at."""
         rng, drawn = self._rng, self._rng.random()
         start, stable, end = ends.log_start_offset, ends.last_stable_offset, ends.high_watermark
-        if self._ending or drawn < 0.15:
-            return stable if not self._ending else min(stable, (start + end) // 2)
+        if self._ending:
+            return min(stable, (start + end) // 2)
+        if drawn < 0.15:
+            return stable  # as -1 asks for
         if drawn < 0.3:
             return end
         if drawn < 0.4:

@@ -182,7 +182,7 @@ class Workload:
             for sink in self._sinks:
                 sink.writing = self._writing
             if self._trimmer is not None and not self._writing:
-                self._trimmer.finish()
+                self._trimmer.finish([TopicPartition(name, key.partition) for name, key in self._named_keys()])
         elif self.wrong() is None:
             self._last_read()
 
@@ -210,14 +210,17 @@ class Workload:
         """(start, end) of each of our partitions that are led, as the last reader must find them."""
         found = {}
         image = self.judge.metadata.image
-        for name in self._topics:
-            topic = image.topic(name)
-            for key in topic.partition_keys() if topic is not None else ():
-                node = self.cluster.nodes.get(image.partitions[key].leader_id)
-                life = node.life if node is not None else None
-                if life is not None and (log := life.logs.get(key)) is not None:
-                    found[key] = (log.log_start_offset, log.high_watermark)
+        for _, key in self._named_keys():
+            node = self.cluster.nodes.get(image.partitions[key].leader_id)
+            life = node.life if node is not None else None
+            if life is not None and (log := life.logs.get(key)) is not None:
+                found[key] = (log.log_start_offset, log.high_watermark)
         return found
+
+    def _named_keys(self) -> list[tuple[str, PartitionKey]]:
+        """All partitions that our topics have."""
+        topics = [(name, self.judge.metadata.image.topic(name)) for name in self._topics]
+        return [(name, key) for name, topic in topics if topic is not None for key in topic.partition_keys()]
 
     def _last_read(self) -> None:
         if self._last is None:

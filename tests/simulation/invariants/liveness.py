@@ -129,7 +129,7 @@ def undeleted(cluster: Cluster, judge: Judge, trimmer: Trimmer) -> Violation | N
             text = f"node {node_id} has not answered {life.serving.trims.waiting} calls that delete records"
             return Violation("V19", text, nodes=(node_id,))
     image = judge.metadata.image
-    for partition in trimmer.missing():
+    for partition in trimmer.missing:
         topic = image.topic(partition.topic)
         state = None if topic is None else image.partitions.get(PartitionKey(topic.topic_id, partition.partition))
         # An eligible leader that never comes back holds the answer; and it may be that nobody is there who could lead.
