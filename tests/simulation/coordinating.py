@@ -35,11 +35,13 @@ from minilog_broker.server.disk import DiskCommand
 from tests.simulation.coordinator_calls import CoordinatorCalls
 from tests.simulation.network import Respond
 from tests.simulation.process import CoreTimer
+from tests.simulation.touched import TrimAsked
 
 if TYPE_CHECKING:
     from tests.simulation.life import Life
 
 PIECE_BYTES = 4_096  # some decisions: so that a term may end between two pieces
+SLACK_RECORDS = 20  # so that logs are cut
 TRANSACTION_TIMEOUT_MS = 4_000  # of who does not say otherwise
 
 
@@ -55,6 +57,7 @@ class CoordinatorPart:
             self.core = TransactionCoordinator(name, settings, self._append, coordinating.knows_topic)
         else:
             self.core = GroupCoordinator(name, self._append, coordinating.knows_topic)
+        self.core._table.places.slack_records = SLACK_RECORDS
         self._coordinating = coordinating
         self._life = coordinating.life
         self._leader_epoch = self._log_end = -1
@@ -166,6 +169,7 @@ class CoordinatorPart:
                 log = self._life.logs[self.key]
                 self._load(effect, log.log_start_offset, self._term)
             case TrimLog(leader_epoch=leader_epoch, offset=offset):
+                self._life.touched.trims_asked.append(TrimAsked(self._life.node.node_id, self.key, offset))
                 self._life.manager.trim_own(self.key, leader_epoch, offset)
             case WriteMarkers():
                 calls.write_markers(effect, lambda error: self._markers(effect, error))

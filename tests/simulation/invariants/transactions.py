@@ -7,6 +7,7 @@ that is reckoned here from what is committed, not from the product's index.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,10 +26,16 @@ _BATCH_BYTES = 1 << 20  # of a control batch, at least
 
 @dataclass(slots=True)
 class _Span:
-    """One producer's records: from its first offset to behind its marker."""
+    """One producer's batches, each from its first offset to behind its last, and where its marker ends."""
 
-    first: int
+    bases: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
     marked: float = math.inf
+
+    def first_from(self, log_start: int) -> float:
+        """The first offset that a log which starts there has of it."""
+        at = bisect.bisect_right(self.ends, log_start)
+        return max(self.bases[at], log_start) if at < len(self.ends) else math.inf
 
 
 @dataclass(slots=True)
@@ -75,7 +82,9 @@ class TransactionTruth:
         if producer_id in self.fates:
             raise self._fail("V15", f"producer {producer_id} has ended, and writes at {entry.base_offset}")
         self.may_write(producer_id, self.key)
-        self._spans.setdefault(producer_id, _Span(entry.base_offset))
+        span = self._spans.setdefault(producer_id, _Span())
+        span.bases.append(entry.base_offset)
+        span.ends.append(entry.next_offset)
 
     def _mark(self, entry: Entry, markers: tuple[Marker, ...]) -> None:
         for producer_id, committed in markers:
@@ -88,8 +97,8 @@ class TransactionTruth:
     # -- the last stable offset
 
     def check_stable(self, node_id: int, high_watermark: int, stable: int, log_start: int = 0) -> None:
-        """V1, and nothing of an open transaction, or of one whose marker is not committed, is from the log start up to
-        it: who begins anew where records were deleted has never had what is below."""
+        """V1, and nothing of an open transaction, or of one whose marker is not committed, is in the log below it: who
+        begins anew where records were deleted has never had what is below its start."""
         if self._checked.get(node_id) == (high_watermark, stable):
             return
         self._checked[node_id] = (high_watermark, stable)
@@ -97,8 +106,9 @@ class TransactionTruth:
             raise self._fail("V1", f"node {node_id}: LSO {stable} is above HW {high_watermark}", node_id)
         if high_watermark > self._known_end:
             return
-        most = min((span.first for span in self._spans.values() if span.marked > high_watermark), default=math.inf)
-        if stable > max(most, log_start):
+        open_spans = (span for span in self._spans.values() if span.marked > high_watermark)
+        most = min((span.first_from(log_start) for span in open_spans), default=math.inf)
+        if stable > most:
             text = f"node {node_id}: LSO {stable} with HW {high_watermark}; a transaction is open from {most} on"
             raise self._fail("V15", text, node_id)
 
