@@ -169,6 +169,7 @@ class CoordinatorPart:
                 log = self._life.logs[self.key]
                 self._load(effect, log.log_start_offset, self._term)
             case TrimLog(leader_epoch=leader_epoch, offset=offset):
+                self._life.cluster.count("coordinator log is cut")
                 self._life.touched.trims_asked.append(TrimAsked(self._life.node.node_id, self.key, offset))
                 self._life.manager.trim_own(self.key, leader_epoch, offset)
             case WriteMarkers():

@@ -74,6 +74,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "KIP-107 a trim above HW is done": trimming.above_the_high_watermark,
     "KIP-107 a joiner does not know the log start": trimming.joiner_without_log_start,
     "KIP-107 the log start is not recorded": trimming.log_start_not_recorded,
+    "KIP-107 a coordinator carries nothing along": trimming.coordinator_carries_nothing,
     "V12 votes without comparing logs": quorum.votes_without_comparing_logs,
     "V10 a lost proposal is forgotten": replication.forgotten_proposal,
 }

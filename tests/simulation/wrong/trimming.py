@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from minilog_broker.coordinators.places import Places
 from minilog_broker.replication import in_sync
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.trimming import Trimming
@@ -55,3 +56,12 @@ def log_start_not_recorded() -> Patches:
             write(self, log_start)
 
     return [(Log, "advance_log_start", mutant), (Log, "write_checkpoint", write_checkpoint)]
+
+
+def coordinator_carries_nothing() -> Patches:
+    """A coordinator has deleted what stands furthest back, and does not write it again."""
+
+    def needed_from(self: Any, high_watermark: int) -> int:
+        return max(self._committed.values(), default=high_watermark)
+
+    return [(Places, "needed_from", needed_from)]
