@@ -14,6 +14,7 @@ import pytest
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog.errors import GroupIdNotFound, InvalidArgument
+from minilog_broker.coordinators.places import SLACK_RECORDS
 from tests.cluster import Cluster, running_cluster
 
 TOPIC = "groups"
@@ -76,6 +77,34 @@ def test_what_is_committed_survives_its_coordinator(cluster: Cluster) -> None:
             assert consumer.committed([P0, P1]) == {P0: 3, P1: None}
             consumer.commit({P1: 5})
             assert consumer.committed([P0, P1]) == {P0: 3, P1: 5}
+        finally:
+            cluster.start(leader)
+            cluster.wait_running()
+
+
+def test_a_group_that_commits_for_ever_has_a_short_log_and_what_it_says_outlives_its_coordinator(
+    cluster: Cluster,
+) -> None:
+    busy, idle = (
+        "busy",
+        next(name for name in map(str, range(1000)) if coordinator_partition(name) == coordinator_partition("busy")),
+    )
+    log = TopicPartition(GROUPS_TOPIC_NAME, coordinator_partition(busy))
+    with consumer_of(cluster, idle) as consumer:
+        consumer.commit({P0: 2, P1: 3})
+    with consumer_of(cluster, busy) as consumer, Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        for number in range(SLACK_RECORDS * 2 // 3):
+            consumer.commit({P0: number % 10, P1: (number + 1) % 10})
+        start, end = (admin.list_offsets({log: where})[log] or 0 for where in ("earliest", "latest"))
+        assert start > 0
+        assert end - start < SLACK_RECORDS
+        leader = admin.describe_topics([GROUPS_TOPIC_NAME])[0].partitions[log.partition].leader
+        assert leader is not None
+        cluster.kill(leader)
+        try:
+            assert consumer.committed([P0, P1]) == {P0: number % 10, P1: (number + 1) % 10}
+            with consumer_of(cluster, idle) as other:
+                assert other.committed([P0, P1]) == {P0: 2, P1: 3}
         finally:
             cluster.start(leader)
             cluster.wait_running()

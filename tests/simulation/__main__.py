@@ -4,7 +4,7 @@
 --seeds 1000             many, on all cores; --first N, --minutes M bound them
 --theme NAME             every seed under this theme, for looking at it
 --mutant NAME|all        the true rule replaced: how many seeds until the judge finds it
---pin                    search anew for one seed of each mutant, and rewrite the table of pins
+--pin                    search anew for a seed of each mutant whose pin does not kill, and rewrite the table of pins
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _pin(console: Console, options: argparse.Namespace) -> int:
         if result is None or result.failure is None:
             console.print(f"[red]no seed of {count}[/red]", name)
         else:
-            table[name] = pins.Pin(result.seed, result.failure.rule, count)
+            table[name] = pins.Pin(result.seed, options.theme, result.failure.rule, count)
             console.print(f"seed {result.seed} ({result.failure.rule})", name, markup=False)
         pins.store({each: table[each] for each in mutants.MUTANTS if each in table})  # what it has, if it is stopped
     return 1 if len(table) < len(mutants.MUTANTS) else 0

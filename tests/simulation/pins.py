@@ -12,13 +12,14 @@ from tests.simulation import mutants
 from tests.simulation.run import run_seed
 
 PATH = pathlib.Path(__file__).with_name("pins.tsv")
-_HEAD = "mutant\tseed\trule\tseeds needed"
+_HEAD = "mutant\tseed\ttheme\trule\tseeds needed"
 
 
 class Pin(NamedTuple):
-    """`seeds`: how many the search ran, this one included."""
+    """`theme`: the one searched under, None for the seed's own. `seeds`: how many the search ran, this one included."""
 
     seed: int
+    theme: str | None
     rule: str
     seeds: int
 
@@ -28,12 +29,12 @@ def load() -> dict[str, Pin]:
     if not PATH.exists():
         return {}
     rows = (line.split("\t") for line in PATH.read_text().splitlines()[1:])
-    return {name: Pin(int(seed), rule, int(seeds)) for name, seed, rule, seeds in rows}
+    return {name: Pin(int(seed), theme or None, rule, int(seeds)) for name, seed, theme, rule, seeds in rows}
 
 
 def store(table: dict[str, Pin]) -> None:
     """Rewrite the table."""
-    rows = [f"{name}\t{pin.seed}\t{pin.rule}\t{pin.seeds}" for name, pin in table.items()]
+    rows = [f"{name}\t{pin.seed}\t{pin.theme or ''}\t{pin.rule}\t{pin.seeds}" for name, pin in table.items()]
     PATH.write_text("\n".join([_HEAD, *rows]) + "\n")
 
 
@@ -42,4 +43,4 @@ def kills(name: str, pin: Pin | None) -> bool:
     if pin is None:
         return False
     with mutants.mutated(name):
-        return run_seed(pin.seed).failure is not None
+        return run_seed(pin.seed, theme=pin.theme).failure is not None
