@@ -80,13 +80,16 @@ def test_a_driver_that_died_before_its_commit_leaves_nothing(cluster: Cluster, a
     assert not held_up(admin, topic)
 
 
-def test_a_driver_that_died_after_its_commit_leaves_everything(cluster: Cluster, admin: Admin, topic: str) -> None:
+def test_a_driver_that_died_after_its_commit_leaves_everything(
+    cluster: Cluster, admin: Admin, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     write = Write(cluster, topic)
     writer = write.begin()
     writer.commit([write.task(writer, "a"), write.task(writer, "b")])
     again = write.begin()
     again.commit([write.task(again, "a"), write.task(again, "b")])
     assert visible(cluster, admin, topic) == ["a", "b"]
+    assert "generation 0 was committed by a run before this one: 2 rows are not written" in caplog.text
 
 
 def test_a_driver_that_was_taken_for_dead_is_refused(cluster: Cluster, admin: Admin, topic: str) -> None:

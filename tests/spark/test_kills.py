@@ -31,6 +31,13 @@ def test_a_copy_is_exactly_once_whoever_is_killed(victims: list[str], tmp_path: 
     assert outcome.verdict.copies == outcome.verdict.input == outcome.acknowledged == outcome.read > 0
 
 
+@pytest.mark.timeout(600)
+def test_an_executor_that_is_killed_costs_nothing_but_time(tmp_path: pathlib.Path) -> None:
+    outcome = run(["executor"], seed=7, directory=tmp_path, master="local-cluster[2,1,1024]")
+    assert outcome.verdict.wrong == []
+    assert outcome.verdict.copies == outcome.verdict.input == outcome.acknowledged == outcome.read > 0
+
+
 class TestTheJudgement:
     def test_has_nothing_against_a_whole_copy(self) -> None:
         verdict = judge(SOURCE, whole_sink())
