@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 
 import pyspark
+import pytest
 
 from tests.cluster import free_ports
 from tests.spark.kit import Kit, wait_until
@@ -52,25 +53,35 @@ def daemon(directory: pathlib.Path, name: str, ready: str, *arguments: str) -> I
         process.wait(30)
 
 
-def copy(kit: Kit, directory: pathlib.Path, master: str) -> None:
-    """Copies a topic there, twice on one checkpoint, and sees each record once."""
+def copy(kit: Kit, directory: pathlib.Path, master: str, *flags: str) -> int:
+    """Copies a topic there, twice on one checkpoint, and sees each record once. How many stand in the copy that are of
+    attempts at a task which did not win."""
     source, target = kit.topic(partitions=2), kit.topic(partitions=2)
     for partition in range(2):
         kit.send(source, [str(number) for number in NUMBERS if number % 2 == partition], partition=partition)
     program = [sys.executable, "-m", "tests.spark.copying", master, kit.servers, source, target]
     for _ in range(2):
         done = subprocess.run(
-            [*program, str(directory / "checkpoint")], capture_output=True, text=True, env=ENVIRONMENT, timeout=180
+            [*program, str(directory / "checkpoint"), *flags],
+            capture_output=True,
+            text=True,
+            env=ENVIRONMENT,
+            timeout=180,
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        assert json.loads(done.stdout.splitlines()[-1]) == {"records": len(NUMBERS), "total": sum(NUMBERS)}
+        found = json.loads(done.stdout.splitlines()[-1])
+        assert (found["records"], found["total"]) == (len(NUMBERS), sum(NUMBERS))
+    losers: int = found["stored"] - len(NUMBERS)
+    return losers
 
 
 def test_local_cluster(kit: Kit, tmp_path: pathlib.Path) -> None:
     copy(kit, tmp_path, "local-cluster[2,1,1024]")
 
 
-def test_standalone_with_two_workers(kit: Kit, tmp_path: pathlib.Path) -> None:
+@pytest.mark.timeout(290)
+def test_standalone_with_two_workers_and_a_speculative_task(kit: Kit, tmp_path: pathlib.Path) -> None:
+    """On two host names: Spark never speculates on the host of the first attempt."""
     port, *ports = free_ports(5)
     url = f"spark://127.0.0.1:{port}"
     kind = "org.apache.spark.deploy"
@@ -78,11 +89,11 @@ def test_standalone_with_two_workers(kit: Kit, tmp_path: pathlib.Path) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(daemon(tmp_path, "master", "I have been elected leader", *master))
         for number in (1, 2):
-            worker = (f"{kind}.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g")
+            worker = (f"{kind}.worker.Worker", "--host", f"127.0.0.{number}", "--cores", "1", "--memory", "1g")
             place = ("--work-dir", str(tmp_path / f"worker-{number}"), "--webui-port", str(ports[number]))
             ready = "Successfully registered with master"
             stack.enter_context(daemon(tmp_path, f"worker-{number}", ready, *worker, *place, url))
-        copy(kit, tmp_path, url)
+        assert copy(kit, tmp_path, url, "--speculate") > 0, "what the first attempt wrote is there, and nobody sees it"
 
 
 def test_spark_connect(kit: Kit, tmp_path: pathlib.Path) -> None:
