@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tests.simulation import mutants, pins
-from tests.simulation.many import Hunt, hunt_many, run_many
+from tests.simulation.many import Hunt, check_pins, hunt_many, run_many
 from tests.simulation.report import Report, reproduce, show_failure
 from tests.simulation.run import run_seed
 from tests.simulation.themes import THEMES
@@ -115,15 +115,15 @@ def _search(console: Console, options: argparse.Namespace) -> int:
 def _pin(console: Console, options: argparse.Namespace) -> int:
     """Keep pins that still kill, search for the others."""
     table = pins.load()
-    stale = [name for name in mutants.MUTANTS if not pins.kills(name, table.get(name))]
+    stale = [name for name, kills in check_pins(list(mutants.MUTANTS), options.processes) if not kills]
+    table = {name: pin for name, pin in table.items() if name not in stale}
     for name, count, result in _hunts(options, stale):
         if result is None or result.failure is None:
             console.print(f"[red]no seed of {count}[/red]", name)
-            table.pop(name, None)
         else:
             table[name] = pins.Pin(result.seed, result.failure.rule, count)
             console.print(f"seed {result.seed} ({result.failure.rule})", name, markup=False)
-    pins.store({name: table[name] for name in mutants.MUTANTS if name in table})
+        pins.store({each: table[each] for each in mutants.MUTANTS if each in table})  # what it has, if it is stopped
     return 1 if len(table) < len(mutants.MUTANTS) else 0
 
 

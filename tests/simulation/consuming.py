@@ -60,6 +60,8 @@ class SimulatedConsumer:
         wanted = []
         for partition, key in keys.items():
             offset = self._history.known_position(self.name, key)
+            if offset is None and self.config.auto_offset_reset == "error":
+                self._history.placed(self.name, key, offset := 0)
             wanted.append(TopicPartition(partition.topic, partition.partition, offset))
         self.core.assign(wanted)
         self._run()
@@ -130,7 +132,8 @@ class SimulatedConsumer:
         for assigned in broken:
             key = self._keys[assigned.partition]
             if isinstance(error, OffsetOutOfRange) and not self._history.is_exempt(key):
-                raise Violation("V14", f"{self.name} is told: {error}", key=key)
+                self._out_of_range(assigned.partition, key, error)
+                continue
             if isinstance(error, CorruptMessage | OffsetOutOfRange) and assigned.position is not None:
                 self.core.seek(assigned.partition, assigned.position)  # the user tries again
             else:
@@ -141,6 +144,14 @@ class SimulatedConsumer:
                 )
                 return True
         return False
+
+    def _out_of_range(self, partition: TopicPartition, key: PartitionKey, error: MinilogError) -> None:
+        """The user is told that there is nothing at its position: of what was deleted, that is so."""
+        position, gone = self._history.known_position(self.name, key) or 0, self._history.may_be_deleted(key)
+        if position >= gone:
+            raise Violation("V14", f"{self.name} is told: {error}", key=key)
+        self._history.placed(self.name, key, gone)
+        self.core.seek(partition, gone)
 
     # -- the shell
 
@@ -243,7 +254,7 @@ class SimulatedConsumer:
             if self._history.known_position(self.name, key) is None:
                 self._history.placed(self.name, key, offset)
             else:
-                self._history.jumped(self.name, key, result.log_start_offset)
+                self._history.jumped(self.name, key, result.log_start_offset, offset)
             self.core.offset_resolved(partition, question.number, offset)
         self._run()
 

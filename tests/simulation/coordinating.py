@@ -22,6 +22,7 @@ from minilog_broker.coordinators.effects import (
     MarkersRefused,
     Moment,
     RegisterProducer,
+    TrimLog,
     WriteMarkers,
 )
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
@@ -68,11 +69,7 @@ class CoordinatorPart:
     @property
     def taken_for_committed(self) -> int:
         """Up to where the core acts on the log; 0 where it does not act (judges)."""
-        table = self.core._table
-        if self.core.state is not State.ACTIVE:
-            return 0
-        first = next(iter(table._in_flight), None)
-        return table.end_offset if first is None else first.end_offset - len(first.changes)
+        return self.core._table.committed_end() if self.core.state is State.ACTIVE else 0
 
     def moment(self) -> Moment:
         return Moment(self._life.now_ms, self._life.node.now_us)
@@ -168,6 +165,8 @@ class CoordinatorPart:
             case LoadLog():
                 log = self._life.logs[self.key]
                 self._load(effect, log.log_start_offset, self._term)
+            case TrimLog(leader_epoch=leader_epoch, offset=offset):
+                self._life.manager.trim_own(self.key, leader_epoch, offset)
             case WriteMarkers():
                 calls.write_markers(effect, lambda error: self._markers(effect, error))
             case MarkersRefused(target=target, error=error):

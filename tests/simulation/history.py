@@ -15,6 +15,7 @@ consumer and the partitions it reads. The checker knows nothing of brokers: it w
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -83,6 +84,7 @@ class History:
         self.writes: dict[bytes, Write] = {}
         self.transactions = TransactionHistory()
         self.why_not_skipped: WhyNotSkipped = lambda key, start, end, *, committed: None if start == end else ""
+        self.may_be_deleted: Callable[[PartitionKey], int] = lambda key: 0  # the offset below which records may be gone
         self.read_count = 0
         self._partitions: dict[PartitionKey, _Partition] = {}
         self._positions: dict[tuple[str, PartitionKey], int] = {}
@@ -124,9 +126,16 @@ class History:
         """A reader begins, or seeks: its next record is at `offset` or above."""
         self._positions[client, key] = offset
 
-    def jumped(self, client: str, key: PartitionKey, log_start: int) -> None:
-        """What lay before `log_start` was deleted."""
-        self._positions[client, key] = max(self._positions.get((client, key), 0), log_start)
+    def jumped(self, client: str, key: PartitionKey, log_start: int, offset: int) -> None:
+        """A reader was told that its position is out of range; what it had before it is below `log_start` now, and it
+        begins anew at `offset`. Where nothing was deleted that it wanted, it had no reason to."""
+        known = self._positions.get((client, key), 0)
+        if log_start <= known:
+            return
+        if log_start > self.may_be_deleted(key) and not self.is_exempt(key):
+            text = f"{client} goes from {known} to the log start {log_start}: records were to go only below "
+            raise Violation("V14", f"{text}{self.may_be_deleted(key)}", key=key)
+        self._positions[client, key] = offset
 
     def read(self, client: str, key: PartitionKey, offset: int, value: bytes, *, committed: bool = True) -> None:
         """A reader was handed a record; `committed`: one of what is committed."""
@@ -205,7 +214,12 @@ class History:
             if found != write.value:
                 text = f"{write.value!r} of {write.client} was acknowledged at {write.offset}; there is {found!r}"
                 raise Violation("V14", text, key=write.key)
-        self.transactions.check_end(key for key, partition in self._partitions.items() if partition.exempt)
+        gone = (
+            write.transaction
+            for write in self.writes.values()
+            if write.transaction is not None and 0 <= write.offset < ends.get(write.key, (0, 0))[0]
+        )
+        self.transactions.check_end((key for key, partition in self._partitions.items() if partition.exempt), gone)
 
     def pending(self) -> list[Write]:
         """Writes that nobody has answered; but those of transactions, whose writers are killed."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import NamedTuple
 
-from tests.simulation import mutants
+from tests.simulation import mutants, pins
 from tests.simulation.run import Result, run_seed
 
 CHUNK = 4  # seeds a process is given at once
@@ -69,6 +69,16 @@ def _hunt(name: str, first: int, seeds: int, until_s: float, theme: str | None) 
             if time.time() > until_s:
                 return Hunt(name, count, None)
     return Hunt(name, seeds + seeds // 2, None)
+
+
+def check_pins(names: list[str], processes: int) -> Iterator[tuple[str, bool]]:
+    """Of each mutant, whether its pinned seed still kills it."""
+    with _pool(processes) as pool:
+        yield from zip(names, pool.map(_pin_kills, names), strict=True)
+
+
+def _pin_kills(name: str) -> bool:
+    return pins.kills(name, pins.load().get(name))
 
 
 def _is_true_code_clean(seed: int, events: int, theme: str | None) -> bool:

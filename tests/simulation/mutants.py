@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from tests.simulation.wrong import clients, quorum, replication, storage, transactions
+from tests.simulation.wrong import clients, quorum, replication, storage, transactions, trimming
 from tests.simulation.wrong.replication import Patches
 
 MUTANTS: dict[str, Callable[[], Patches]] = {
@@ -70,6 +70,10 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "31 other voters accepted at a restart": quorum.other_voters_accepted,
     "31 a voter with an emptied disk votes": quorum.emptied_voter_votes,
     "32 strays deleted while the image is behind": storage.strays_before_the_image_is_there,
+    "KIP-107 answered before the others have deleted": trimming.answered_before_the_others_have_it,
+    "KIP-107 a trim above HW is done": trimming.above_the_high_watermark,
+    "KIP-107 a joiner does not know the log start": trimming.joiner_without_log_start,
+    "KIP-107 the log start is not recorded": trimming.log_start_not_recorded,
     "V12 votes without comparing logs": quorum.votes_without_comparing_logs,
     "V10 a lost proposal is forgotten": replication.forgotten_proposal,
 }

@@ -105,6 +105,7 @@ class Plan:
     write_pauses_ms: tuple[float, ...] = (8.0, 30.0, 100.0, 300.0)
     load_pause_ms: float = 5.0  # at most so long in the liveness phase: a joiner has to get in under load
     transactions: bool = False  # Spark sinks write, too
+    trims_per_s: float = 0.0  # how often records are deleted; in both phases
     links_of_nodes: bool = False  # cuts, slow and lossy links are between nodes only
     faults: FaultRates = field(default_factory=FaultRates)
     operations: OperationRates = field(default_factory=OperationRates)
@@ -143,7 +144,9 @@ class Plan:
         if transactions and theme is None and rng.random() < TRANSACTIONS_THEMED_SHARE:
             theme = "transactions"
         plan = narrowed(Plan._draw(seed), seed, theme)
-        return replace(plan, transactions=plan.transactions or transactions)
+        rng = random.Random(f"trims {seed}")  # its own, too
+        trims_per_s = rng.choice(TRIM_RATES) if rng.random() < TRIMS_SHARE else 0.0
+        return replace(plan, transactions=plan.transactions or transactions, trims_per_s=trims_per_s)
 
     @staticmethod
     def _draw(seed: int) -> Plan:
@@ -180,6 +183,8 @@ class Plan:
 
 TRANSACTIONS_SHARE = 0.3
 TRANSACTIONS_THEMED_SHARE = 0.5  # of those; the others meet with all kinds of trouble
+TRIMS_SHARE = 0.3
+TRIM_RATES = (1.0, 3.0, 10.0)
 VOTER_COUNTS = (1, 3, 3, 5)
 
 # How often each fault comes at its usual rate, per second; a seed draws some of them, and how hard.

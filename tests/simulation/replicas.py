@@ -79,6 +79,7 @@ class Replicas:
             effects.WriteProducerSnapshot: self._write_snapshot,
             effects.DeleteLog: self._delete,
             effects.AnswerMarkers: answer_markers,
+            effects.AnswerDeleteRecords: lambda effect: life.serving.trims.answer(effect),
             effects.RegisterPartition: lambda effect: life.coordinating.calls.registration_wanted(effect),
             BeganToLead: self._tell_coordinator,
             HighWatermarkMoved: self._tell_coordinator,

@@ -26,8 +26,9 @@ from tests.simulation.controlling import CALLS
 from tests.simulation.network import Respond
 from tests.simulation.pump import Pump
 from tests.simulation.stream import End, Stream
-from tests.simulation.touched import Answered
+from tests.simulation.touched import Answered, Sent
 from tests.simulation.transaction_serving import METHODS, TransactionServing
+from tests.simulation.trim_serving import TrimServing
 
 if TYPE_CHECKING:
     from minilog_broker.controller.image import Topic
@@ -88,6 +89,7 @@ class Serving:
         self.process = life.process
         self._session_ids = itertools.count(1)
         self._transactions = TransactionServing(life)
+        self.trims = TrimServing(life)
         self._keepalive_ms = life.plan.session_keepalive_ms
         self._streams: dict[str, Callable[[Stream], None]] = {
             "Replicate": self._replicate,
@@ -115,6 +117,8 @@ class Serving:
             life.quorum_part.voting.epoch_begun(request, respond)
         elif method in METHODS:
             self._transactions.serve(method, request, respond)
+        elif method == "DeleteRecords":
+            self.trims.serve(request, respond)
         elif method == "InitProducerId":
             self._init_producer_id(respond)
         else:
@@ -336,7 +340,13 @@ class Serving:
             if session.refused is not None:  # ends the stream; the client opens another
                 self._end(session)
                 return None
-            return self._next_data(session.session_id)
+            message = self._next_data(session.session_id)
+            if message is not None and life.plan.trims_per_s:
+                for run in message.runs:
+                    key = PartitionKey(run.partition_id.topic_id, run.partition_id.partition)
+                    if run.batches:
+                        life.touched.sent.append(Sent(life.node.node_id, key, run.batches))
+            return message
 
         session.pump = Pump(self.process, end, take)
         end.on_message = received

@@ -234,8 +234,9 @@ class Driver:
         assert isinstance(decision, End)
         if sink.happens(sink.troubles.commit_killed):
             sink.cluster.scheduler.after(sink.rng.expovariate(1.0 / 20.0), self.kill)
-        outcome = await self._asked.commit(decision.attempt, decision.winners, decision.coordinator_epoch)
         winners = [winner.producer_id for winner in decision.winners]
+        transactions.asked(winners)
+        outcome = await self._asked.commit(decision.attempt, decision.winners, decision.coordinator_epoch)
         transactions.committed(generation, winners)
         sink.cluster.note(f"{sink.name} {self.run_id} {generation} is {outcome.value}, of {winners}")
         sink.cluster.count(f"spark: {outcome.value}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from minilog.record_batch.header import Buffer
 from minilog.v1 import peer_pb2
@@ -34,6 +34,31 @@ class Voted:
     response: peer_pb2.VoteResponse
 
 
+class TrimAsked(NamedTuple):
+    """A node is asked to delete what is below `offset`: before it looks at that."""
+
+    node_id: int
+    key: PartitionKey
+    offset: int
+
+
+class TrimAnswered(NamedTuple):
+    """A leader says that all below `low_watermark` is deleted, where `offset` was asked for."""
+
+    node_id: int
+    key: PartitionKey
+    offset: int
+    low_watermark: int
+
+
+class Sent(NamedTuple):
+    """A run of batches is on the wire to a reader."""
+
+    node_id: int
+    key: PartitionKey
+    batches: bytes
+
+
 @dataclass(slots=True)
 class Touched:
     """See the module's text. Dictionaries are ordered sets: their order is the order of touching, never a hash's.
@@ -45,6 +70,8 @@ class Touched:
     decided   the node's active controller decided or was answered something
     answers   produce entries that were answered by their leader
     votes     answers to candidates
+    trims_asked, trims_answered  records that are to be deleted, and are
+    sent      what readers are sent
     heard     (source, target): a message of a peer's quorum node reached the target's
     broken    pairs of nodes between which a connection was lost, though both live
     controlled  nodes whose controller answered something without an error
@@ -61,6 +88,9 @@ class Touched:
     decided: dict[int, None] = field(default_factory=dict)
     answers: list[Answered] = field(default_factory=list)
     votes: list[Voted] = field(default_factory=list)
+    trims_asked: list[TrimAsked] = field(default_factory=list)
+    trims_answered: list[TrimAnswered] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
     heard: dict[tuple[int, int], None] = field(default_factory=dict)
     broken: dict[tuple[int, int], None] = field(default_factory=dict)
     controlled: list[int] = field(default_factory=list)
@@ -83,6 +113,11 @@ class Touched:
             self.answers.clear()
         if self.votes:
             self.votes.clear()
+        if self.trims_asked or self.trims_answered:
+            self.trims_asked.clear()
+            self.trims_answered.clear()
+        if self.sent:
+            self.sent.clear()
         if self.heard:
             self.heard.clear()
         if self.broken:

@@ -54,6 +54,9 @@ class _Batch:
     winners: frozenset[int] | None = None
     seen: dict[int, Seen] = field(default_factory=dict)
 
+    def may_be_of_winner(self, producers: set[int]) -> bool:
+        return self.winners is None or not self.winners.isdisjoint(producers)
+
 
 class TransactionHistory:
     """See the module's text. Its methods raise Violation."""
@@ -61,6 +64,7 @@ class TransactionHistory:
     def __init__(self) -> None:
         self._batches: dict[Generation, _Batch] = {}
         self._aborted: dict[int, str] = {}  # producers, and why
+        self.named: set[int] = set()  # producers that a driver has asked to commit
         # Whether the end of a producer is committed in a partition; None: not known.
         self.is_marked: Callable[[PartitionKey, int], bool | None] = lambda key, producer_id: None
 
@@ -82,6 +86,10 @@ class TransactionHistory:
             self._aborted.setdefault(producer_id, why)
             for seen in batch.seen.values():
                 self._check(batch, generation, seen)
+
+    def asked(self, winners: Iterable[int]) -> None:
+        """A driver is about to ask for their commit."""
+        self.named.update(winners)
 
     def committed(self, generation: Generation, winners: Iterable[int] | None) -> None:
         """The coordinator says so; None: and not of whom."""
@@ -137,12 +145,17 @@ class TransactionHistory:
 
     # -- the end
 
-    def check_end(self, exempt: Iterable[PartitionKey]) -> None:
-        """After the last poll. With an `exempt` partition, rows may be lost anywhere in a batch."""
+    def check_end(self, exempt: Iterable[PartitionKey], gone: Iterable[Copy] = ()) -> None:
+        """After the last poll. With an `exempt` partition, rows may be lost anywhere in a batch. `gone`: copies that
+        stood where records were deleted; of a row whose winner's copy was, nobody can tell any more."""
         if any(exempt):
             return
+        deleted: dict[Generation, dict[int, set[int]]] = {}
+        for copy in gone:
+            deleted.setdefault(copy.generation, {}).setdefault(copy.row, set()).add(copy.producer_id)
         for generation, batch in self._batches.items():
-            missing = [row for row in range(batch.rows) if row not in batch.seen]
+            rows = {row for row, found in deleted.get(generation, {}).items() if batch.may_be_of_winner(found)}
+            missing = [row for row in range(batch.rows) if row not in batch.seen and row not in rows]
             if missing and (batch.committed or batch.seen):
                 said = "committed" if batch.committed else "seen in part"
                 raise self._fail(f"{generation} is {said}, and rows {missing} of {batch.rows} are not there")

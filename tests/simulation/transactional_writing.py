@@ -91,7 +91,8 @@ class TransactionalWriter(SimulatedProducer):
         def settled(result: RecordMetadata | None, error: MinilogError | None) -> None:
             self.pending -= 1
             outcome = Outcome.UNKNOWN if result is None else Outcome.OK
-            self._history.ended(value, outcome, self._client.process.scheduler.now_ms, error=repr(error))
+            now_ms, offset = self._client.process.scheduler.now_ms, -1 if result is None else result.offset
+            self._history.ended(value, outcome, now_ms, offset=offset, error=repr(error))
             if not self.pending:
                 self._all_settled.keep(None)
 

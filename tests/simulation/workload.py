@@ -18,11 +18,12 @@ from minilog_broker.replication.state import PartitionKey
 from tests.simulation.clients import ClientProcess
 from tests.simulation.consuming import SimulatedConsumer
 from tests.simulation.history import History
-from tests.simulation.invariants.liveness import is_whole, open_transactions, unsettled
+from tests.simulation.invariants.liveness import is_whole, open_transactions, undeleted, unsettled
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.network import Failure
 from tests.simulation.producing import SimulatedProducer
 from tests.simulation.spark_sink import SparkSink
+from tests.simulation.trimming import Trimmer
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -52,6 +53,7 @@ class Workload:
         self._consumers = [self._consumer(number) for number in range(self._rng.choice(cluster.plan.consumer_counts))]
         self._pause_ms = self._rng.choice(cluster.plan.write_pauses_ms)
         self._sinks = [self._sink(number) for number in range(SINKS)] if cluster.plan.transactions else []
+        self._trimmer = self._trims() if cluster.plan.trims_per_s else None
         self._admin.after(LOOK_MS, self._look)
 
     # -- clients
@@ -85,7 +87,8 @@ class Workload:
 
     def _consumer(self, number: int) -> SimulatedConsumer:
         rng = self._rng
-        reset = rng.choice(("earliest", "earliest", "latest"))
+        resets = ("earliest", "earliest", "latest")
+        reset = rng.choice((*resets, "error") if self.cluster.plan.trims_per_s else resets)
         rack = rng.choice(self.cluster.plan.consumer_racks)
         made, client = self._reader(f"c{number}", auto_offset_reset=reset, client_rack=rack)
         client.after(rng.uniform(200.0, 700.0), self._read, (made, client))
@@ -96,6 +99,11 @@ class Workload:
         rng = random.Random(f"{name} {self.cluster.seed}")
         config = self._config(**({"fetch_max_bytes": self._rng.choice((300, 2_000, 100_000))} | settings))
         return SimulatedConsumer(name, client, config, self.cluster.plan.node_ids, self.history, rng), client
+
+    def _trims(self) -> Trimmer:
+        plan, rng = self.cluster.plan, random.Random(f"trimmer {self.cluster.seed}")
+        client, config = self.cluster.add_client(), self._config(request_timeout_ms=3_000)
+        return Trimmer(client, config, plan.node_ids, self._topics, plan.trims_per_s, rng)
 
     def _sink(self, number: int) -> SparkSink:
         rng = random.Random(f"sink {number} {self.cluster.seed}")
@@ -173,6 +181,8 @@ class Workload:
             self._writing = not (written and is_whole(cluster, self.judge))
             for sink in self._sinks:
                 sink.writing = self._writing
+            if self._trimmer is not None and not self._writing:
+                self._trimmer.finish([TopicPartition(name, key.partition) for name, key in self._named_keys()])
         elif self.wrong() is None:
             self._last_read()
 
@@ -186,6 +196,8 @@ class Workload:
             return Violation("V19", f"queries {busy} do not get their last micro-batch committed")
         if self._sinks and (wrong := open_transactions(self.cluster, self.judge)) is not None:
             return wrong
+        if self._trimmer is not None and (wrong := undeleted(self.cluster, self.judge, self._trimmer)) is not None:
+            return wrong
         if pending := self.history.pending():
             text = f"{len(pending)} writes are not answered, the first of {pending[0].client}: {pending[0]}"
             return Violation("V19", text, key=pending[0].key)
@@ -198,14 +210,17 @@ class Workload:
         """(start, end) of each of our partitions that are led, as the last reader must find them."""
         found = {}
         image = self.judge.metadata.image
-        for name in self._topics:
-            topic = image.topic(name)
-            for key in topic.partition_keys() if topic is not None else ():
-                node = self.cluster.nodes.get(image.partitions[key].leader_id)
-                life = node.life if node is not None else None
-                if life is not None and (log := life.logs.get(key)) is not None:
-                    found[key] = (log.log_start_offset, log.high_watermark)
+        for _, key in self._named_keys():
+            node = self.cluster.nodes.get(image.partitions[key].leader_id)
+            life = node.life if node is not None else None
+            if life is not None and (log := life.logs.get(key)) is not None:
+                found[key] = (log.log_start_offset, log.high_watermark)
         return found
+
+    def _named_keys(self) -> list[tuple[str, PartitionKey]]:
+        """All partitions that our topics have."""
+        topics = [(name, self.judge.metadata.image.topic(name)) for name in self._topics]
+        return [(name, key) for name, topic in topics if topic is not None for key in topic.partition_keys()]
 
     def _last_read(self) -> None:
         if self._last is None:

@@ -15,6 +15,7 @@ from minilog_broker.controller.topic_config import MAX_BATCH_BYTES
 INTERNAL_TOPIC_NAMES = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)
 _MOST_REPLICAS = 3
 _IN_SYNC_REPLICAS = 2
+_SEGMENT_BYTES = 16 << 20  # a segment goes when nothing in it is needed any more (coordinators.places)
 
 
 def internal_replication_factor(voters: int) -> int:
@@ -30,5 +31,6 @@ def internal_topic_config(replication_factor: int) -> Mapping[str, str]:
         "min.insync.replicas": str(min(_IN_SYNC_REPLICAS, replication_factor)),
         "retention.bytes": "-1",
         "retention.ms": "-1",
+        "segment.bytes": str(_SEGMENT_BYTES),
         "unclean.leader.election.enable": "false",
     }

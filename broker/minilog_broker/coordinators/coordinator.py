@@ -34,7 +34,7 @@ from typing import Generic, TypeVar
 from google.protobuf.message import Message
 
 from minilog.errors import CoordinatorLoadInProgress, MinilogError, NotCoordinator, NotLeaderOrFollower, wire_error
-from minilog_broker.coordinators.effects import Answer, CoordinatorEffect, LoadLog, Moment
+from minilog_broker.coordinators.effects import Answer, CoordinatorEffect, LoadLog, Moment, TrimLog
 from minilog_broker.coordinators.table import AppendRecords, Change, Codec, Key, LogRecord, Table, Value
 
 Response = TypeVar("Response", bound=Message)
@@ -100,14 +100,23 @@ class Coordinator(Generic[Key, Value]):
             while self._waiting and self._waiting[0][0] <= offset:
                 _, _, ticket, message = heapq.heappop(self._waiting)
                 self._effects.append(Answer(ticket, message))
+            self._trim()
+
+    def _trim(self) -> None:
+        """Have deleted what nobody needs, where it is worth the while."""
+        needed_from = self._table.needed_from()
+        if needed_from - self._table.start_offset >= self._table.places.slack_records:
+            self._table.trimmed(needed_from)
+            self._effects.append(TrimLog(self._leader_epoch, needed_from))
 
     def replayed(self, leader_epoch: int, records: Iterable[LogRecord], next_offset: int, now: Moment) -> None:
-        """The next records of the log, up to `next_offset`, as LoadLog asked. Raises CorruptMessage where one is not
-        ours: the replica is damaged."""
+        """The next records of the log, up to `next_offset` and without gaps, as LoadLog asked. Raises CorruptMessage
+        where one is not ours: the replica is damaged."""
         if leader_epoch != self._leader_epoch or self._state is not State.LOADING:
             return
-        for record in records:
-            self._table.replay(record)
+        found = list(records)
+        for offset, record in enumerate(found, next_offset - len(found)):
+            self._table.replay(record, offset)
         if next_offset >= self._epoch_start:
             self._state = State.ACTIVE
             self._activated(now)

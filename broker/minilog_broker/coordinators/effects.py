@@ -2,6 +2,7 @@
 
 effect              what the shell does                                                     and then calls
 LoadLog             read the partition from its log start to `end_offset`, in order         replayed, until all is given
+TrimLog             delete what is below `offset`, on all replicas, some day                  -
 Answer              give `message` to whoever waits with `ticket`                           -
 WriteMarkers        have the leader of `target` write them below its high watermark         markers_written, or
                                                                                             markers_failed
@@ -36,6 +37,14 @@ class LoadLog:
 
     leader_epoch: int
     end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimLog:
+    """Whoever loads the log does not need what is below `offset`; all of it is committed."""
+
+    leader_epoch: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +91,4 @@ class RegisterProducer:
     producer_id: int
 
 
-CoordinatorEffect: TypeAlias = LoadLog | Answer | WriteMarkers | MarkersRefused | RegisterProducer
+CoordinatorEffect: TypeAlias = LoadLog | TrimLog | Answer | WriteMarkers | MarkersRefused | RegisterProducer

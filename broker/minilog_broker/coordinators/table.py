@@ -5,9 +5,9 @@
                   promised to nobody. Committed one day, or forgotten with the term: an append has no time-out, and is
                   never given up (Kafka gave up, and did not know what it had then: KAFKA-9666, KAFKA-5351, KAFKA-7519)
 
-A record holds the whole value of its key, and none removes it: the log may be compacted by key. Values are not changed,
-they are replaced. Keys have an owner (a transactional id, a group): decisions of one owner rest on each other, those of
-different owners do not.
+A record holds the whole value of its key, and none removes it: the log is kept short (places.py). Values are not
+changed, they are replaced. Keys have an owner (a transactional id, a group): decisions of one owner rest on each other,
+those of different owners do not.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from minilog_broker.coordinators.places import Places
 
 
 class LogRecord(NamedTuple):
@@ -52,8 +54,15 @@ class Codec(Protocol[Key, Value]):
 
 
 class _Written(NamedTuple, Generic[Key, Value]):
-    end_offset: int
+    """One batch: what was decided, and behind it what was carried along."""
+
+    base_offset: int
     changes: tuple[Change[Key, Value], ...]
+    carried: tuple[Key, ...]
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + len(self.changes) + len(self.carried)
 
 
 class Table(Generic[Key, Value]):
@@ -66,7 +75,8 @@ class Table(Generic[Key, Value]):
         self._newest: dict[str, dict[Key, tuple[int, Value | None]]] = {}  # in flight: the end offset of its batch
         self._in_flight: deque[_Written[Key, Value]] = deque()
         self._last_end: dict[str, int] = {}  # of the owners that have something in flight
-        self.end_offset = 0
+        self.places: Places[Key] = Places()
+        self.start_offset = self.end_offset = 0
 
     # -- what is known, in flight included
 
@@ -100,46 +110,70 @@ class Table(Generic[Key, Value]):
         """Everything as of the high watermark."""
         return {key: value for owned in self._committed.values() for key, value in owned.items()}
 
+    def committed_end(self) -> int:
+        """How far the log was taken for committed."""
+        return self._in_flight[0].base_offset if self._in_flight else self.end_offset
+
+    def needed_from(self) -> int:
+        """Nobody needs what is in the log below this offset. At most `committed_end`."""
+        return self.places.needed_from(self.committed_end())
+
     # -- what happens to it
 
     def clear(self, end_offset: int) -> None:
-        """Nothing is known; the log ends at `end_offset`."""
+        """Nothing is known; the log ends at `end_offset`. Where it starts, `replay` or `trimmed` tell."""
         self._committed.clear()
         self._newest.clear()
         self._in_flight.clear()
         self._last_end.clear()
-        self.end_offset = end_offset
+        self.places.clear()
+        self.start_offset = self.end_offset = end_offset
 
-    def replay(self, record: LogRecord) -> None:
+    def replay(self, record: LogRecord, offset: int) -> None:
         """The next committed record of the log."""
-        self._apply(self._codec.decode(record))
+        change = self._codec.decode(record)
+        self.start_offset = min(self.start_offset, offset)
+        self.places.written(change.key, gone=change.value is None)
+        self._apply(change, offset)
+
+    def trimmed(self, start_offset: int) -> None:
+        """What is below is about to be deleted."""
+        self.start_offset = start_offset
 
     def write(self, changes: Sequence[Change[Key, Value]]) -> None:
-        """One decision: one batch. Raises what `append` raises, and nothing is changed then."""
+        """One decision, and what it carries along: one batch. Raises what `append` raises, and changes nothing then."""
         if not changes:
             return
-        expected = self.end_offset + len(changes)
-        end_offset = self._append([self._codec.encode(change) for change in changes])
-        if end_offset != expected:
-            raise AssertionError(f"the log ends at {end_offset} after a decision meant to end at {expected}")
+        new = {change.key for change in changes}
+        carried = tuple(self.places.to_carry(new, self.end_offset - self.start_offset))
+        written = _Written(self.end_offset, tuple(changes), carried)
+        records = [*changes, *(Change(key, self.get(key)) for key in carried)]
+        end_offset = self._append([self._codec.encode(record) for record in records])
+        if end_offset != written.end_offset:
+            raise AssertionError(f"the log ends at {end_offset} after a decision meant to end at {written.end_offset}")
         self.end_offset = end_offset
-        self._in_flight.append(_Written(end_offset, tuple(changes)))
+        self._in_flight.append(written)
         for change in changes:
             self._newest.setdefault(change.key.owner, {})[change.key] = (end_offset, change.value)
             self._last_end[change.key.owner] = end_offset
+        for record in records:
+            self.places.written(record.key, gone=record.value is None)
 
     def commit(self, high_watermark: int) -> list[Change[Key, Value]]:
         """What is below the high watermark is committed: it, in order."""
         committed: list[Change[Key, Value]] = []
         while self._in_flight and self._in_flight[0].end_offset <= high_watermark:
             written = self._in_flight.popleft()
-            for change in written.changes:
-                self._apply(change)
+            for offset, change in enumerate(written.changes, written.base_offset):
+                self._apply(change, offset)
                 self._settle(change.key, written.end_offset)
+            for offset, key in enumerate(written.carried, written.base_offset + len(written.changes)):
+                self.places.committed(key, offset, gone=False)
             committed.extend(written.changes)
         return committed
 
-    def _apply(self, change: Change[Key, Value]) -> None:
+    def _apply(self, change: Change[Key, Value], offset: int) -> None:
+        self.places.committed(change.key, offset, gone=change.value is None)
         owner = change.key.owner
         owned = self._committed.setdefault(owner, {})
         if change.value is None:

@@ -19,7 +19,7 @@ from minilog.record_batch.header import check_crc, iterate_headers
 from minilog_broker.replication.effects import DeleteLog, OpenLog, PartitionOffline, RecoverLog, WriteProducerSnapshot
 from minilog_broker.replication.follower import FollowerPartition
 from minilog_broker.replication.follower_reads import FollowerReads
-from minilog_broker.replication.host import Host
+from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.leader_session import LeaderSession
 from minilog_broker.replication.own_log import tell_led, tell_stopped, watch
@@ -287,6 +287,23 @@ class HostedReplica:
             self._lead_when_settled(self.leader, now_ms, again=True)
         if self.follower is not None:
             self.follower.pause(now_ms, self._host.settings.no_space_pause_ms)
+
+    def due(self, kind: TimerKind, now_ms: float) -> None:
+        """A timer of this partition."""
+        leader, follower = self.leader, self.follower
+        match kind:
+            case TimerKind.FOLLOWER_RESUME if follower is not None:
+                follower.resume()
+            case TimerKind.THROTTLE if follower is not None:
+                self._sessions.to(follower.leader_id).take_turn(self.key, now_ms)
+            case TimerKind.PRODUCE if leader is not None:
+                leader.expire(now_ms)
+            case TimerKind.TRIM if leader is not None:
+                leader.trimming.expire(now_ms)
+            case TimerKind.LAG if leader is not None:
+                leader.check_lag(now_ms)
+            case TimerKind.PROPOSAL if leader is not None and leader.leading:
+                leader.in_sync.send_proposal()
 
     def look_at_copy(self, offset: int, now_ms: float) -> None:
         """What a consumer was sent from `offset` on came damaged: is our copy of that what was written?"""

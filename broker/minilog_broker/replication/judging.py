@@ -32,6 +32,11 @@ def inside_first_batch(log: ReplicaLog, position: data_pb2.FetchPosition) -> Jud
     return Diverged(NO_COMMON_EPOCH, first)
 
 
+def at_log_start(log: ReplicaLog, position: data_pb2.FetchPosition) -> Judgement | None:
+    """What is said to a consumer at our log start: what it read before is deleted, and its epoch may be forgotten."""
+    return Send() if position.fetch_offset == log.log_start else None
+
+
 def judge_position(name: str, log: ReplicaLog, epochs: LeaderEpochs, position: data_pb2.FetchPosition) -> Judgement:
     """In order: log start, divergence, end."""
     log_start, offset = log.log_start, position.fetch_offset

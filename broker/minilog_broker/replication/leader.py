@@ -33,7 +33,7 @@ from minilog_broker.replication.accepting import Accepting
 from minilog_broker.replication.divergence import LeaderEpochs
 from minilog_broker.replication.effects import ProposalAnswer, RecordEpochStart
 from minilog_broker.replication.host import Host
-from minilog_broker.replication.judging import inside_first_batch, judge_position
+from minilog_broker.replication.judging import at_log_start, inside_first_batch, judge_position
 from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.listing import list_offsets
 from minilog_broker.replication.marking import MarkersRequest
@@ -356,7 +356,7 @@ class LeaderPartition:
 
     def _judge_consumer(self, position: data_pb2.FetchPosition) -> Judgement:
         offset, end = position.fetch_offset, self.log.appended_end
-        judgement = self._judge_log(position)
+        judgement = at_log_start(self.log, position) or self._judge_log(position)
         if not position.HasField("last_fetched_epoch") and offset > end:
             if not self.knows_its_end:
                 return Wait()

@@ -36,7 +36,7 @@ from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.hosted import HostedReplica, LeaderSessions
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.marking import MarkersRequest
-from minilog_broker.replication.own_log import append_own, refuse_client
+from minilog_broker.replication.own_log import append_own, refuse_client, trim_own
 from minilog_broker.replication.parked import ProduceEntry, TransactionalWrite
 from minilog_broker.replication.served_sessions import ServedSessions
 from minilog_broker.replication.settings import ReplicationSettings
@@ -226,6 +226,11 @@ class ReplicaManager:
         """This broker's own batch in the log of an internal topic, at once (own_log.py): the end behind it."""
         return append_own(self._host, self._leader(key), leader_epoch, base_offset, batch, now_ms)
 
+    def trim_own(self, key: PartitionKey, leader_epoch: int, offset: int) -> None:
+        """Nobody needs what is below `offset` of the log of an internal topic (own_log.py)."""
+        if (replica := self._replicas.get(key)) is not None:
+            trim_own(self._host, replica.leader, leader_epoch, offset)
+
     def _leader(self, key: PartitionKey) -> LeaderPartition:
         replica = self._replicas.get(key)
         if replica is None:
@@ -364,7 +369,8 @@ class ReplicaManager:
             self._excuse_all(now_ms)
         for kind, reference in self._host.timers.due(now_ms):
             if isinstance(reference, PartitionKey):
-                self._partition_due(kind, reference, now_ms)
+                if (replica := self._replicas.get(reference)) is not None:
+                    replica.due(kind, now_ms)
             elif kind is TimerKind.SESSION:
                 self._served.due(reference, now_ms)
             elif (session := self._leaders.by_leader.get(reference)) is not None:
@@ -376,24 +382,3 @@ class ReplicaManager:
             to_leader.excuse(now_ms)
         for leader in self.led_partitions():
             leader.excuse(now_ms)
-
-    def _partition_due(self, kind: TimerKind, key: PartitionKey, now_ms: float) -> None:
-        replica = self._replicas.get(key)
-        if replica is None:
-            return
-        if kind is TimerKind.FOLLOWER_RESUME and replica.follower is not None:
-            replica.follower.resume()
-        if kind is TimerKind.THROTTLE and replica.follower is not None:
-            self._leaders.to(replica.follower.leader_id).take_turn(key, now_ms)
-        leader = replica.leader
-        if leader is None:
-            return
-        match kind:
-            case TimerKind.PRODUCE:
-                leader.expire(now_ms)
-            case TimerKind.TRIM:
-                leader.trimming.expire(now_ms)
-            case TimerKind.LAG:
-                leader.check_lag(now_ms)
-            case TimerKind.PROPOSAL if leader.leading:
-                leader.in_sync.send_proposal()

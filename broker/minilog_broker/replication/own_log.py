@@ -14,6 +14,7 @@ from minilog_broker.replication.host import Host
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, StoppedLeading
 from minilog_broker.replication.placing import append_at_end
+from minilog_broker.replication.trimming import advance_log_start
 
 OWN_TOPIC_NAMES = frozenset((TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME))
 
@@ -40,6 +41,13 @@ def append_own(
             f"max.message.bytes={leader.config.max_message_bytes}"
         )
     return append_at_end(host, leader.key, leader.log, leader_epoch, header, batch).next_offset
+
+
+def trim_own(host: Host, leader: LeaderPartition | None, leader_epoch: int, offset: int) -> None:
+    """Delete what is below `offset`, here and then on the followers. Where the epoch is over, nothing: the next
+    coordinator will say what it does not need."""
+    if leader is not None and leader.leading and leader.leader_epoch == leader_epoch:
+        advance_log_start(host, leader.key, leader.log, offset)
 
 
 def refuse_client(leader: LeaderPartition) -> None:

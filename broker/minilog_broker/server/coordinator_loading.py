@@ -40,6 +40,8 @@ class Loader:
             while offset < end_offset:
                 run = await self._disk.call(functools.partial(log.read, offset, PIECE_BYTES, end_offset))
                 records, behind = await asyncio.to_thread(_decode, key, run)
+                if behind - len(records) > offset:
+                    raise CorruptMessage(f"the log of an internal topic has no offset {offset}, below {behind}")
                 if behind <= offset:
                     raise CorruptMessage(f"the log of an internal topic ends at offset {offset}, below {end_offset}")
                 take(records, behind)

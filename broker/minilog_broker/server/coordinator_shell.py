@@ -1,6 +1,7 @@
 """The shell of one coordinator: its core beside the log of the partition that it lives in.
 
     the replica's word (led.py) ──► lead, high_watermark, deposed      LoadLog ──► Loader ──► replayed
+    TrimLog ──► ReplicaManager.trim_own
     calls (services) ──► tickets ──► Answer                            append ──► ReplicaManager.append_own
     WriteMarkers, RegisterProducer ──► CoordinatorCalls ──► markers_written, registered
 
@@ -28,6 +29,7 @@ from minilog_broker.coordinators.effects import (
     MarkersRefused,
     Moment,
     RegisterProducer,
+    TrimLog,
     WriteMarkers,
 )
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
@@ -164,6 +166,8 @@ class CoordinatorShell(Generic[_Core]):
                     ticket.set_result(message)
             case LoadLog():
                 self._loading = self._around.spawn(self._load(effect))
+            case TrimLog(leader_epoch=leader_epoch, offset=offset):
+                self._around.replicas.manager.trim_own(self.key, leader_epoch, offset)
             case WriteMarkers() | MarkersRefused() | RegisterProducer() | Answer():
                 raise AssertionError(f"{self.core} cannot ask for {effect}")
 

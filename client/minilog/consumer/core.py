@@ -224,7 +224,7 @@ class ConsumerCore:
     def offset_resolved(self, partition: TopicPartition, position_number: int, offset: int) -> None:
         assigned = self._assigned.get(partition)
         if assigned is not None and assigned.resolving and assigned.position_number == position_number:
-            assigned.place(offset, self._next_number())
+            assigned.place(max(offset, assigned.not_below), self._next_number())
 
     def offset_failed(
         self, partition: TopicPartition, position_number: int, error: MinilogError, now_ms: float
@@ -290,7 +290,7 @@ class ConsumerCore:
                 assigned.error = OffsetOutOfRange(requests.cut_back(assigned, run))
                 assigned.detach()
             case OffsetOutOfRange() if self._config.auto_offset_reset != "error":
-                assigned.begin_reset(self._config.auto_offset_reset, self._next_number())
+                assigned.begin_reset(self._config.auto_offset_reset, self._next_number(), run.log_start_offset)
             case OffsetOutOfRange():
                 assigned.error = OffsetOutOfRange(requests.out_of_range(assigned, run))
                 assigned.detach()

@@ -77,6 +77,7 @@ class Assigned:
     reset: str | None = None
     otherwise: str = "error"
     resolving: bool = False
+    not_below: int = 0  # where it begins, at least
     key: PartitionKey | None = None
     last_epoch: int | None = None  # of the record before fetch_offset, where known
     position_epoch: int | None = None  # of the record before position, where known
@@ -104,12 +105,14 @@ class Assigned:
         self.position = self.fetch_offset = offset
         self.position_number = position_number
         self.reset = self.last_epoch = self.position_epoch = self.error = None
-        self.resolving = False
+        self.resolving, self.not_below = False, 0
         self.detach()
 
-    def begin_reset(self, where: str, position_number: int) -> None:
-        """Ask anew where to begin."""
+    def begin_reset(self, where: str, position_number: int, log_start: int = 0) -> None:
+        """Ask anew where to begin. Who is below `log_start` does not go back behind where it was: the log of the next
+        leader may start lower, where the deletion was never answered."""
         self.drop_runs()
+        self.not_below = self.position if self.position is not None and self.position < log_start else 0
         self.position = self.fetch_offset = self.last_epoch = self.position_epoch = None
         self.reset, self.resolving, self.position_number = where, False, position_number
         self.detach()

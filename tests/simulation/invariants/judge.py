@@ -2,10 +2,12 @@
 
 V1 V2 V3 V9      mirror.py       every replica's log, data and metadata
 V1 V15           transactions.py last stable offsets, ends of transactions
+V15              registrations.py  who may write, and who may win
 V4 - V8 V10      partition.py    members, high watermarks, elections, "latest"
 V14 V17 V18
 V11 V20 V21      quorum.py       votes, epochs, tenures
 V12 V13          metadata.py     what is committed, and what images are
+V1 KIP-107       trims.py        log starts, and what is deleted
 V7               here            acknowledgements, and what a disk kept from life to life
 V20 of brokers   here            who stood still fences nobody for one full period (mutant 30)
 V14 V16 V8       history.py      what clients saw;  V19: liveness.py
@@ -24,6 +26,7 @@ from tests.simulation.invariants.metadata import Decided, MetadataTruth
 from tests.simulation.invariants.mirror import Mirror
 from tests.simulation.invariants.partition import PartitionTruth
 from tests.simulation.invariants.quorum import QuorumTruth
+from tests.simulation.invariants.registrations import Registrations
 from tests.simulation.invariants.violation import Violation
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from tests.simulation.history import History
     from tests.simulation.life import Life
     from tests.simulation.node import Node
-    from tests.simulation.touched import Answered, Touched
+    from tests.simulation.touched import Answered, Sent, Touched, TrimAnswered, TrimAsked
 
 _ACKS_ALL = -1
 
@@ -47,10 +50,12 @@ class Judge:
         self.metadata = MetadataTruth()
         self.quorum = QuorumTruth(cluster.plan.fetch_timeout_ms)
         self.fencing = Fencing(cluster.plan.broker_session_timeout_ms)
+        self.registrations = Registrations(history.transactions.named)
         self._fates: dict[int, bool] = {}  # of transactional producers, by their first marker
         if cluster.plan.transactions:
             history.why_not_skipped = self.why_not_skipped
             history.transactions.is_marked = self.is_marked
+        history.may_be_deleted = self.may_be_deleted
         self._lives: dict[int, int] = {}  # node: the number of the life that was seen begin
 
     def __call__(self, touched: Touched) -> None:
@@ -61,6 +66,8 @@ class Judge:
             self._recovered(self.cluster.nodes[node_id], key)
         self._stood_still(touched)
         nodes = self.cluster.nodes
+        for asked in touched.trims_asked:
+            self._trim_asked(asked)
         now_ms = self.cluster.now_ms
         if touched.heard:
             for source, target in touched.heard:
@@ -80,6 +87,10 @@ class Judge:
                 self._look_at_replica(node_id, life, key)
         for answered in touched.answers:
             self._check_answer(answered)
+        for said in touched.trims_answered:
+            self._trim_answered(said)
+        for sent in touched.sent:
+            self._check_sent(sent)
         for voted in touched.votes:
             self.quorum.voted(nodes[voted.node_id], voted)
         for node_id in touched.decided:
@@ -213,7 +224,10 @@ class Judge:
             text = f"the coordinator on node {node_id} acts on decisions up to {part.taken_for_committed}, and only "
             text += f"{replica.log.high_watermark} are committed"
             raise Violation("V15", text, nodes=(node_id,), key=truth.key)
-        truth.transactions.check_stable(node_id, replica.log.high_watermark, replica.log.last_stable_offset)
+        if part is not None:
+            self.registrations.look(node_id, truth.key, part.taken_for_committed, part.core.committed_state)
+        ends = replica.log.high_watermark, replica.log.last_stable_offset
+        truth.transactions.check_stable(node_id, *ends, replica.log.log_start)
 
     def why_not_skipped(self, key: PartitionKey, start: int, end: int, *, committed: bool) -> str | None:
         """See history.WhyNotSkipped."""
@@ -238,6 +252,8 @@ class Judge:
         mirror = self._mirror(truth.mirrors, truth, node_id, key)
         mirror.life = life.number
         changed = mirror.look(log)
+        if changed and truth.exempt is None:
+            truth.trims.check_start(node_id, mirror.start)
         replica = life.manager._replicas.get(key)
         leader = replica.leader if replica is not None else None
         if leader is not None and leader.leading:
@@ -288,6 +304,7 @@ class Judge:
                 if state.key not in image.partitions:
                     continue  # deleted behind this record
                 truth = self.partitions[state.key] = PartitionTruth(state.key)
+                truth.transactions.may_write = self.registrations.check
                 self.states["partitions created"] += 1
             config = image.topic_config(state.key.topic_id)
             truth.unclean_allowed = config.get("unclean.leader.election.enable", "") == "true" or (
@@ -321,3 +338,31 @@ class Judge:
         if found is None or found.crc != crc:
             text = f"node {answered.node_id} acknowledges offset {answer.base_offset}, where {found} is committed"
             raise Violation("V7", text, nodes=(answered.node_id,), key=answered.key, epoch=answer.leader_epoch)
+
+    # -- deleting records
+
+    def may_be_deleted(self, key: PartitionKey) -> int:
+        """See History. Of a partition that is gone, all."""
+        truth = self.partitions.get(key)
+        return 1 << 60 if truth is None or truth.exempt is not None else truth.trims.granted
+
+    def _trim_asked(self, asked: TrimAsked) -> None:
+        life, truth = self.cluster.nodes[asked.node_id].life, self.partitions.get(asked.key)
+        replica = life.manager._replicas.get(asked.key) if life is not None else None
+        if truth is None or replica is None or replica.leader is None or replica.log is None:
+            return
+        if replica.leader.leading:
+            granted = truth.trims.asked(asked.offset, replica.log.last_stable_offset)
+            self.states["trims granted" if granted else "trims refused"] += 1
+
+    def _trim_answered(self, said: TrimAnswered) -> None:
+        truth = self.partitions.get(said.key)
+        if truth is not None and truth.exempt is None:
+            truth.trims.say(said.node_id, said.offset, said.low_watermark)
+            truth.check_members()
+            self.states["trims answered"] += 1
+
+    def _check_sent(self, sent: Sent) -> None:
+        truth = self.partitions.get(sent.key)
+        if truth is not None and truth.exempt is None and truth.is_relied_on(sent.node_id):
+            truth.trims.check_sent(sent.node_id, decode_header(sent.batches).next_offset)

@@ -1,20 +1,22 @@
 """V19: once the faults have ended, all comes to rest as it should, within a stated virtual time. Judged at the end.
 
 There is one active controller, known to every live node of the core; each partition is led by a live replica; its ISR
-is all of its live replicas; HW, durable end and end are one offset on all of them; no client waits for anything.
+is all of its live replicas; HW, durable end and end are one offset on all of them, and no log starts below its
+leader's; no client waits for anything.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.state import NO_LEADER, PartitionKey
 from tests.simulation.invariants.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.invariants.judge import Judge
     from tests.simulation.life import Life
+    from tests.simulation.trimming import Trimmer
 
 
 def unsettled(cluster: Cluster, judge: Judge) -> Violation | None:
@@ -78,11 +80,12 @@ def _partition(key: PartitionKey, live: dict[int, Life], judge: Judge) -> Violat
 def _ends(key: PartitionKey, name: str, replicas: dict[int, Life], judge: Judge) -> Violation | None:
     state = judge.partitions[key].state
     assert state is not None
-    ends = {}
+    ends, starts = {}, {}
     for node_id, life in replicas.items():
         log = life.logs.get(key)
         if log is None:
             return Violation("V19", f"{name} has no log on node {node_id}", nodes=(node_id,), key=key)
+        starts[node_id] = log.log_start_offset
         ends[node_id] = (log.high_watermark, log.durable_end_offset, log.log_end_offset)
     # V18: with fewer than min.insync.replicas a high watermark stands still; then only the logs have to agree.
     configured = judge.metadata.image.topic_config(key.topic_id).get("min.insync.replicas")
@@ -90,6 +93,9 @@ def _ends(key: PartitionKey, name: str, replicas: dict[int, Life], judge: Judge)
     stands = len(replicas) < min(min_in_sync, state.replication_factor)
     if len({end for each in ends.values() for end in each[stands:]}) != 1:
         return Violation("V19", f"{name}: HW, durable end and end differ: {ends}", nodes=tuple(replicas), key=key)
+    if min(starts.values()) < starts[state.leader_id]:
+        text = f"{name}: log starts {starts} do not follow the leader's, node {state.leader_id}"
+        return Violation("V19", text, nodes=tuple(replicas), key=key)
     return None
 
 
@@ -112,4 +118,24 @@ def open_transactions(cluster: Cluster, judge: Judge) -> Violation | None:
             if stable != high_watermark:
                 text = f"node {node_id}: LSO {stable} stays below HW {high_watermark} of partition {key.partition}"
                 return Violation("V19", text, nodes=(node_id,), key=key)
+    return None
+
+
+def undeleted(cluster: Cluster, judge: Judge, trimmer: Trimmer) -> Violation | None:
+    """V19: whoever asks for records to be deleted is told that they are, and no such call hangs."""
+    for node_id in cluster.core:
+        life = cluster.nodes[node_id].life
+        if life is not None and life.serving.trims.waiting:
+            text = f"node {node_id} has not answered {life.serving.trims.waiting} calls that delete records"
+            return Violation("V19", text, nodes=(node_id,))
+    image = judge.metadata.image
+    for partition in trimmer.missing:
+        topic = image.topic(partition.topic)
+        state = None if topic is None else image.partitions.get(PartitionKey(topic.topic_id, partition.partition))
+        # An eligible leader that never comes back holds the answer; and it may be that nobody is there who could lead.
+        if state is None or state.eligible_leaders or state.leader_id == NO_LEADER:
+            continue
+        node = cluster.nodes[state.leader_id]
+        if node.life is not None and node.node_id in cluster.core:
+            return Violation("V19", f"{partition} is not trimmed: {trimmer.last_error}", key=state.key)
     return None

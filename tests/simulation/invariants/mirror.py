@@ -114,6 +114,8 @@ class Mirror:
             return False
         if not start <= high_watermark <= durable_end <= end:
             raise self._fail("V1", f"log start {start}, HW {high_watermark}, durable end {durable_end}, end {end}")
+        if start < self.start and start != end:  # a log that begins anew is empty
+            raise self._fail("V1", f"the log start goes back from {self.start} to {start}")
         if columns is not self._epochs:
             self._check_epochs(columns)
             self._epochs = columns
@@ -133,7 +135,7 @@ class Mirror:
         entries = self.entries
         while entries and entries[-1].next_offset > end:
             entries.pop()
-        if start > self.start and (not entries or entries[-1].next_offset <= start):
+        if start == end or (start > self.start and (not entries or entries[-1].next_offset <= start)):
             self._begin_at(start)
         # The last one is read again: a cut and an append in one event would show there.
         if entries:
@@ -143,6 +145,8 @@ class Mirror:
         self.agreed = min(self.agreed, self.first + len(entries))
         expected, epoch = (entries[-1].next_offset, entries[-1].epoch) if entries else (self._base(start), -1)
         try:
+            if not entries and start < end:
+                expected = log.first_batch_offset()  # a trim may have cut inside of it
             for header in log.headers(expected):
                 found = entry_of(header)
                 if found.base_offset != expected:
@@ -167,7 +171,7 @@ class Mirror:
         return expected
 
     def _base(self, start: int) -> int:
-        """Where the first entry of an empty mirror stands; retention cuts between batches only."""
+        """Where the first entry of an empty mirror stands, at or around `start`."""
         self.first = self.committed.index_of(start)
         self.agreed = self.first
         return start
@@ -219,7 +223,7 @@ class Mirror:
         """Another life has opened the log: V7, what was durable of what is committed is there.
 
         The rest may have been cut in the moment of the end; of a replica that is not `counted` on, all of it."""
-        former, kept_end = self.entries, self.kept_end
+        former, kept_end, kept_start = self.entries, self.kept_end, self.start
         if kept_end is not None:
             kept_end = min(kept_end, self.agree()) if counted else None
         self.entries, self.kept_end, self.life = [], None, life
@@ -232,6 +236,8 @@ class Mirror:
         self.look(log)
         if damaged or kept_end is None:
             return
+        if self.start < kept_start:
+            raise self._fail("V7", f"its log start was {kept_start} when the last life ended, and is {self.start} now")
         for before in former:
             if before.next_offset > kept_end:
                 break

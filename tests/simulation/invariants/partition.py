@@ -13,6 +13,7 @@ from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
 from tests.simulation.invariants.mirror import Committed, Entry, Mirror
 from tests.simulation.invariants.transactions import TransactionTruth
+from tests.simulation.invariants.trims import TrimTruth
 from tests.simulation.invariants.violation import Violation
 
 
@@ -32,6 +33,7 @@ class PartitionTruth:
     key: PartitionKey
     committed: Committed = field(default_factory=Committed)
     transactions: TransactionTruth = field(init=False)
+    trims: TrimTruth = field(init=False)
     mirrors: dict[int, Mirror] = field(default_factory=dict)
     state: PartitionState | None = None
     exempt: str | None = None
@@ -42,6 +44,7 @@ class PartitionTruth:
 
     def __post_init__(self) -> None:
         self.transactions = TransactionTruth(self.key, self.committed)
+        self.trims = TrimTruth(self.key)
 
     def _fail(self, rule: str, message: str, *nodes: int, epoch: int | None = None) -> Violation:
         return Violation(rule, f"partition {self.key.partition}: {message}", nodes=nodes, key=self.key, epoch=epoch)
@@ -138,7 +141,8 @@ class PartitionTruth:
     # -- the replicas that count
 
     def check_members(self) -> None:
-        """V5, V6: each member of the ISR, and each who could be elected, has all that is committed on its disk."""
+        """V5, V6: each member of the ISR, and each who could be elected, has all that is committed on its disk, and
+        nothing of what was answered to be deleted."""
         state = self.state
         if state is None or self.exempt is not None:
             return
@@ -159,12 +163,14 @@ class PartitionTruth:
 
     def _check_member(self, rule: str, node_id: int, what: str) -> None:
         mirror = self.mirrors.get(node_id)
-        if self.state is None or node_id in self.state.damaged_replicas or node_id in self.excused:
+        if not self.is_relied_on(node_id):
             return
         missing = self.committed.start if mirror is None else mirror.lacks_durably()
         if missing is not None and self.committed.end_offset > missing:
             end = self.committed.end_offset
             raise self._fail(rule, f"node {node_id}, {what}, lacks offset {missing}; {end} are committed", node_id)
+        if mirror is not None:
+            self.trims.check_electable(node_id, mirror.start, what)
 
     # -- committed metadata
 
@@ -214,6 +220,12 @@ class PartitionTruth:
     # Nodes whose disk was damaged by a fault, and the life that was recorded when the next began: their copy is excused
     # until a later life has joined an ISR. A proposal that names the former one may be accepted after its end.
     excused: dict[int, int | None] = field(default_factory=dict)
+
+    def is_relied_on(self, node_id: int) -> bool:
+        """Whether it is counted, and its copy neither damaged nor excused."""
+        state = self.state
+        sound = state is not None and node_id not in state.damaged_replicas and node_id not in self.excused
+        return sound and self.is_counted(node_id)
 
     def is_counted(self, node_id: int) -> bool:
         """Whether this replica is relied on: in the ISR, or an eligible leader."""

@@ -8,6 +8,7 @@ that is reckoned here from what is committed, not from the product's index.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage
@@ -37,6 +38,7 @@ class TransactionTruth:
     key: PartitionKey
     committed: Committed
     fates: dict[int, bool] = field(default_factory=dict)
+    may_write: Callable[[int, PartitionKey], None] = lambda producer_id, key: None  # raises Violation where not
     _spans: dict[int, _Span] = field(default_factory=dict)
     _done: int = 0  # entries that were taken in
     _known_end: int = 0
@@ -72,6 +74,7 @@ class TransactionTruth:
         producer_id = entry.producer_id
         if producer_id in self.fates:
             raise self._fail("V15", f"producer {producer_id} has ended, and writes at {entry.base_offset}")
+        self.may_write(producer_id, self.key)
         self._spans.setdefault(producer_id, _Span(entry.base_offset))
 
     def _mark(self, entry: Entry, markers: tuple[Marker, ...]) -> None:
@@ -84,8 +87,9 @@ class TransactionTruth:
 
     # -- the last stable offset
 
-    def check_stable(self, node_id: int, high_watermark: int, stable: int) -> None:
-        """V1, and nothing of an open transaction, or of one whose marker is not committed, is below it."""
+    def check_stable(self, node_id: int, high_watermark: int, stable: int, log_start: int = 0) -> None:
+        """V1, and nothing of an open transaction, or of one whose marker is not committed, is from the log start up to
+        it: who begins anew where records were deleted has never had what is below."""
         if self._checked.get(node_id) == (high_watermark, stable):
             return
         self._checked[node_id] = (high_watermark, stable)
@@ -94,7 +98,7 @@ class TransactionTruth:
         if high_watermark > self._known_end:
             return
         most = min((span.first for span in self._spans.values() if span.marked > high_watermark), default=math.inf)
-        if stable > most:
+        if stable > max(most, log_start):
             text = f"node {node_id}: LSO {stable} with HW {high_watermark}; a transaction is open from {most} on"
             raise self._fail("V15", text, node_id)
 

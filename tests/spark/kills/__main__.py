@@ -13,11 +13,11 @@ import tempfile
 from rich.console import Console
 from rich.table import Table
 
-from tests.spark.kills.run import Outcome, run
+from tests.spark.kills.run import LOCAL, STANDALONE, Outcome, run
 from tests.spark.kills.soak import in_random_order, soak
 from tests.spark.kills.victims import VICTIMS
 
-_LOCAL = [name for name in VICTIMS if name != "executor"]
+_BUT_EXECUTORS = [name for name in VICTIMS if name != "executor"]
 
 
 def show(outcome: Outcome) -> None:
@@ -46,8 +46,11 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--minutes", type=float, help="instead: a kill every 20 s, memory and open files sampled")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--victims", default=",".join(_LOCAL), help=f"of {', '.join(VICTIMS)}; default: %(default)s")
-    parser.add_argument("--master", default="local[2,4]", help="executor as a victim needs local-cluster[2,1,1024]")
+    parser.add_argument(
+        "--victims", default=",".join(_BUT_EXECUTORS), help=f"of {', '.join(VICTIMS)}; default: %(default)s"
+    )
+    masters = f"executor as a victim needs {STANDALONE} (started here) or local-cluster[2,1,1024]; default: %(default)s"
+    parser.add_argument("--master", default=LOCAL, help=masters)
     parser.add_argument("--at-least-once", action="store_true", help="what the judgement is worth: it should object")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="leave logs and data in this directory")
     chosen = parser.parse_args()

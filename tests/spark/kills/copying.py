@@ -31,9 +31,13 @@ _SOURCE_WORKER = "pyspark.sql.streaming.python_streaming_source_runner"
 class Copying:
     """A supervisor of one driver program; the query's own restarts inside it are Spark's."""
 
-    def __init__(self, directory: pathlib.Path, arguments: Sequence[str], *, master: str = "local[2,4]") -> None:
-        """`arguments`: SERVERS SOURCE SINK and options of driver.py. In local[2,4] a task is tried four times."""
+    def __init__(
+        self, directory: pathlib.Path, arguments: Sequence[str], *, master: str, worker_ids: Sequence[int] = ()
+    ) -> None:
+        """`arguments`: SERVERS SOURCE SINK and options of driver.py. `worker_ids`: whose children executors are, where
+        they are not the driver's."""
         self._directory = directory
+        self._worker_ids = worker_ids
         self.checkpoint = directory / "checkpoint"
         places = (str(self.checkpoint), str(directory))
         servers, source, sink, *options = arguments
@@ -64,9 +68,14 @@ class Copying:
         found = sorted(each.stat().st_mtime for each in (self.checkpoint / "commits").glob("[0-9]*"))[-RECENT_BATCHES:]
         return statistics.median(b - a for a, b in itertools.pairwise(found)) if len(found) > 1 else FIRST_BATCH_S
 
-    def jvms(self) -> list[psutil.Process]:
-        """The driver's, then executors' if they have one of their own."""
-        return [each for each in self._descendants() if _is(each, "java")]
+    def driver_jvms(self) -> list[psutil.Process]:
+        """One, or none while it starts."""
+        return [each for each in _below(self._process.pid) if _is(each, "java")][:1]
+
+    def executor_jvms(self) -> list[psutil.Process]:
+        """Those that executors have of their own, if they have."""
+        drivers = {each.pid for each in self.driver_jvms()}
+        return [each for each in self._descendants() if _is(each, "java") and each.pid not in drivers]
 
     def workers(self) -> list[psutil.Process]:
         """Python processes that run tasks, or the source of the query; not those that plan, which idle but for a
@@ -75,7 +84,7 @@ class Copying:
 
     def processes(self) -> dict[str, list[psutil.Process]]:
         """All that runs, by what it is."""
-        return {"driver JVM": self.jvms()[:1], "executor JVMs": self.jvms()[1:], "workers": self.workers()}
+        return {"driver JVM": self.driver_jvms(), "executor JVMs": self.executor_jvms(), "workers": self.workers()}
 
     def replace(self) -> None:
         """Take the driver program for dead though it is not, and start another one on its checkpoint."""
@@ -85,7 +94,7 @@ class Copying:
     def wait_for_abandoned(self) -> None:
         """Those that were taken for dead awake, and end by themselves. AssertionError where one does not."""
         for program in self._abandoned:
-            for each in _below(program):
+            for each in _below(program.pid):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     each.resume()
             wait_for("the end of an abandoned driver", lambda program=program: program.poll() is not None, ABANDONED_S)  # type: ignore[misc]
@@ -108,7 +117,7 @@ class Copying:
         self._stopping.set()
         self._supervisor.join()
         for program in (*self._abandoned, self._process):
-            for each in _below(program):
+            for each in _below(program.pid):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     each.kill()
             program.kill()
@@ -139,12 +148,12 @@ class Copying:
                 self._process = self._start()
 
     def _descendants(self) -> list[psutil.Process]:
-        return _below(self._process)
+        return [each for parent in (self._process.pid, *self._worker_ids) for each in _below(parent)]
 
 
-def _below(program: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def _below(parent: int) -> list[psutil.Process]:
     try:
-        return psutil.Process(program.pid).children(recursive=True)
+        return psutil.Process(parent).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
 

@@ -10,6 +10,7 @@ each transaction is open for about as long as it is not, and many a kill comes i
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
 import select
 import sys
@@ -33,6 +34,8 @@ def session(master: str, directory: pathlib.Path) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS_PER_ARROW_BATCH),
         "spark.local.dir": str(directory / "local"),

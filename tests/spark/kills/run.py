@@ -16,8 +16,11 @@ from tests.integration.history import History, Stored, judge_copies
 from tests.spark.kills.copying import Copying, wait_for
 from tests.spark.kills.judging import Verdict, judge, judge_reading
 from tests.spark.kills.victims import BROKERS, SINK, SOURCE, VICTIMS, Scene
+from tests.spark.standalone import standalone
 
 PARTITIONS = 2
+LOCAL = "local[2,4]"  # a task is tried four times, as in a cluster
+STANDALONE = "standalone"  # a master and two workers, of our own
 RECORDS_PER_S = 50
 FLOWS_WITHIN_S = 180.0
 """Until input is copied again: a driver starts in 5 s on an idle machine, in 30 s on a busy one."""
@@ -50,7 +53,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def running_scene(
-    directory: pathlib.Path, seed: int, *, master: str = "local[2,4]", at_least_once: bool = False
+    directory: pathlib.Path, seed: int, *, master: str = LOCAL, at_least_once: bool = False
 ) -> Iterator[Scene]:
     """Brokers with default settings, a copy from a topic to another, a writer and a reader; all gone afterwards."""
     with running_cluster(directory / "brokers") as cluster, coordinating(cluster) as client:
@@ -60,7 +63,11 @@ def running_scene(
         arguments = [servers, SOURCE, SINK, "--partitions", str(PARTITIONS)]
         arguments += ["--at-least-once"] if at_least_once else []
         with contextlib.ExitStack() as stack:
-            copying = Copying(directory / "spark", arguments, master=master)
+            if master == STANDALONE:
+                spark = stack.enter_context(standalone(directory))
+                copying = Copying(directory / "spark", arguments, master=spark.url, worker_ids=spark.worker_ids)
+            else:
+                copying = Copying(directory / "spark", arguments, master=master)
             stack.callback(copying.end)
             writer = Writer(servers, SOURCE, in_flight=100, pause_s=1 / RECORDS_PER_S)
             stack.callback(writer.stop)
@@ -176,7 +183,7 @@ def run(
     seed: int,
     directory: pathlib.Path,
     *,
-    master: str = "local[2,4]",
+    master: str = LOCAL,
     at_least_once: bool = False,
 ) -> Outcome:
     """Kill these in turn. Prints a line for each; raises AssertionError where something stands still."""

@@ -83,12 +83,12 @@ Kill: TypeAlias = Callable[[Scene], str]
 
 
 def kill_driver(scene: Scene) -> str:
-    return _kill_process(scene, "driver JVM", lambda: scene.copying.jvms()[:1])
+    return _kill_process(scene, "driver JVM", scene.copying.driver_jvms)
 
 
 def hang_driver(scene: Scene) -> str:
     """SIGSTOP: it is taken for dead and replaced, its tasks write on, and later it wakes and would like to commit."""
-    (jvm,) = scene.copying.jvms()[:1]
+    (jvm,) = scene.copying.driver_jvms()
     jvm.suspend()
     scene.copying.replace()
     return f"driver JVM {jvm.pid}, which only hung"
@@ -100,7 +100,7 @@ def kill_worker(scene: Scene) -> str:
 
 def kill_executor(scene: Scene) -> str:
     """Only where executors have JVMs of their own."""
-    return _kill_process(scene, "executor", lambda: scene.copying.jvms()[1:])
+    return _kill_process(scene, "executor", scene.copying.executor_jvms)
 
 
 def kill_leader(scene: Scene) -> str:

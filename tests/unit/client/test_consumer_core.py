@@ -229,6 +229,21 @@ def test_out_of_range_follows_the_reset(reset: str, expected: list[int]) -> None
     assert offsets(world) == expected
 
 
+def test_out_of_range_at_one_leader_reads_nothing_again_at_the_next_whose_log_starts_lower() -> None:
+    world = reading(3, 2, auto_offset_reset="earliest")
+    world.push(limit=1)
+    world.read()
+    world.core.seek(P0, 3)
+    world.run()
+    world.brokers.log().start = 4  # records are being deleted, and that leader is deposed before it is answered
+    world.push()
+    world.brokers.log().start = 0
+    world.run()
+    assert [asked.where for asked in world.asked] == ["earliest"]
+    world.push()
+    assert offsets(world) == [3, 4]
+
+
 def test_out_of_range_is_an_error_where_the_reset_says_so() -> None:
     world = Consuming(Brokers(), auto_offset_reset="error")
     world.brokers.log().start = 5

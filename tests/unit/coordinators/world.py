@@ -15,7 +15,8 @@ from google.protobuf.message import Message
 from minilog.errors import MinilogError, NotLeaderOrFollower, error_from_wire
 from minilog_broker.coordinators.batches import decode_run, encode_batch
 from minilog_broker.coordinators.coordinator import Coordinator, State
-from minilog_broker.coordinators.effects import Answer, CoordinatorEffect, LoadLog, Moment
+from minilog_broker.coordinators.effects import Answer, CoordinatorEffect, LoadLog, Moment, TrimLog
+from minilog_broker.coordinators.places import SLACK_RECORDS
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.quorum.records import place
 from minilog_broker.replication.state import PartitionKey
@@ -35,7 +36,10 @@ def error_of(message: Message) -> MinilogError | None:
 class World(Generic[AnyCoordinator]):
     """See the module's text. Subclasses make the coordinator, and carry out its effects."""
 
+    slack_records = SLACK_RECORDS
+
     def __init__(self) -> None:
+        self.log_start = 0
         self.batches: list[bytes] = []
         self.ends: list[int] = []  # the end offset of each batch
         self.high_watermark = 0
@@ -74,6 +78,7 @@ class World(Generic[AnyCoordinator]):
     def lead(self) -> None:
         """This coordinator's broker leads, in a new epoch; nothing is known to be committed in it yet."""
         self.leader_epoch += 1
+        self.coordinator._table.places.slack_records = self.slack_records
         self.coordinator.lead(self.leader_epoch, self.log_end)
         self.collect()
 
@@ -95,6 +100,10 @@ class World(Generic[AnyCoordinator]):
                     self.answers[ticket] = message
                 case LoadLog(leader_epoch, end_offset):
                     self.load(leader_epoch, end_offset)
+                case TrimLog(leader_epoch, offset):
+                    assert leader_epoch == self.leader_epoch
+                    assert self.log_start < offset <= self.high_watermark
+                    self.log_start = offset
                 case _:
                     self.effects.append(effect)
 
@@ -102,7 +111,7 @@ class World(Generic[AnyCoordinator]):
         assert end_offset <= self.high_watermark, "what is not committed was loaded"
         self.coordinator.replayed(leader_epoch, [], 0, self.now)
         for batch, end in zip(self.batches, self.ends, strict=True):
-            if end <= end_offset:
+            if self.log_start < end <= end_offset:
                 for next_offset, records in decode_run(INTERNAL, batch):
                     self.coordinator.replayed(leader_epoch, records, next_offset, self.now)
         self.collect()

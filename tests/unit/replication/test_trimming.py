@@ -358,6 +358,21 @@ def test_a_consumer_below_the_start_is_told_so_and_one_at_it_reads() -> None:
     assert world.runs(1, inside)[0].first_offset == 20, "the batch around it; the client shows what is from 25 on"
 
 
+def test_a_consumer_at_the_start_goes_on_though_the_epoch_of_what_it_read_is_forgotten() -> None:
+    world = filled(2)
+    world.controller.move(KEY, 2)
+    world.settle()
+    world.produce(2)
+    world.settle()
+    world.delete_records(2, 2, leader_epoch=1)
+    rest(world)
+    session_id = world.consume(2, 2, leader_epoch=1, last_fetched_epoch=0)
+    world.settle()
+    run = world.runs(2, session_id)[0]
+    assert not run.HasField("diverging_epoch")
+    assert run.batches
+
+
 def test_what_is_known_of_producers_outlives_their_records_and_a_restart() -> None:
     """KAFKA-7190: the last sequences of a producer were forgotten with its records."""
     world = World()

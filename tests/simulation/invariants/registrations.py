@@ -1,0 +1,42 @@
+"""What coordinators of transactions have committed, as far as it says who may write and who may win. V15.
+
+V15   a producer has records in a partition only where it was registered there before
+V15   nobody wins whom no commit named
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from minilog_broker.coordinators.transactions.records import Fate, Producer, TransactionKey
+from minilog_broker.replication.state import PartitionKey
+from tests.simulation.invariants.violation import Violation
+
+
+@dataclass(slots=True)
+class Registrations:
+    """See the module's text. `named`: producers that any driver has asked to commit."""
+
+    named: Container[int]
+    _partitions: set[tuple[int, PartitionKey]] = field(default_factory=set)
+    _seen: dict[tuple[int, PartitionKey], int] = field(default_factory=dict)
+
+    def look(self, node_id: int, key: PartitionKey, end: int, state: Callable[[], Mapping[Any, Any]]) -> None:
+        """The coordinator in partition `key`, on a node, has taken in all decisions up to `end`."""
+        if self._seen.get((node_id, key)) == end:
+            return
+        self._seen[node_id, key] = end
+        for name, value in state().items():
+            if isinstance(name, TransactionKey) and isinstance(value, Producer) and name.producer_id is not None:
+                self._partitions.update((name.producer_id, each.partition) for each in value.partitions)
+                if value.fate is Fate.COMMITTING and name.producer_id not in self.named:
+                    text = f"the coordinator on node {node_id} commits {name}, which nobody has named"
+                    raise Violation("V15", text, nodes=(node_id,), key=key)
+
+    def check(self, producer_id: int, key: PartitionKey) -> None:
+        """A producer has records there."""
+        if (producer_id, key) not in self._partitions:
+            text = f"partition {key.partition}: producer {producer_id} writes, and was never registered there"
+            raise Violation("V15", text, key=key)

@@ -1,0 +1,57 @@
+"""Wrong rules of deleting records (trimming.py in the product, KIP-107)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minilog_broker.replication import in_sync
+from minilog_broker.replication.replica_log import ReplicaLog
+from minilog_broker.replication.trimming import Trimming
+from minilog_broker.storage.log import Log
+from tests.simulation.wrong.replication import Patches
+
+
+def answered_before_the_others_have_it() -> Patches:
+    """Durable on the leader is taken for durable on all."""
+    return [(Trimming, "_low_watermark", lambda self, in_sync: self._log.log_start)]
+
+
+def above_the_high_watermark() -> Patches:
+    """What is above the high watermark is not refused: all that may go goes."""
+
+    def ask_log_start(self: ReplicaLog, offset: int) -> bool:
+        self.asked_log_start = offset
+        return offset > self.log_start
+
+    return [
+        (Trimming, "_check", lambda self, offset, *, knows_its_end: None),
+        (ReplicaLog, "ask_log_start", ask_log_start),
+    ]
+
+
+def joiner_without_log_start() -> Patches:
+    """Who joins the ISR may have what was deleted."""
+    may_join = in_sync.may_join
+
+    def mutant(*args: Any, **given: Any) -> bool:
+        return may_join(*args, **(given | {"log_start": -1}))
+
+    return [(in_sync, "may_join", mutant)]
+
+
+def log_start_not_recorded() -> Patches:
+    """Followers are told, and the answer is given, before the log start is on the disk."""
+    advance, write = Log.advance_log_start, Log.write_checkpoint
+
+    def mutant(self: Log, offset: int) -> int:
+        self.__dict__["_mutant_advances"] = True
+        try:
+            return advance(self, offset)
+        finally:
+            del self.__dict__["_mutant_advances"]
+
+    def write_checkpoint(self: Any, log_start: int | None = None) -> None:
+        if "_mutant_advances" not in self.__dict__:
+            write(self, log_start)
+
+    return [(Log, "advance_log_start", mutant), (Log, "write_checkpoint", write_checkpoint)]

@@ -1,0 +1,76 @@
+"""Spark's own daemons: processes of ours, from when they have said that they are ready until the end of a block."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyspark
+
+from tests.cluster import free_ports
+
+SPARK_HOME = pathlib.Path(pyspark.__file__).parent
+START_S = 60.0
+ENVIRONMENT = {
+    **os.environ,
+    "SPARK_HOME": str(SPARK_HOME),
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "SPARK_NO_DAEMONIZE": "1",
+    "PYSPARK_PYTHON": sys.executable,
+    "PYSPARK_DRIVER_PYTHON": sys.executable,
+    "PYTHONPATH": os.pathsep.join(sys.path[1:]),
+}
+_KIND = "org.apache.spark.deploy"
+_LOOK_S = 0.1
+_STOP_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standalone:
+    """A master's URL, and the ids of the processes below which executors are."""
+
+    url: str
+    worker_ids: tuple[int, ...]
+
+
+@contextlib.contextmanager
+def daemon(directory: pathlib.Path, name: str, ready: str, *arguments: str) -> Iterator[int]:
+    """A JVM of Spark's; its process id."""
+    log = directory / f"{name}.log"
+    command = [str(SPARK_HOME / "bin" / "spark-class"), *arguments]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=ENVIRONMENT, cwd=directory)
+    try:
+        deadline = time.monotonic() + START_S
+        while ready not in log.read_text():
+            assert process.poll() is None, f"{name} ended: {log.read_text()[-2000:]}"
+            assert time.monotonic() < deadline, f"{name} is not ready: {log.read_text()[-2000:]}"
+            time.sleep(_LOOK_S)
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait(_STOP_S)
+
+
+@contextlib.contextmanager
+def standalone(directory: pathlib.Path, *, cores: int = 1) -> Iterator[Standalone]:
+    """A master and two workers, each of so many cores, on two host names: Spark never runs a speculative task on the
+    host of the first attempt."""
+    port, *ports = free_ports(4)
+    url = f"spark://127.0.0.1:{port}"
+    master = (f"{_KIND}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ports[0]))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(daemon(directory, "master", "I have been elected leader", *master))
+        worker_ids = []
+        for number in (1, 2):
+            worker = (f"{_KIND}.worker.Worker", "--host", f"127.0.0.{number}", "--cores", str(cores), "--memory", "1g")
+            place = ("--work-dir", str(directory / f"worker-{number}"), "--webui-port", str(ports[number]))
+            ready = "Successfully registered with master"
+            worker_ids.append(stack.enter_context(daemon(directory, f"worker-{number}", ready, *worker, *place, url)))
+        yield Standalone(url, tuple(worker_ids))
