@@ -91,7 +91,10 @@ def continue_from(
     topic_ids = dict(snapshot.topic_ids)
     for partition in sorted(start.positions.keys() - snapshot.latest.keys()):
         if partition.topic not in recreated:
-            losses.append(f"partition {partition}, read to offset {start.positions[partition]}, is not there any more")
+            losses.append(
+                f"partition {partition}, read to offset {start.positions[partition]}, is not there any more, or not "
+                "read any more: its topic was deleted, or the checkpoint is that of a query of other topics"
+            )
             begin[partition] = end[partition] = start.positions[partition]
             if partition.topic in start.topic_ids:
                 topic_ids[partition.topic] = start.topic_ids[partition.topic]

@@ -28,7 +28,7 @@ BATCH_PREFIX = "spark-write-"
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one task attempt did. Without rows it has not enlisted, and names nobody."""
+    """What one task attempt did with its rows. Without any it has not enlisted, and names nobody."""
 
     rows: int
     part: Enlistment | AlreadyCommitted | None = None

@@ -83,14 +83,15 @@ class BatchWriter(DataSourceArrowWriter):
             case None:
                 return Written(write_batches(self._options, self._plan, iterator))
             case AlreadyCommitted():
-                _drain(iterator)
-                return Written(TaskReport(0, self._begun))
+                return Written(TaskReport(_drain(iterator), self._begun))
             case begun:
                 return Written(write_part(self._options, self._plan, iterator, begun.attempt, expires=True))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All of it becomes visible. Raises MinilogError, UnknownOutcome where nobody can say whether it did."""
-        _carry_out(self._options, commit_decision(_reports(messages), begun=self._begun))
+        reports = _reports(messages)
+        _carry_out(self._options, commit_decision(reports, begun=self._begun))
+        _tell_of_a_replay(reports)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """None of it ever does, unless it was committed."""
@@ -115,7 +116,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """The micro-batch becomes visible, once. Raises MinilogError, UnknownOutcome."""
         if self._options.exactly_once:
-            _carry_out(self._options, commit_decision(_reports(messages), batch_id=batchId))
+            reports = _reports(messages)
+            _carry_out(self._options, commit_decision(reports, batch_id=batchId))
+            _tell_of_a_replay(reports)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """This attempt at it never does, unless it was committed."""
@@ -155,8 +158,7 @@ def write_part(
     with lend(Producer, settings) as producer, producer.participation() as participation:
         part = participation.begin(attempt, task=_task(), expires=expires)
         if isinstance(part, AlreadyCommitted):
-            _drain(batches)
-            return TaskReport(0, part)
+            return TaskReport(first.num_rows + _drain(batches), part)
         rows = _send(producer, plan, chain([first], batches))
         return TaskReport(rows, part, participation.finish())
 
@@ -198,9 +200,9 @@ def _task() -> int | None:
     return None if context is None else context.partitionId()
 
 
-def _drain(batches: Iterator[pa.RecordBatch]) -> None:
-    for _ in batches:
-        pass
+def _drain(batches: Iterator[pa.RecordBatch]) -> int:
+    """How many rows there were."""
+    return sum(each.num_rows for each in batches)
 
 
 # -- the driver
@@ -223,6 +225,18 @@ def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
                 logger.warning("%s is committed, and not visible everywhere yet", attempt)
         case Abort():
             _give_up(options, decision)
+
+
+def _tell_of_a_replay(reports: Sequence[TaskReport | None]) -> None:
+    """Not to write is right then, and worth a line: a checkpoint that was set back by one batch looks the same."""
+    from minilog.transactions import AlreadyCommitted
+
+    told = [(each.rows, each.part.generation) for each in reports if each and isinstance(each.part, AlreadyCommitted)]
+    if told:
+        rows, generation = sum(count for count, _ in told), told[0][1]
+        logger.warning(
+            "generation %s was committed by a run before this one: %s rows are not written", generation, rows
+        )
 
 
 def _give_up(options: SinkOptions, decision: Abort | None) -> None:

@@ -60,7 +60,8 @@ def daemon(directory: pathlib.Path, name: str, ready: str, *arguments: str) -> I
 
 @contextlib.contextmanager
 def standalone(directory: pathlib.Path, *, cores: int = 1) -> Iterator[Standalone]:
-    """A master and two workers, each of so many cores."""
+    """A master and two workers, each of so many cores, on two host names: Spark never runs a speculative task on the
+    host of the first attempt."""
     port, *ports = free_ports(4)
     url = f"spark://127.0.0.1:{port}"
     master = (f"{_KIND}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ports[0]))
@@ -68,7 +69,7 @@ def standalone(directory: pathlib.Path, *, cores: int = 1) -> Iterator[Standalon
         stack.enter_context(daemon(directory, "master", "I have been elected leader", *master))
         worker_ids = []
         for number in (1, 2):
-            worker = (f"{_KIND}.worker.Worker", "--host", "127.0.0.1", "--cores", str(cores), "--memory", "1g")
+            worker = (f"{_KIND}.worker.Worker", "--host", f"127.0.0.{number}", "--cores", str(cores), "--memory", "1g")
             place = ("--work-dir", str(directory / f"worker-{number}"), "--webui-port", str(ports[number]))
             ready = "Successfully registered with master"
             worker_ids.append(stack.enter_context(daemon(directory, f"worker-{number}", ready, *worker, *place, url)))

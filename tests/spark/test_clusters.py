@@ -10,6 +10,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 from tests.cluster import free_ports
 from tests.spark.kit import Kit
 from tests.spark.standalone import ENVIRONMENT, daemon, standalone
@@ -17,27 +19,37 @@ from tests.spark.standalone import ENVIRONMENT, daemon, standalone
 NUMBERS = range(500)
 
 
-def copy(kit: Kit, directory: pathlib.Path, master: str) -> None:
-    """Copies a topic there, twice on one checkpoint, and sees each record once."""
+def copy(kit: Kit, directory: pathlib.Path, master: str, *flags: str) -> int:
+    """Copies a topic there, twice on one checkpoint, and sees each record once. How many stand in the copy that are of
+    attempts at a task which did not win."""
     source, target = kit.topic(partitions=2), kit.topic(partitions=2)
     for partition in range(2):
         kit.send(source, [str(number) for number in NUMBERS if number % 2 == partition], partition=partition)
     program = [sys.executable, "-m", "tests.spark.copying", master, kit.servers, source, target]
     for _ in range(2):
         done = subprocess.run(
-            [*program, str(directory / "checkpoint")], capture_output=True, text=True, env=ENVIRONMENT, timeout=180
+            [*program, str(directory / "checkpoint"), *flags],
+            capture_output=True,
+            text=True,
+            env=ENVIRONMENT,
+            timeout=180,
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        assert json.loads(done.stdout.splitlines()[-1]) == {"records": len(NUMBERS), "total": sum(NUMBERS)}
+        found = json.loads(done.stdout.splitlines()[-1])
+        assert (found["records"], found["total"]) == (len(NUMBERS), sum(NUMBERS))
+    losers: int = found["stored"] - len(NUMBERS)
+    return losers
 
 
 def test_local_cluster(kit: Kit, tmp_path: pathlib.Path) -> None:
     copy(kit, tmp_path, "local-cluster[2,1,1024]")
 
 
-def test_standalone_with_two_workers(kit: Kit, tmp_path: pathlib.Path) -> None:
+@pytest.mark.timeout(290)
+def test_standalone_with_two_workers_and_a_speculative_task(kit: Kit, tmp_path: pathlib.Path) -> None:
     with standalone(tmp_path) as spark:
-        copy(kit, tmp_path, spark.url)
+        losers = copy(kit, tmp_path, spark.url, "--speculate")
+    assert losers > 0, "what the first attempt wrote stands there, and nobody sees it"
 
 
 def test_spark_connect(kit: Kit, tmp_path: pathlib.Path) -> None:

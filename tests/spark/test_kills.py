@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.history import Stored
 from tests.spark.kills.judging import copy_of, judge, judge_reading
-from tests.spark.kills.run import run
+from tests.spark.kills.run import STANDALONE, run
 
 SOURCE: Stored = {0: [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")], 1: [(0, b"e"), (1, b"f")]}
 
@@ -27,6 +27,13 @@ def whole_sink() -> Stored:
 @pytest.mark.parametrize("victims", [["driver", "worker", "both"], ["leader", "coordinator", "controller"]])
 def test_a_copy_is_exactly_once_whoever_is_killed(victims: list[str], tmp_path: pathlib.Path) -> None:
     outcome = run(victims, seed=7, directory=tmp_path)
+    assert outcome.verdict.wrong == []
+    assert outcome.verdict.copies == outcome.verdict.input == outcome.acknowledged == outcome.read > 0
+
+
+@pytest.mark.timeout(600)
+def test_an_executor_that_is_killed_costs_nothing_but_time(tmp_path: pathlib.Path) -> None:
+    outcome = run(["executor"], seed=7, directory=tmp_path, master=STANDALONE)
     assert outcome.verdict.wrong == []
     assert outcome.verdict.copies == outcome.verdict.input == outcome.acknowledged == outcome.read > 0
 

@@ -81,9 +81,9 @@ def test_a_stream_has_no_end(spark: SparkSession, tmp_path: pathlib.Path) -> Non
         ("string(id) as value", {"topic": "t"}, "overwrite", "a log is only appended to"),
         (
             "string(id) as value",
-            {"topic": "t", "exactlyOnce": "false"},
+            {"topic": "t", "exactlyOnes": "false"},
             "append",
-            "is not one that the sink of this minilog",
+            "is not one that the sink of this minilog version has: leave it out, or did you mean 'exactlyOnce'?",
         ),
         ("string(id) as value", {"topic": "t", "minilog.acks": "1"}, "append", "a Spark write is always acks=all"),
     ],
@@ -95,9 +95,23 @@ def test_writes_are_refused_before_anything_is_written(
     assert message in refused(lambda: writer.options(**options).save())
 
 
-def test_a_null_topic_is_refused(spark: SparkSession) -> None:
-    frame = spark.createDataFrame([(None, "a")], "topic string, value string")
-    writer = frame.write.format("minilog").option("bootstrap.servers", NOWHERE).mode("append")
+@pytest.mark.parametrize("mode", ["ErrorIfExists", "Ignore"])
+def test_save_modes_that_spark_does_not_offer_a_python_sink(spark: SparkSession, mode: str) -> None:
+    frame = spark.range(3).selectExpr("string(id) as value")
+    writer = frame.write.format("minilog").options(topic="t").option("bootstrap.servers", NOWHERE)
+    assert f'The data source "minilog" cannot be written in the "{mode}" mode' in refused(writer.mode(mode).save)
+
+
+def test_update_mode_is_refused_by_spark(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    counts = spark.readStream.format("rate").load().groupBy("value").count().selectExpr("string(value) as value")
+    writer = counts.writeStream.format("minilog").outputMode("update").option("bootstrap.servers", NOWHERE)
+    query = writer.options(topic="t", checkpointLocation=str(tmp_path)).start()
+    assert "does not support Update mode" in refused(lambda: finish(query))
+
+
+def test_a_null_topic_is_refused(kit: Kit) -> None:
+    frame = kit.spark.createDataFrame([(None, "a")], "topic string, value string")
+    writer = frame.write.format("minilog").option("bootstrap.servers", kit.servers).mode("append")
     assert "column 'topic' is null in 1 rows" in refused(writer.save)
 
 

@@ -1,0 +1,85 @@
+"""docs/spark.md, the guide of Spark's users, names all that the connector knows, and what it quotes is said."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+
+from pyspark_minilog import options
+
+ROOT = pathlib.Path(__file__).parents[3]
+GUIDE = (ROOT / "docs" / "spark.md").read_text()
+
+
+@pytest.mark.parametrize("option", sorted({*options._SOURCE, *options._SINK}))
+def test_every_option_is_in_the_guide(option: str) -> None:
+    assert f"`{option}`" in GUIDE
+
+
+@pytest.mark.parametrize("setting", sorted(options._OWNED))
+def test_every_setting_that_the_connector_owns_is_in_the_guide(setting: str) -> None:
+    assert f"`{setting}`" in GUIDE
+
+
+def test_every_job_is_in_the_guide() -> None:
+    jobs = [each for each in (ROOT / "jobs").glob("*.py") if "__main__" in each.read_text()]
+    assert [each.name for each in jobs if f"jobs/{each.name}" not in GUIDE] == []
+
+
+def test_every_link_leads_somewhere() -> None:
+    headings = {
+        re.sub(r"[^\w -]", "", line.lstrip("# ")).strip().lower().replace(" ", "-")
+        for line in GUIDE.splitlines()
+        if line.startswith("#")
+    }
+    links = re.findall(r"\]\(([^)]+)\)", GUIDE)
+    assert [each for each in links if each.startswith("#") and each[1:] not in headings] == []
+    assert [each for each in links if each[0] not in "#h" and not (ROOT / "docs" / each).exists()] == []
+
+
+EXPLAINED = re.findall(r"^\| (.*?) \|", GUIDE.split("## Troubleshooting")[1], re.MULTILINE)
+QUOTED = {each for row in EXPLAINED for each in re.findall(r"`([^`]+)`", row) if each != "minilog"}
+OF_OTHERS = ("DATA_SOURCE_NOT_FOUND", "ModuleNotFound", "CONCURRENT_STREAM_LOG_UPDATE", "ErrorIfExists", "UNAVAILABLE")
+_CHANGING = re.compile(r"…|'[^']*'|flights-0|flights|other-0|[0-9]+")
+
+
+@pytest.mark.parametrize("message", sorted(each for each in QUOTED if not any(other in each for other in OF_OTHERS)))
+def test_every_message_that_the_guide_explains_is_said(message: str) -> None:
+    """The longest words of it between what changes; what Spark and Python say is theirs."""
+    assert max(_CHANGING.split(message), key=len).strip() in SAID
+
+
+def _literals() -> str:
+    """The code that says something to users of Spark, its string literals joined as Python joins them."""
+    folders = ("spark_connector", "client/minilog", "broker/minilog_broker/coordinators")
+    files = [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]
+    return re.sub(r"\"\s*\n\s*f?\"", "", "\n".join(each.read_text() for each in files))
+
+
+SAID = _literals()
+
+RULES = (ROOT / "docs" / "spark-rules.md").read_text()
+FOLDERS = {
+    "": "spark",
+    "u": "unit/spark_connector",
+    "c": "unit/coordinators",
+    "l": "unit/client",
+    "i": "integration",
+}
+
+
+CITED = {
+    each for row in re.findall(r"^\| .* \| (.*) \|$", RULES, re.MULTILINE) for each in re.findall(r"`([^`]+)`", row)
+}
+
+
+@pytest.mark.parametrize("cited", sorted(CITED))
+def test_every_test_that_the_rules_name_exists(cited: str) -> None:
+    place, _, name = cited.partition("::")
+    folder, _, file = place.rpartition("/")
+    text = (ROOT / "tests" / FOLDERS[folder] / f"test_{file}.py").read_text()
+    tests = set(re.findall(r"def test_(\w+)\(", text))
+    found = [each for each in tests if each == name or (name.endswith("…") and each.startswith(name[:-1]))]
+    assert len(found) == 1 if name else tests
