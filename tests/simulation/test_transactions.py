@@ -75,12 +75,14 @@ class TestLastStableOffset:
         with pytest.raises(Violation, match="open from 0 on"):
             truth.check_stable(1, 4, 2)
 
-    def test_or_at_the_log_start_of_who_began_behind_its_first_records(self) -> None:
-        truth = TransactionTruth(KEY, Committed([_written(0, 1), _written(2, 1)]))
+    def test_or_of_what_a_log_has_of_it_that_began_behind_its_first_records(self) -> None:
+        plain = _written(2, 9)._replace(attributes=0)
+        truth = TransactionTruth(KEY, Committed([_written(0, 1), plain, _written(4, 1)]))
         truth.advance(None)  # type: ignore[arg-type] - no control batch is looked for
-        truth.check_stable(1, 4, 2, 2)
-        with pytest.raises(Violation, match="open from 0 on"):
-            truth.check_stable(1, 4, 4, 2)
+        truth.check_stable(1, 6, 4, 2)
+        with pytest.raises(Violation, match="open from 4 on"):
+            truth.check_stable(1, 6, 5, 2)
+        truth.check_stable(2, 6, 6, 6)
 
     def test_it_is_never_above_the_high_watermark(self) -> None:
         with pytest.raises(Violation, match="V1"):
