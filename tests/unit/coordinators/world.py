@@ -102,7 +102,7 @@ class World(Generic[AnyCoordinator]):
                     self.load(leader_epoch, end_offset)
                 case TrimLog(leader_epoch, offset):
                     assert leader_epoch == self.leader_epoch
-                    assert self.log_start < offset <= self.high_watermark
+                    assert self.log_start <= offset <= self.high_watermark  # equal: it was cut inside a batch
                     self.log_start = offset
                 case _:
                     self.effects.append(effect)
