@@ -59,6 +59,7 @@ soak: java setup
 	for mode in leader controller both hang cut isolate rolling all; do \
 		$(BIN)/python -m tests.integration.kill_runs $$mode --times $(TIMES) || exit 1; done
 	$(BIN)/python -m tests.spark.kills --times $(TIMES)
+	$(PYTEST) -m long tests
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -14,7 +14,10 @@ from tests.cluster import Cluster, running_cluster
 from tests.spark.kit import Kit
 
 # os: these tests are about the connector; durability is tested with the brokers, and costs a second per hundred writes.
-BROKER_SETTINGS = {"flush.policy": "os"}
+# Records of years ago are kept.
+BROKER_SETTINGS = {"flush.policy": "os", "retention.ms": "-1"}
+# No JVM lives long enough here for its best compiler to pay, whose threads take the cores from everybody else.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 RACKS = {broker_id: ("--rack", f"r{broker_id}") for broker_id in (1, 2, 3)}
 
 
@@ -36,6 +39,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["JAVA_TOOL_OPTIONS"] = JVM_OPTIONS
     directory = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2]")

@@ -20,6 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+RUNS = 2  # of the query, one after another
 _HANGS_S = 100.0
 _HANGS_AT_BATCH = 10
 # Small batches and buffers, so that the sink has got some of them when the next one does not come.
@@ -82,16 +83,17 @@ def main() -> None:
         .load()
         .select("partition", "key", "value")
     )
-    query = (
-        (records.mapInArrow(hanging_at_first, records.schema) if chosen.speculate else records)
-        .writeStream.format("minilog")
-        .option("bootstrap.servers", chosen.servers)
-        .option("topic", chosen.target)
-        .option("checkpointLocation", chosen.checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    for _ in range(RUNS):
+        query = (
+            (records.mapInArrow(hanging_at_first, records.schema) if chosen.speculate else records)
+            .writeStream.format("minilog")
+            .option("bootstrap.servers", chosen.servers)
+            .option("topic", chosen.target)
+            .option("checkpointLocation", chosen.checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
     found = read(spark, chosen.servers, chosen.target)
     numbers = found.select(f.col("value").cast("string").cast("bigint").alias("number"))
     row = numbers.agg(f.count("*").alias("records"), f.sum("number").alias("total")).collect()[0]

@@ -26,25 +26,27 @@ def copy(kit: Kit, directory: pathlib.Path, master: str, *flags: str) -> int:
     for partition in range(2):
         kit.send(source, [str(number) for number in NUMBERS if number % 2 == partition], partition=partition)
     program = [sys.executable, "-m", "tests.spark.copying", master, kit.servers, source, target]
-    for _ in range(2):
-        done = subprocess.run(
-            [*program, str(directory / "checkpoint"), *flags],
-            capture_output=True,
-            text=True,
-            env=ENVIRONMENT,
-            timeout=180,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        found = json.loads(done.stdout.splitlines()[-1])
-        assert (found["records"], found["total"]) == (len(NUMBERS), sum(NUMBERS))
+    done = subprocess.run(
+        [*program, str(directory / "checkpoint"), *flags],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["records"], found["total"]) == (len(NUMBERS), sum(NUMBERS))
     losers: int = found["stored"] - len(NUMBERS)
     return losers
 
 
+@pytest.mark.long
+@pytest.mark.timeout(290)
 def test_local_cluster(kit: Kit, tmp_path: pathlib.Path) -> None:
     copy(kit, tmp_path, "local-cluster[2,1,1024]")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(290)
 def test_standalone_with_two_workers_and_a_speculative_task(kit: Kit, tmp_path: pathlib.Path) -> None:
     with standalone(tmp_path) as spark:

@@ -13,6 +13,7 @@ import pytest
 
 from minilog import Admin, NewTopic, Producer
 from tests.cluster import running_cluster
+from tests.spark.conftest import BROKER_SETTINGS
 from tests.spark.kit import WAIT_S, Kit, finish
 
 JOBS = pathlib.Path(__file__).parents[2] / "jobs"
@@ -85,7 +86,7 @@ def test_an_archive_goes_on_where_it_was_and_comes_back_as_it_was(
 @pytest.mark.parametrize("job", ["mirror"], indirect=True)
 def test_a_mirror_in_another_cluster_has_each_record_once(job: ModuleType, kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic(PARTITIONS)
-    with running_cluster(tmp_path / "brokers", brokers=1, settings={"flush.policy": "os"}) as other:
+    with running_cluster(tmp_path / "brokers", brokers=1, settings=BROKER_SETTINGS) as other:
         with Admin({"bootstrap.servers": other.bootstrap_servers}) as admin:
             admin.create_topics([NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1)])
         options = job.Options(kit.servers, other.bootstrap_servers, topic, str(tmp_path / "checkpoint"))

@@ -24,13 +24,20 @@ def whole_sink() -> Stored:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("victims", [["driver", "worker", "both"], ["leader", "coordinator", "controller"]])
+@pytest.mark.parametrize(
+    "victims",
+    [
+        ["driver", "worker", "coordinator"],
+        pytest.param(["both", "zombie", "leader", "controller"], marks=pytest.mark.long),
+    ],
+)
 def test_a_copy_is_exactly_once_whoever_is_killed(victims: list[str], tmp_path: pathlib.Path) -> None:
     outcome = run(victims, seed=7, directory=tmp_path)
     assert outcome.verdict.wrong == []
     assert outcome.verdict.copies == outcome.verdict.input == outcome.acknowledged == outcome.read > 0
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_an_executor_that_is_killed_costs_nothing_but_time(tmp_path: pathlib.Path) -> None:
     outcome = run(["executor"], seed=7, directory=tmp_path, master=STANDALONE)

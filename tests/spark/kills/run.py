@@ -21,10 +21,10 @@ from tests.spark.standalone import standalone
 PARTITIONS = 2
 LOCAL = "local[2,4]"  # a task is tried four times, as in a cluster
 STANDALONE = "standalone"  # a master and two workers, of our own
-RECORDS_PER_S = 50
+RECORDS_PER_S = 20  # fewer than are copied while nobody is killed
 FLOWS_WITHIN_S = 180.0
 """Until input is copied again: a driver starts in 5 s on an idle machine, in 30 s on a busy one."""
-_MORE_RECORDS = range(20, 200)
+_MORE_RECORDS = range(5, 60)
 _OPEN_WITHIN_S = 10.0
 _WRITING_S = 0.3
 
