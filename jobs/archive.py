@@ -9,8 +9,8 @@ archive, because Spark's file sink lists in `<directory>/_spark_metadata` what i
 on; without it, it ends when it has what was there at its start.
 
 `restore` writes the archive to a topic that has at least as many partitions: each record in its old partition, in its
-old order. Offsets are the new log's own. Old records have old timestamps, by which the retention of the topic goes: give
-it `retention.ms=-1`, or it deletes them. It is one transaction: all of it is there when it has ended, and nothing of
+old order. Offsets are the new log's own. Old records have old timestamps, by which a topic's retention goes: give it
+`retention.ms=-1`, or it deletes them. It is one transaction: all of it is there when it has ended, and nothing of
 one that failed; run again, it writes again. It reads with `spark.read.parquet`; so may anybody else:
 
     root
