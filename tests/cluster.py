@@ -43,6 +43,17 @@ def free_ports(count: int) -> list[int]:
     raise AssertionError(f"no {count} free ports in {_PORTS}")
 
 
+@contextlib.contextmanager
+def running_program(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A program with pipes to it, that does not outlive the block."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # nothing, where it has ended
+
+
 class Cluster:
     """Brokers 1 to `brokers`, the first `voters` of which are the metadata quorum; each is a process of its own."""
 

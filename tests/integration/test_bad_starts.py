@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster import Cluster, free_ports, running_cluster
+from tests.cluster import Cluster, free_ports, running_cluster, running_program
 
 MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
 END_WITHIN_S = 30.0
@@ -110,15 +110,13 @@ def test_a_signal_at_any_moment_ends_it_cleanly(
     if verb == "consume":
         subprocess.run([*MINILOG, "produce", "signals", "-b", servers], input=b"one\n", capture_output=True, check=True)
     for moment in MOMENTS_S[number]:
-        command = [*MINILOG, *commands[verb].split()]
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        if moment is None:
-            wait_until_it_runs(process, verb, data)
-        else:
-            time.sleep(moment)
-        process.send_signal(number)
-        _, said = process.communicate(timeout=END_WITHIN_S)
+        with running_program([*MINILOG, *commands[verb].split()]) as process:
+            if moment is None:
+                wait_until_it_runs(process, verb, data)
+            else:
+                time.sleep(moment)
+            process.send_signal(number)
+            _, said = process.communicate(timeout=END_WITHIN_S)
         assert "Traceback" not in said, (moment, said)
         # Before our own handler is there, SIGTERM does what it does to any process.
         expected = (0, 1, -number) if moment is not None else (CODE_WHEN_RUNNING[verb],)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster, free_ports, running_cluster
+from tests.cluster import Cluster, free_ports, running_cluster, running_program
 
 MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
 END_WITHIN_S = 60.0
@@ -155,10 +155,10 @@ def test_an_interrupted_consumer_ends_cleanly(cluster: Cluster) -> None:
     assert minilog(cluster, "topic", "create", "endless", "-p", "1").returncode == 0
     assert minilog(cluster, "produce", "endless", stdin="one\n").returncode == 0
     command = [*MINILOG, "consume", "endless", "-b", cluster.bootstrap_servers]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "one\n"
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=END_WITHIN_S)
+    with running_program(command) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "one\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=END_WITHIN_S)
     assert (process.returncode, errors) == (0, "")
