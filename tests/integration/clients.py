@@ -121,6 +121,7 @@ class Writer:
                 metadata = done.result()
                 partition: int = metadata.partition  # type: ignore[attr-defined]
                 history.acknowledged[value] = (partition, metadata.offset)  # type: ignore[attr-defined]
+                history.acknowledged_at(partition, now_s)
                 history.longest_stall_s = max(history.longest_stall_s, now_s - self._last_acknowledged_s)
                 self._last_acknowledged_s = now_s
                 self._tell_watches(partition, sent_s, now_s)
