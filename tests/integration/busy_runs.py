@@ -1,6 +1,7 @@
 """Both cores busy: ten client processes beside three or five brokers, a fault, and how long a partition stood still.
 
     python -m tests.integration.busy_runs rolling      --times 3   SIGTERM of each broker in turn, and started again
+    python -m tests.integration.busy_runs hasty        --times 1   the same, and nobody waits for the ISRs
     python -m tests.integration.busy_runs reassign     --times 3   every replica moves on, and a broker is killed meanwhile
     python -m tests.integration.busy_runs slow_link    --times 3   200 to 2,000 kbit/s between a leader and a follower
     python -m tests.integration.busy_runs cut_follower --times 3   nothing passes between a leader and one follower
@@ -60,6 +61,10 @@ class Scene:
     def admin(self) -> Admin:
         return Admin({"bootstrap.servers": self.cluster.bootstrap_servers, "request.timeout.ms": 20_000})
 
+    def controller(self) -> int | None:
+        with self.admin() as admin:
+            return admin.describe_cluster().controller
+
     def wait_whole(self) -> None:
         """Until each partition has a leader, all its replicas in sync, and nothing moves."""
         self.cluster.wait_running(WHOLE_WITHIN_S)
@@ -84,6 +89,16 @@ def roll(scene: Scene) -> str:
     return f"broker {broker_id} restarted"
 
 
+def roll_hastily(scene: Scene) -> str:
+    """All brokers in turn, each as soon as the one before is registered: it is not in its ISRs by then."""
+    for broker_id in sorted(scene.cluster.ports):
+        scene.cluster.stop(broker_id, timeout_s=60.0)
+        scene.cluster.start(broker_id)
+        scene.cluster.wait_running(WHOLE_WITHIN_S)
+    scene.wait_whole()
+    return "all brokers restarted, hastily"
+
+
 def reassign(scene: Scene) -> str:
     """All replicas move on by one broker; one that leads something is killed meanwhile, and comes back."""
     brokers = sorted(scene.cluster.ports)
@@ -103,11 +118,15 @@ def reassign(scene: Scene) -> str:
 
 
 def _spoil_one_follower(scene: Scene, rule: Rule, words: str) -> str:
+    """Neither is the controller, where that can be: else it is the controller that takes one for dead."""
     with scene.admin() as admin:
-        partition = scene.chance.choice(admin.describe_topics([TOPIC])[0].partitions)
+        partitions = admin.describe_topics([TOPIC])[0].partitions
+    controller = scene.controller()
+    partition = scene.chance.choice([each for each in partitions if each.leader != controller])
     assert partition.leader is not None
     assert scene.cluster.proxy is not None
-    follower = scene.chance.choice([each for each in partition.replicas if each != partition.leader])
+    others = {each for each in partition.replicas if each != partition.leader}
+    follower = scene.chance.choice(sorted(others - {controller} or others))
     scene.cluster.proxy.set_rule_both_ways(broker_name(partition.leader), broker_name(follower), rule)
     time.sleep(HOLD_S)
     scene.cluster.proxy.heal()
@@ -132,6 +151,7 @@ def calm(scene: Scene) -> str:
 Round: TypeAlias = Callable[[Scene], str]
 ROUNDS: dict[str, Round] = {
     "rolling": roll,
+    "hasty": roll_hastily,
     "reassign": reassign,
     "slow_link": slow_link,
     "cut_follower": cut_follower,

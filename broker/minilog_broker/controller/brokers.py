@@ -7,6 +7,10 @@
     FENCED     out of every ISR that has another member           a caught-up heartbeat -> RUNNING
     STOPPING   wants_stop: leads nothing that another could lead  the next registration
 
+A broker that stops is told to wait where an ISR would have fewer than min.insync.replicas without it and another live
+replica is on its way in: brokers that are restarted in turn, each as soon as the one before runs, cost no writes. How
+long it waits is its own bound (controlled.shutdown.timeout.ms).
+
 Whatever befalls a broker is one decision: its state and all its partitions' in one batch.
 """
 
@@ -45,6 +49,14 @@ def handed_over(state: PartitionState, broker_id: int, rules: ElectionRules) -> 
     if state.leader_id == broker_id and not can_be_led_by_another(state, broker_id, rules):
         return Outcome(state)
     return depart(state, broker_id, Departure.OUT, rules)
+
+
+def is_waited_for(state: PartitionState, broker_id: int, rules: ElectionRules) -> bool:
+    """Whether writes would stop with this member of the ISR, and need not if a joiner came in first."""
+    remaining = set(state.in_sync_replicas) - {broker_id}
+    if broker_id not in state.in_sync_replicas or len(remaining) >= rules.effective_min(state):
+        return False
+    return any(rules.electable(replica) for replica in state.replicas if replica not in state.in_sync_replicas)
 
 
 def require_life(ledger: Ledger, broker_id: int, broker_epoch: int) -> Broker:
@@ -153,7 +165,8 @@ class BrokerLives:
         elif broker.fenced and request.metadata_offset > broker.broker_epoch:
             self._unfence(broker)
         broker = self._ledger.image.brokers[broker.broker_id]
-        return peer_pb2.HeartbeatResponse(fenced=broker.fenced, should_stop=broker.stopping)
+        should_stop = broker.stopping and not self._is_waited_for(broker.broker_id)
+        return peer_pb2.HeartbeatResponse(fenced=broker.fenced, should_stop=should_stop)
 
     def _went_offline(self, broker_id: int, keys: set[PartitionKey], damaged: set[PartitionKey]) -> None:
         """An I/O error or damage took replicas offline: out of the ISR, and what they hold is not to be relied on.
@@ -181,8 +194,7 @@ class BrokerLives:
         ledger.full.add(broker_id)
 
         def hand_over(state: PartitionState, rules: ElectionRules) -> Outcome:
-            roomy = replace(rules, electable=lambda each: rules.electable(each) and each not in ledger.full)
-            return handed_over(state, broker_id, roomy)
+            return handed_over(state, broker_id, self._with_space(rules))
 
         states = [state for state in ledger.image.replicas_on(broker_id) if broker_id in state.in_sync_replicas]
         ledger.write_outcomes(states, hand_over)
@@ -206,15 +218,30 @@ class BrokerLives:
         )
 
     def _stop(self, broker: Broker) -> None:
-        """Controlled shutdown. When this is committed the broker leads nothing that another could: it may go."""
+        """Controlled shutdown: the broker leads nothing that another could, and leaves each ISR that can spare it.
+
+        Looked at again with every heartbeat: a joiner may have come in meanwhile."""
         if not broker.stopping:
             self._write_state(broker, fenced=broker.fenced, stopping=True)
         broker_id = broker.broker_id
 
-        self._ledger.write_outcomes(
-            self._ledger.image.replicas_on(broker_id),
-            lambda state, rules: handed_over(state, broker_id, rules),
+        def hand_over(state: PartitionState, rules: ElectionRules) -> Outcome:
+            if is_waited_for(state, broker_id, self._with_space(rules)):
+                return reconsider(state, rules)  # another leads, and this one stays in the ISR
+            return handed_over(state, broker_id, rules)
+
+        self._ledger.write_outcomes(self._ledger.image.replicas_on(broker_id), hand_over)
+
+    def _is_waited_for(self, broker_id: int) -> bool:
+        ledger = self._ledger
+        return any(
+            is_waited_for(state, broker_id, self._with_space(ledger.rules(state.key)))
+            for state in ledger.image.replicas_on(broker_id)
         )
+
+    def _with_space(self, rules: ElectionRules) -> ElectionRules:
+        """The same rules where a broker with a full disk neither leads nor joins."""
+        return replace(rules, electable=lambda each: rules.electable(each) and each not in self._ledger.full)
 
     def _write_state(self, broker: Broker, *, fenced: bool, stopping: bool) -> None:
         self._ledger.write(

@@ -372,6 +372,11 @@ class Broker:
                 async with asyncio.timeout(HAND_OVER_LOOK_S):
                     await self._link.should_stop.wait()
                 return
+        logger.warning(
+            "this broker stops though writes to some partitions stop with it: their other replicas did not come in "
+            "sync within controlled.shutdown.timeout.ms",
+            controlled_shutdown_timeout_ms=self._config.controlled_shutdown_timeout_ms,
+        )
 
     async def _shut_down(self, server: Any, directory: DataDirectory) -> None:
         self._stopped = True  # nothing is taken up any more, whatever the image still tells

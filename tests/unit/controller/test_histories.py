@@ -101,7 +101,19 @@ class History:
             self.world.heartbeat(broker_id)
 
     def stop(self) -> None:
-        assert self.world.heartbeat(self.random.choice(BROKERS), wants_stop=True).should_stop
+        """A broker may go, unless an ISR cannot spare it and a live replica stands outside."""
+        broker_id = self.random.choice(BROKERS)
+        waits = not self.world.heartbeat(broker_id, wants_stop=True).should_stop
+        image = self.world.image
+        live = {each.broker_id for each in image.brokers.values() if not each.fenced and not each.stopping}
+        scarce = [
+            state
+            for state in image.replicas_on(broker_id)
+            if broker_id in state.in_sync_replicas
+            and len(state.in_sync_replicas) <= min(2, state.replication_factor)
+            and live & (set(state.replicas) - set(state.in_sync_replicas))
+        ]
+        assert not waits or scarce
 
     def fail_disk(self) -> None:
         key = self.some_key()

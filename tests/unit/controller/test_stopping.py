@@ -53,6 +53,40 @@ def test_a_joiner_takes_over_from_a_leader_that_is_stopping(world: World) -> Non
     assert world.state(key).leader_id == 3
 
 
+def test_a_broker_waits_to_stop_while_writes_would_stop_with_it_and_a_joiner_is_on_its_way(world: World) -> None:
+    """Brokers are restarted in turn, and nobody waits until the one before is in its ISRs again."""
+    key = led_by(world, 2)
+    world.restart(1, clean=True)
+    assert set(world.state(key).in_sync_replicas) == {2, 3}
+    assert not world.heartbeat(2, wants_stop=True).should_stop
+    assert world.state(key).leader_id == 3
+    assert set(world.state(key).in_sync_replicas) == {2, 3}
+
+    assert error_of(world.propose(key, [1, 2, 3])) is None
+    assert world.heartbeat(2, wants_stop=True).should_stop
+    assert set(world.state(key).in_sync_replicas) == {1, 3}
+
+
+def test_it_waits_for_nobody_who_cannot_join(world: World) -> None:
+    key = led_by(world, 2)
+    world.fence(1)
+    assert world.heartbeat(2, wants_stop=True).should_stop
+    assert world.state(key).in_sync_replicas == (3,)
+
+
+def test_all_brokers_that_stop_at_once_wait_for_nobody(world: World) -> None:
+    world.created()
+    assert [world.heartbeat(each, wants_stop=True).should_stop for each in (1, 2, 3)] == [True, True, True]
+
+
+def test_a_joiner_that_dies_is_not_waited_for_any_longer(world: World) -> None:
+    led_by(world, 2)
+    world.restart(1, clean=True)
+    assert not world.heartbeat(2, wants_stop=True).should_stop
+    world.fence(1)
+    assert world.heartbeat(2, wants_stop=True).should_stop
+
+
 def test_a_stopping_broker_is_not_unfenced_and_gets_no_new_replicas(world: World) -> None:
     world.heartbeat(3, wants_stop=True)
     world.fence(3)
