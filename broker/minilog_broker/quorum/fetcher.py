@@ -75,10 +75,13 @@ class Fetcher:
     def receive(self, response: peer_pb2.ReplicateResponse, now_ms: float) -> None:
         """A message of the leader, which is not a refusal of the session."""
         for run in response.runs:
-            if _is_metadata(run.partition_id) and run.leader_epoch == self.epoch:
-                self.confirmed = True
-                if run.HasField("diverging_epoch"):
-                    self._cut_at_our_start(run.diverging_epoch)
+            if not _is_metadata(run.partition_id):
+                continue
+            self.confirmed = (
+                run.leader_epoch == self.epoch
+            )  # else it leads an earlier one, and cannot be followed in ours
+            if self.confirmed and run.HasField("diverging_epoch"):
+                self._cut_at_our_start(run.diverging_epoch)
         if response.HasField("snapshot_id"):
             self._needs_snapshot(SnapshotId(response.snapshot_id.end_offset, response.snapshot_id.epoch), now_ms)
             response = peer_pb2.ReplicateResponse()
