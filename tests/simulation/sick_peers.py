@@ -71,13 +71,17 @@ class SickPeers(NetworkFaults):
         )
 
     def stray_epoch(self) -> bool:
-        """A voter that is down has an epoch on its disk that is leaps above all others."""
+        """A voter that is down has an epoch on its disk that is some leaps above all others, where none is already."""
         voters = self._cluster.plan.voter_ids
         node = self._one(lambda each: each.node_id in voters and each.life is None and each.stored_vote() is not None)
         if node is None or not node.power_on or len(voters) == 1:
             return False
         stored = node.stored_vote()
         assert stored is not None
+        others = [self._cluster.nodes[each].stored_vote() for each in voters if each != node.node_id]
+        epochs = [stored.epoch, *(vote.epoch for vote in others if vote is not None)]
+        if max(epochs) - min(epochs) >= LEAP_EPOCHS:
+            return False
         vote = replace(stored, epoch=stored.epoch + self._random.choice((1, 2, 3)) * LEAP_EPOCHS, voted_for=-1)
         write_durable_file(node.files, f"{DATA_PATH}/{VOTE_FILE}", msgspec.json.encode(vote))
         self._note(f"node {node.node_id} has epoch {vote.epoch} on its disk")

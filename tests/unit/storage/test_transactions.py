@@ -271,7 +271,7 @@ def test_a_control_batch_that_cannot_be_read_is_damage() -> None:
 
 def test_a_snapshot_that_says_more_than_it_has_is_refused() -> None:
     with pytest.raises(CorruptFile, match="cannot have"):
-        PartitionTransactions.from_snapshot((2**32 - 1).to_bytes(4, "little") * 3)
+        PartitionTransactions.from_snapshot((2**32 - 1).to_bytes(4, "little") * 8)
 
 
 def test_retention_leaves_what_a_transaction_still_needs() -> None:
