@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from minilog.v1 import common_pb2, peer_pb2
-from minilog_broker.quorum.effects import VoteState
+from minilog_broker.quorum.effects import FetchSnapshot, VoteState
 from minilog_broker.quorum.epochs_told import LEAP_EPOCHS, NEAR_EPOCHS
 from minilog_broker.quorum.member import MAX_EPOCH
 from tests.unit.quorum.judges import Judges
@@ -189,3 +189,16 @@ def test_an_observer_that_was_told_of_a_later_epoch_finds_the_leader_again() -> 
     assert observer.leader_id == leader.node_id
     assert observer.epoch == world.node(leader.node_id).epoch
     commits(world, "after")
+
+
+@pytest.mark.parametrize("ahead", [1, FAR])
+def test_a_snapshot_of_a_later_epoch_than_its_leaders_is_not_fetched(ahead: int) -> None:
+    world, _, (follower, _) = quorum()
+    node = world.node(follower.node_id)
+    message = peer_pb2.ReplicateResponse()
+    message.snapshot_id.end_offset, message.snapshot_id.epoch = 1 << 20, node.epoch + ahead
+    node.leader_message(message, world.now_ms)
+    assert not [effect for effect in node.take_effects() if isinstance(effect, FetchSnapshot)]
+    message.snapshot_id.epoch = node.epoch
+    node.leader_message(message, world.now_ms)
+    assert [effect for effect in node.take_effects() if isinstance(effect, FetchSnapshot)]
