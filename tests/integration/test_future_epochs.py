@@ -4,33 +4,30 @@ costs an election, and a client beside them notices nothing (V7, V11, V20)."""
 from __future__ import annotations
 
 import json
-import statistics
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import grpc
 import pytest
 
-from minilog import Admin, NewTopic, Producer
+from minilog import Admin, NewTopic
 from minilog.errors import InconsistentVoters, InvalidArgument, UnknownLeaderEpoch, error_from_wire
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration.clients import Writer, read_all
+from tests.integration.undisturbed import undisturbed
 
-TOPIC = "future"
+TOPIC, BESIDE = "future", "beside"
 LARGEST = 2**31 - 1
 SOON_S = 10.0
 FAR = 1 << 20
-WELL_BEHAVED_P99_S = 0.25
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(tmp_path_factory.mktemp("future")) as running:
         with Admin({"bootstrap.servers": running.bootstrap_servers}) as admin:
-            admin.create_topics([NewTopic(TOPIC, num_partitions=3, replication_factor=3)])
+            admin.create_topics([NewTopic(each, num_partitions=3, replication_factor=3) for each in (TOPIC, BESIDE)])
         yield running
 
 
@@ -151,32 +148,9 @@ def late_ticks(cluster: Cluster) -> int:
     return sum(cluster.log_text(broker_id).count("the event loop was late") for broker_id in cluster.processes)
 
 
-@contextmanager
-def well_behaved_client(cluster: Cluster) -> Iterator[list[float]]:
-    """One that writes one record after another; how long each took, seconds."""
-    took_s: list[float] = []
-    stop = threading.Event()
-
-    def write() -> None:
-        with Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0}) as producer:
-            while not stop.is_set():
-                began_s = time.monotonic()
-                producer.send(TOPIC, value=f"beside {began_s}".encode()).result(timeout=SOON_S)
-                took_s.append(time.monotonic() - began_s)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield took_s
-    finally:
-        stop.set()
-        thread.join()
-
-
 def test_seven_messages_that_each_voter_might_believe_part_nobody(cluster: Cluster) -> None:
     """Each is as far ahead of what its receiver knows as a cluster could just get: they ended the quorum for good."""
-    before = leaders(cluster)
-    with well_behaved_client(cluster) as took_s:
+    with undisturbed(cluster, BESIDE):
         for number in range(7):
             to = cluster.voters[number % 3]
             name = cluster.voters[(number + 1) % 3]
@@ -187,18 +161,6 @@ def test_seven_messages_that_each_voter_might_believe_part_nobody(cluster: Clust
                 assert answer.epoch == told
                 assert not peer.vote(told + FAR).granted
             time.sleep(0.3)
-    assert leaders(cluster) == before
-    assert len(took_s) > 100
-    assert statistics.quantiles(took_s, n=100)[-1] < WELL_BEHAVED_P99_S
-
-
-def leaders(cluster: Cluster) -> list[object]:
-    """The controller, the leaders of partitions, and their epochs: an election would show."""
-    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-        described = admin.describe_cluster()
-        partitions = admin.describe_topics([TOPIC])[0].partitions
-    epochs = [(each.partition, each.leader, each.leader_epoch) for each in partitions]
-    return [described.controller, described.controller_epoch, *epochs]
 
 
 def test_a_candidate_that_is_no_voter_is_refused(cluster: Cluster) -> None:
