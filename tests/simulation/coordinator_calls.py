@@ -82,7 +82,10 @@ class CoordinatorCalls:
     def write_markers(self, effect: WriteMarkers, tell: Tell) -> None:
         """`tell` when they are below the high watermark there, or with why that is not known."""
         request = coordinator_pb2.WriteMarkersRequest(
-            partition_id=partition_id(effect.target), transactional_id=effect.transactional_id
+            partition_id=partition_id(effect.target),
+            transactional_id=effect.transactional_id,
+            coordinator_partition=coordinator_partition(effect.transactional_id),
+            coordinator_epoch=effect.coordinator_epoch,
         )
         for marker in effect.markers:
             request.markers.add(

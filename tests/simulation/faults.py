@@ -14,8 +14,8 @@ from minilog_broker.replication.state import PartitionKey
 from tests.simulation.disk import Death, Killed, PowerLoss
 from tests.simulation.known import unreplaced_voters
 from tests.simulation.life import Life
-from tests.simulation.network_faults import NetworkFaults
 from tests.simulation.rot import spot_below_the_recorded_mark
+from tests.simulation.sick_peers import SickPeers
 
 if TYPE_CHECKING:
     from minilog_broker.controller.image import MetadataImage
@@ -25,8 +25,8 @@ CLOCK_JUMPS_S = (-7_200.0, -60.0, -1.0, 1.0, 60.0, 7_200.0)
 EARLY_MS = 1_500.0  # of a process's life
 
 
-class Faults(NetworkFaults):
-    """See the module's text, and network_faults.py for the others."""
+class Faults(SickPeers):
+    """See the module's text, and sick_peers.py and network_faults.py for the others."""
 
     # -- processes and machines
 

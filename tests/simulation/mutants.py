@@ -76,6 +76,8 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "KIP-107 the log start is not recorded": trimming.log_start_not_recorded,
     "KIP-107 a coordinator carries nothing along": trimming.coordinator_carries_nothing,
     "V12 votes without comparing logs": quorum.votes_without_comparing_logs,
+    "V20 an epoch is adopted without proof": quorum.epoch_adopted_without_proof,
+    "V19 a plausible refusal strands": quorum.plausible_refusal_strands,
     "V10 a lost proposal is forgotten": replication.forgotten_proposal,
 }
 

@@ -43,6 +43,8 @@ class FaultRates:
     wipe: float = 0.0  # a broker's disk comes back empty
     wrong_voters: float = 0.0  # a process is started with other voters than the recorded ones; then with the right ones
     metadata_disk_error: float = 0.0  # of the metadata log or the vote: ends the process
+    sick_peer: float = 0.0  # votes and new epochs in the name of others, as far ahead as might be believed
+    stray_epoch: float = 0.0  # a voter's stored epoch is leaps above all others
 
     def active(self) -> list[tuple[str, float]]:
         """Names and rates of those that come, in a fixed order."""
@@ -146,7 +148,8 @@ class Plan:
         plan = narrowed(Plan._draw(seed), seed, theme)
         rng = random.Random(f"trims {seed}")  # its own, too
         trims_per_s = rng.choice(TRIM_RATES) if rng.random() < TRIMS_SHARE else 0.0
-        return replace(plan, transactions=plan.transactions or transactions, trims_per_s=trims_per_s)
+        plan = replace(plan, transactions=plan.transactions or transactions, trims_per_s=trims_per_s)
+        return replace(plan, faults=_with_sick_peers(plan.faults, seed))
 
     @staticmethod
     def _draw(seed: int) -> Plan:
@@ -212,6 +215,7 @@ _USUAL: dict[str, float] = {
     "wrong_voters": 0.2,
     "wipe": 0.5,
 }
+SICK_PEERS_SHARE = 0.2
 _NEED_FSYNC = ("power_loss", "power_loss_of_all", "disk_error")
 
 
@@ -223,6 +227,13 @@ def _draw_faults(rng: random.Random, *, flush_on_append: bool) -> FaultRates:
         for name in _NEED_FSYNC:
             rates.pop(name, None)
     return FaultRates(**rates)
+
+
+def _with_sick_peers(faults: FaultRates, seed: int) -> FaultRates:
+    rng = random.Random(f"sick peers {seed}")  # its own
+    if faults.sick_peer or rng.random() >= SICK_PEERS_SHARE:
+        return faults
+    return replace(faults, sick_peer=rng.choice((0.3, 2.0)), stray_epoch=rng.choice((0.0, 0.3)))
 
 
 def _draw_operations(rng: random.Random) -> OperationRates:

@@ -18,6 +18,7 @@ from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import DiskCommand
 from minilog_broker.server.log_directory import LogDirectory, log_settings
+from minilog_broker.storage.find_ends import EndsSearch
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.reserve import NO_SPACE
@@ -79,6 +80,7 @@ class Replicas:
             effects.WriteProducerSnapshot: self._write_snapshot,
             effects.DeleteLog: self._delete,
             effects.AnswerMarkers: answer_markers,
+            effects.FindEnds: lambda effect: self._find_ends(effect, EndsSearch(effect.producer_ids, effect.within)),
             effects.AnswerDeleteRecords: lambda effect: life.serving.trims.answer(effect),
             effects.RegisterPartition: lambda effect: life.coordinating.calls.registration_wanted(effect),
             BeganToLead: self._tell_coordinator,
@@ -217,6 +219,20 @@ class Replicas:
             self.run()
 
         self._submit(key, lambda log: reserve.write_metadata(lambda: trim(log, *wanted)), moved)
+
+    def _find_ends(self, effect: effects.FindEnds, search: EndsSearch) -> None:
+        def stepped(_: object) -> None:
+            if search.damage is not None:
+                self.manager.log_damaged(effect.key, search.damage, self._life.now_ms)
+            elif search.finished:
+                self._life.cluster.count("forgotten ends looked for")
+                self.manager.ends_found(effect.key, effect.number, search.found)
+            else:
+                self._find_ends(effect, search)
+                return
+            self.run()
+
+        self._submit(effect.key, search.step, stepped)
 
     def _delete(self, effect: effects.DeleteLog) -> None:
         self.set_aside(effect.key)

@@ -278,6 +278,30 @@ def transactions(plan: Plan, rng: random.Random) -> Plan:
     )
 
 
+def epochs(plan: Plan, rng: random.Random) -> Plan:
+    """A sick peer tells voters of epochs to come while they are restarted and cut off; some come back far ahead."""
+    return replace(
+        plan,
+        nodes=3,
+        voters=3,
+        topic_count=1,
+        partitions=1,
+        replication_factor=3,
+        write_pauses_ms=(100.0, 300.0),
+        quiet_ms=1_500.0,
+        safety_ms=8_000.0,
+        faults=type(plan.faults)(
+            kill=rng.choice((0.1, 0.4)),
+            kill_of_all=rng.choice((0.0, 0.1)),
+            isolate=rng.choice((0.0, 0.2)),
+            reset_all=rng.choice((0.0, 0.3)),
+            sick_peer=rng.choice((1.0, 4.0)),
+            stray_epoch=rng.choice((0.0, 1.0)),
+        ),
+        operations=type(plan.operations)(),
+    )
+
+
 THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "disks": disks,
     "forks": forks,
@@ -289,6 +313,7 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
 }
 _DRAWN = tuple(THEMES)  # in this order, for good: a seed keeps its theme
 THEMES["transactions"] = transactions
+THEMES["epochs"] = epochs
 THEMED_SHARE = 0.5
 
 

@@ -9,10 +9,10 @@ from minilog.errors import InvalidArgument, MinilogError, wire_error
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
-from minilog_broker.replication.effects import AnswerMarkers, EndMarker
-from minilog_broker.replication.marking import MarkersRequest
+from minilog_broker.replication.effects import AnswerMarkers
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.coordinator_checks import check_abort, check_commit, check_end, check_partitions
+from minilog_broker.server.marker_checks import check_markers, markers_request
 from tests.simulation.coordinating import CoordinatorPart
 from tests.simulation.network import Respond
 
@@ -137,11 +137,14 @@ class TransactionServing:
     def _write_markers(self, request: coordinator_pb2.WriteMarkersRequest, respond: Respond) -> None:
         life = self._life
         key = PartitionKey(request.partition_id.topic_id, request.partition_id.partition)
+        try:
+            check_markers(life.image, request)
+        except MinilogError as error:
+            respond(coordinator_pb2.WriteMarkersResponse(error=wire_error(error)))
+            return
         if key.topic_id == life.image.topic_ids.get(GROUPS_TOPIC_NAME):
             life.coordinating.write_group_markers(request, respond)
             return
         life.touch(key)
-        markers = [EndMarker(each.producer_id, each.committed, each.last_sequence) for each in request.markers]
-        wanted = MarkersRequest(respond, request.transactional_id, markers, life.node.now_us)
-        life.manager.write_markers(key, wanted, life.now_ms)
+        life.manager.write_markers(key, markers_request(request, respond, life.node.now_us), life.now_ms)
         life.replicas.run()

@@ -91,6 +91,16 @@ class Voting:
         self._part.run()
         respond(response)
 
+    # -- what a sick peer sends: in a voter's name, but not by it, and whoever answers is not heard
+
+    def forged_vote(self, request: peer_pb2.VoteRequest) -> None:
+        self._part.node.vote_request((request, lambda _: None), request, self._life.now_ms)
+        self._part.run()
+
+    def forged_begin(self, request: peer_pb2.BeginQuorumEpochRequest) -> None:
+        self._part.node.begin_quorum_epoch(request, self._life.now_ms)
+        self._part.run()
+
     # -- snapshots
 
     def _fetch_snapshot(self, effect: effects.FetchSnapshot) -> None:

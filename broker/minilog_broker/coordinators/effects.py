@@ -66,11 +66,14 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class WriteMarkers:
-    """All markers of one transaction that `target` still lacks: one control batch."""
+    """All markers of one transaction that `target` still lacks: one control batch.
+
+    `coordinator_epoch`: the leader epoch in which the asking one leads its partition of `__transactions`."""
 
     target: PartitionKey
     transactional_id: str
     markers: tuple[Marker, ...]
+    coordinator_epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,18 @@
 asked, and                                        answer
 the request does not belong here (voting)         an error; nothing changes
 the vote asked for is another directory's         no
-a leader that a majority hears, a later epoch     no; it stands itself, in an epoch above
-we hear a live leader, not the one who asks       no; our epoch stays
+we lead, or hear a live leader                    no; our epoch stays, and the voters are asked for theirs
+an epoch far above ours                           no; the voters are asked for theirs
 pre-vote, else                                    yes where its log has all that ours has; nothing changes
 a later epoch, or ours with our vote still free   yes where its log has all that ours has; epoch and vote to disk first
+
+What a request says of epochs and leaders is a hint: the voters are asked for their own word (epochs_told). A leader is
+followed for its own word; or for its request, where our vote in the epoch is its own.
 """
 
 from __future__ import annotations
+
+import math
 
 from minilog.errors import (
     FencedLeaderEpoch,
@@ -17,15 +22,19 @@ from minilog.errors import (
     InconsistentVoters,
     InvalidArgument,
     MinilogError,
+    UnknownLeaderEpoch,
     wire_error,
 )
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum import voting
 from minilog_broker.quorum.candidate import Candidate
-from minilog_broker.quorum.effects import AnswerVote
-from minilog_broker.quorum.member import NO_LEADER, Member
+from minilog_broker.quorum.effects import AnswerVote, SendVote
+from minilog_broker.quorum.epochs_told import NEAR_EPOCHS
+from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, Member
+from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.prospective import Prospective
 from minilog_broker.quorum.transitions import Transitions
+from minilog_broker.quorum.unattached import Unattached
 from minilog_broker.quorum.voters import VoterKey
 
 
@@ -35,6 +44,7 @@ class Elections:
     def __init__(self, member: Member, transitions: Transitions) -> None:
         self._member = member
         self._transitions = transitions
+        self._asked_ms = -math.inf  # when the voters were last asked for their epochs
 
     @property
     def _epoch(self) -> int:
@@ -68,29 +78,40 @@ class Elections:
 
     def _grants(self, request: peer_pb2.VoteRequest, now_ms: float) -> bool:
         """Whether the candidate has our vote, or would have it; and what follows for us from its epoch."""
-        transitions, leader = self._transitions, self._transitions.leader
+        transitions = self._transitions
         if not voting.is_addressed(self._member, request):
             return False
-        its_epoch = request.epoch - 1 if request.pre_vote else request.epoch
-        if leader is not None and its_epoch > self._epoch and leader.voters.hears_majority(now_ms):
-            transitions.stand_above(its_epoch, now_ms)
-            return False
+        its_epoch = voting.candidates_epoch(request)
+        is_near = its_epoch <= self._epoch + NEAR_EPOCHS
         up_to_date = voting.is_up_to_date(self._member, request)
-        if request.pre_vote:
-            return up_to_date and request.epoch > self._epoch and not transitions.hears_leader(now_ms)
-        if leader is None and transitions.hears_leader(now_ms) and request.candidate_id != self._leader_id:
-            return False
-        if request.epoch < self._epoch:
-            return False
-        free = request.epoch > self._epoch or (
-            self._leader_id == NO_LEADER
-            and transitions.keeper.is_free_for(self._epoch, request.candidate_id, request.candidate_directory_id)
-        )
-        if free and up_to_date:
+        grants = is_near and up_to_date and not transitions.hears_leader(now_ms) and self._is_free(request)
+        if grants and not request.pre_vote:
             transitions.vote_for(request.epoch, request.candidate_id, request.candidate_directory_id, now_ms)
-        elif request.epoch > self._epoch:
-            transitions.adopt(request.epoch, NO_LEADER, now_ms)
-        return free and up_to_date
+        elif its_epoch > self._epoch:
+            self._ask_for_epochs(now_ms)
+        return grants
+
+    def _is_free(self, request: peer_pb2.VoteRequest) -> bool:
+        """Whether our vote in that epoch is the candidate's, or nobody's."""
+        if request.epoch != self._epoch or request.pre_vote:
+            return request.epoch > self._epoch
+        keeper = self._transitions.keeper
+        is_free = keeper.is_free_for(self._epoch, request.candidate_id, request.candidate_directory_id)
+        return is_free and self._leader_id == NO_LEADER
+
+    def _ask_for_epochs(self, now_ms: float) -> None:
+        """Somebody named a later epoch, or a leader: ask every voter for its own word, as often as tells anything new.
+
+        The question is a pre-vote, which changes nothing with whom it is asked."""
+        member, asked_ms = self._member, self._asked_ms
+        is_voter = member.is_voter and not isinstance(self._transitions.state, Observer)
+        if not is_voter or now_ms - asked_ms < member.timing.begin_epoch_retry_ms:
+            return
+        self._asked_ms = now_ms
+        keys = {key for voters in member.voter_sets() for key in voters if key.broker_id != member.node_id}
+        for key in sorted(keys):
+            request = voting.vote_request(member, key, self._epoch + 1, pre_vote=True)
+            member.emit(SendVote(key.broker_id, request))
 
     def vote_answered(
         self,
@@ -102,7 +123,7 @@ class Elections:
     ) -> None:
         """A voter answered our SendVote."""
         self._transitions.at(timestamp_us)
-        if not response.error.code and self.learn(response.epoch, response.leader_id, now_ms):
+        if not response.error.code and self.learn(voter_id, response.epoch, response.leader_id, now_ms):
             return
         state = self._transitions.state
         if isinstance(state, Prospective | Candidate) and state.asked(request):
@@ -113,18 +134,28 @@ class Elections:
                 state.answered(key, response)
             self._transitions.count(now_ms)
 
-    def learn(self, epoch: int, leader_id: int, now_ms: float) -> bool:
-        """Second-hand news of an epoch and its leader; whether it is news."""
-        if not self._member.plausible(epoch, self._epoch) or epoch < self._epoch:
+    def learn(self, voter_id: int, epoch: int, leader_id: int, now_ms: float) -> bool:
+        """A voter's own word of its epoch, and whom it takes for the leader; whether it is news."""
+        transitions, leader = self._transitions, self._transitions.leader
+        if isinstance(transitions.state, Observer):
+            transitions.state.turn_to(leader_id, now_ms)
             return False
-        known = leader_id if leader_id in self._member.voter_ids and leader_id != self._member.node_id else NO_LEADER
-        if epoch > self._epoch:
-            standing = isinstance(self._transitions.state, Prospective | Candidate)
-            self._transitions.adopt(epoch, known, now_ms, stand_soon=standing)
+        if not transitions.told.note(voter_id, epoch, leads=leader_id == voter_id):
+            return False
+        if leader is not None and leader.voters.hears_majority(now_ms):
+            return transitions.stand_above(epoch, now_ms)
+        known = transitions.told.proven(self._epoch)
+        if known == self._epoch and not transitions.hears_leader(now_ms):
+            is_near = epoch <= self._epoch + NEAR_EPOCHS
+            known = max(known, epoch) if is_near else transitions.told.leap_towards(epoch, known, now_ms)
+        if known > self._epoch:
+            transitions.adopt(known, now_ms)
             return True
-        if known != NO_LEADER and self._leader_id == NO_LEADER:
-            self._transitions.follow(epoch, known, now_ms)
+        if epoch == self._epoch and leader_id == voter_id and self._leader_id == NO_LEADER:
+            transitions.follow(epoch, voter_id, now_ms)
             return True
+        if epoch > self._epoch or (leader_id != NO_LEADER and self._leader_id == NO_LEADER):
+            self._ask_for_epochs(now_ms)
         return False
 
     def vote_unanswered(self, voter_id: int, request: peer_pb2.VoteRequest, now_ms: float) -> None:
@@ -141,13 +172,27 @@ class Elections:
     ) -> peer_pb2.BeginQuorumEpochResponse:
         """A leader says that it leads."""
         error = self._begin_error(request)
-        if error is None:
-            self._transitions.follow(request.epoch, request.leader_id, now_ms)
-            self._transitions.told_by_leader(now_ms)
+        if error is None and (request.epoch, request.leader_id) != (self._epoch, self._leader_id):
+            error = self._begin(request, now_ms)
         epoch = self._transitions.told_epoch()
         leader_id = self._leader_id if epoch == self._epoch else NO_LEADER
         wire = None if error is None else wire_error(error)
         return peer_pb2.BeginQuorumEpochResponse(error=wire, epoch=epoch, leader_id=leader_id)
+
+    def _begin(self, request: peer_pb2.BeginQuorumEpochRequest, now_ms: float) -> MinilogError | None:
+        """Follow the one we have voted for, if we await it; what anybody else says of itself is asked for first."""
+        transitions, leader_id = self._transitions, request.leader_id
+        is_chosen = request.epoch == self._epoch and transitions.keeper.voted_for(request.epoch) == leader_id
+        if is_chosen and isinstance(transitions.state, Unattached):
+            transitions.follow(request.epoch, leader_id, now_ms)
+            transitions.heard(now_ms)
+            return None
+        if isinstance(transitions.state, Observer):
+            transitions.state.turn_to(leader_id, now_ms)
+        self._ask_for_epochs(now_ms)
+        return UnknownLeaderEpoch(
+            f"broker {self._member.node_id} asks the voters whether broker {leader_id} leads in epoch {request.epoch}"
+        )
 
     def _begin_error(self, request: peer_pb2.BeginQuorumEpochRequest) -> MinilogError | None:
         member = self._member
@@ -155,7 +200,7 @@ class Elections:
             return InconsistentClusterId(f"broker {member.node_id} belongs to cluster {member.cluster_id}")
         if request.voter_id != self._member.node_id or request.leader_id not in member.voter_ids:
             return InconsistentVoters(f"this is broker {member.node_id}, and the voters are {member.voter_ids}")
-        if request.leader_id == self._member.node_id or not member.plausible(request.epoch, self._epoch):
+        if request.leader_id == self._member.node_id or not 0 <= request.epoch <= MAX_EPOCH:
             return InvalidArgument(f"broker {request.leader_id} cannot lead in epoch {request.epoch}")
         if request.epoch < self._epoch:
             return FencedLeaderEpoch(f"quorum epoch {request.epoch} is over, it is {self._epoch}")
@@ -163,12 +208,15 @@ class Elections:
             return InvalidArgument(f"broker {self._leader_id} leads in epoch {self._epoch}")
         return None
 
-    def begin_epoch_answered(self, response: peer_pb2.BeginQuorumEpochResponse, now_ms: float) -> None:
+    def leader_names(self, epoch: int, now_ms: float) -> None:
+        """The one we fetch from speaks in `epoch`; -1 in none."""
+        state = self._transitions.state
+        if isinstance(state, Observer):
+            if state.epoch < epoch <= MAX_EPOCH:
+                self._transitions.enter_epoch(epoch, now_ms)
+        elif epoch > self._epoch:
+            self.learn(self._leader_id, epoch, self._leader_id, now_ms)
+
+    def begin_epoch_answered(self, voter_id: int, response: peer_pb2.BeginQuorumEpochResponse, now_ms: float) -> None:
         """A voter answered our SendBeginQuorumEpoch; those that do not fetch are told again."""
-        leader = self._transitions.leader
-        if leader is None or not self._member.plausible(response.epoch, self._epoch):
-            return
-        if response.epoch > self._epoch and leader.voters.hears_majority(now_ms):
-            self._transitions.stand_above(response.epoch, now_ms)
-        elif response.epoch > self._epoch:
-            self.learn(response.epoch, response.leader_id, now_ms)
+        self.learn(voter_id, response.epoch, response.leader_id, now_ms)

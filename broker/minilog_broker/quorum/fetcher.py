@@ -75,10 +75,13 @@ class Fetcher:
     def receive(self, response: peer_pb2.ReplicateResponse, now_ms: float) -> None:
         """A message of the leader, which is not a refusal of the session."""
         for run in response.runs:
-            if _is_metadata(run.partition_id) and run.leader_epoch == self.epoch:
-                self.confirmed = True
-                if run.HasField("diverging_epoch"):
-                    self._cut_at_our_start(run.diverging_epoch)
+            if not _is_metadata(run.partition_id):
+                continue
+            self.confirmed = (
+                run.leader_epoch == self.epoch
+            )  # else it leads an earlier one, and cannot be followed in ours
+            if self.confirmed and run.HasField("diverging_epoch"):
+                self._cut_at_our_start(run.diverging_epoch)
         if response.HasField("snapshot_id"):
             self._needs_snapshot(SnapshotId(response.snapshot_id.end_offset, response.snapshot_id.epoch), now_ms)
             response = peer_pb2.ReplicateResponse()
@@ -96,11 +99,14 @@ class Fetcher:
             told.epoch, told.end_offset = epochs.entries[0][0], end_offset
 
     def _needs_snapshot(self, snapshot_id: SnapshotId, now_ms: float) -> None:
-        """Ask for it, unless one is on its way; and for our position's fate again in a while, whatever comes of it."""
+        """Ask for it, unless one is on its way; and for our position's fate again in a while, whatever comes of it.
+
+        One of a later epoch than its leader's cannot be: a start would take its epoch for ours."""
         log = self._member.log
         if self._follower is not None and self._follower.state is FollowerState.FETCHING:
             self._follower.pause(now_ms, self._member.timing.snapshot_pause_ms)
-        if snapshot_id.end_offset > log.high_watermark and not self._member.fetching_snapshot:
+        is_possible = snapshot_id.end_offset > log.high_watermark and 0 <= snapshot_id.epoch <= self.epoch
+        if is_possible and not self._member.fetching_snapshot:
             self._member.fetching_snapshot = True
             self._member.emit(FetchSnapshot(self.leader_id, snapshot_id))
 

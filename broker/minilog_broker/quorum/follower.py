@@ -14,6 +14,7 @@ import math
 
 from minilog_broker.quorum.fetcher import Fetcher
 from minilog_broker.quorum.member import Member, Role
+from minilog_broker.replication.leader_session import LinkState
 
 
 class Follower:
@@ -36,6 +37,11 @@ class Follower:
 
     def hears_leader(self, now_ms: float) -> bool:
         return not self._broken and now_ms - self._heard_ms < self._member.timing.fetch_timeout_ms
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the stream to the leader is there."""
+        return not self._broken and self.fetcher.session.state is LinkState.OPEN
 
     def broke(self, now_ms: float) -> None:
         """The stream is gone, and not by us."""

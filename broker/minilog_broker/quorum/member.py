@@ -18,10 +18,7 @@ from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import BrokerLife
 
 NO_LEADER = -1
-# No cluster gets so far ahead while a broker looks away: ten elections a second for a day. An epoch beyond is garbage,
-# and adopting it would bring the end of all epochs nearer (they are 32 bits wide, signed).
-MAX_EPOCH_STEP = 1 << 20
-MAX_EPOCH = (1 << 31) - 2  # what can be adopted: one is left to stand in
+MAX_EPOCH = (1 << 31) - 2  # what can be adopted (epochs are 32 bits wide, signed): one is left to stand in
 
 
 class Role(enum.Enum):
@@ -101,10 +98,6 @@ class Member:
         if self.voters.current:
             return self.voters.sets(self.log.high_watermark)
         return (frozenset(VoterKey(voter_id, b"") for voter_id in self.voter_ids),)
-
-    def plausible(self, epoch: int, own_epoch: int) -> bool:
-        """Whether `epoch` may be one of this cluster, and not garbage."""
-        return 0 <= epoch <= min(own_epoch + MAX_EPOCH_STEP, MAX_EPOCH)
 
     # -- effects
 

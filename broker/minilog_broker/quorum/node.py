@@ -225,7 +225,7 @@ class QuorumNode:
         """A voter answered our SendBeginQuorumEpoch; None: it did not, and is told again."""
         self._at(now_ms)
         if response is not None:
-            self._elections.begin_epoch_answered(response, now_ms)
+            self._elections.begin_epoch_answered(voter_id, response, now_ms)
 
     def _vote_refused(self, voter_id: int, refusal: MinilogError | None) -> None:
         """A voter says that we do not belong. Who hears that from most of the others ends with that sentence."""
@@ -366,9 +366,9 @@ class QuorumNode:
         if response.error.code:
             self._session_refused(response, now_ms)
             return
-        epoch = max(metadata_epochs(response), default=-1)
-        if epoch > self.epoch and self._member.plausible(epoch, self.epoch):
-            self._transitions.enter_epoch(epoch, now_ms)
+        self._elections.leader_names(max(metadata_epochs(response), default=-1), now_ms)
+        if self._transitions.fetcher is not fetcher:
+            return
         fetcher.receive(response, now_ms)
         if fetcher.confirmed:
             self._ever_heard = True
@@ -386,13 +386,12 @@ class QuorumNode:
                 f"broker {leader_id} leads the metadata quorum, and is not among the voters {self._member.voter_ids} "
                 f"that broker {self.node_id} was started with: start all brokers with the same"
             )
-        if self._elections.learn(response.quorum_epoch, leader_id, now_ms):
-            return
         fetcher = self._transitions.fetcher
         if fetcher is not None:
             fetcher.session.receive(response, now_ms)  # drops it, to open it anew in a while
             if (response.quorum_epoch, leader_id) != (self.epoch, fetcher.leader_id):
                 self._transitions.broke(now_ms)
+            self._elections.learn(fetcher.leader_id, response.quorum_epoch, leader_id, now_ms)
 
     def next_request(self, now_ms: float) -> peer_pb2.ReplicateRequest | None:
         fetcher = self._transitions.fetcher

@@ -2,6 +2,9 @@
 
 Whoever does not lead refuses the session and says who does, as far as it knows; that one is asked next. A broker that
 is no voter is an observer, and a voter's that has another directory than the recorded one.
+
+Its epoch is that of the leader it hears, no promise to anybody: where all were asked in vain it begins again with that
+of its own log, and whoever leads names a later one. So no epoch that was made up keeps it from the leader there is.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ class Observer:
         self.leader_id = leader_id
         self.fetcher: Fetcher | None = None
         self.due_ms = now_ms
+        self.epoch = epoch
         self._member = member
-        self._epoch = epoch
+        self._in_vain = 0  # so many were asked one after another, and did not lead
         self._pause_ms = member.settings.reopen_min_ms
         self._others = [voter_id for voter_id in member.voter_ids if voter_id != member.node_id]
         self._turn = member.rng.randrange(len(self._others)) if self._others else 0
@@ -37,7 +41,9 @@ class Observer:
             if target == NO_LEADER:
                 target = self._others[self._turn % len(self._others)]
                 self._turn += 1
-            self.fetcher = Fetcher(self._member, target, self._epoch)
+            if self._in_vain > len(self._others):
+                self._in_vain, self.epoch = 0, max(0, self._member.log.last_entry[0])
+            self.fetcher = Fetcher(self._member, target, self.epoch)
             self.fetcher.start(now_ms)
             self.due_ms = now_ms + self._member.timing.fetch_timeout_ms
         else:
@@ -47,32 +53,30 @@ class Observer:
         """The leader has spoken as the leader of our epoch."""
         assert self.fetcher is not None
         self.leader_id = self.fetcher.leader_id
-        self._heard_ms = now_ms
+        self._heard_ms, self._in_vain = now_ms, 0
         self._pause_ms = self._member.settings.reopen_min_ms
         self.due_ms = now_ms + self._member.timing.fetch_timeout_ms
 
     def hears_leader(self, now_ms: float) -> bool:
         return self.fetcher is not None and now_ms - self._heard_ms < self._member.timing.fetch_timeout_ms
 
-    def adopt(self, epoch: int, leader_id: int, now_ms: float) -> None:
-        """Another epoch, or a leader where none was known: turn there, at once where we know whom to ask."""
-        if leader_id == self._member.node_id:
-            leader_id = NO_LEADER
-        self._leave()
-        news = epoch > self._epoch and leader_id != NO_LEADER
-        self._epoch, self.leader_id = epoch, leader_id
-        self.due_ms = now_ms if news else self._paused(now_ms)
+    def turn_to(self, leader_id: int, now_ms: float) -> None:
+        """Somebody said that this one leads: where we hear nobody it is asked next, when the pause is over."""
+        if leader_id in self._others and not self.hears_leader(now_ms):
+            self.leader_id = leader_id
 
     def enter(self, epoch: int, now_ms: float) -> None:
         """The one we ask leads in a later epoch than ours: go on in the session."""
         assert self.fetcher is not None
         self.fetcher.halt()
-        self._epoch = self.fetcher.epoch = epoch
+        self.epoch = self.fetcher.epoch = epoch
+        self.fetcher.confirmed = False
         self.fetcher.start(now_ms)
 
     def elsewhere(self, now_ms: float) -> None:
         """The stream broke, was refused or is silent: ask another one, after a pause."""
         self._leave()
+        self._in_vain += 1
         self.leader_id = NO_LEADER
         self.due_ms = self._paused(now_ms)
 

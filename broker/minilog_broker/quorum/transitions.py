@@ -9,9 +9,9 @@
     FOLLOWER     a leader of the epoch is known                      its stream breaks, it is silent -> PROSPECTIVE
     OBSERVER     this broker is no voter, or has lost its disk       it is recorded as a voter -> UNATTACHED
 
-A later epoch, from anybody: FOLLOWER where its leader is known, else UNATTACHED. A round that is not won in time is
-followed by another one (PROSPECTIVE). A leader that is heard by a majority and learns of a later epoch stands at once
-in one above it: whoever is stuck there comes back, and the leader stays (V20).
+A later epoch is adopted where it is proven (epochs_told): FOLLOWER where its leader is known, else UNATTACHED. A round
+that is not won in time is followed by another one (PROSPECTIVE). A leader that is heard by a majority and is told a
+later epoch by a voter that is in it stands in one above it: who is stuck there comes back, and the leader stays (V20).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TypeAlias
 from minilog_broker.quorum.candidate import Candidate
 from minilog_broker.quorum.cluster import cluster_record, new_cluster_id
 from minilog_broker.quorum.effects import VoteState
+from minilog_broker.quorum.epochs_told import EpochsTold
 from minilog_broker.quorum.fetcher import Fetcher
 from minilog_broker.quorum.follower import Follower
 from minilog_broker.quorum.leader import Leader
@@ -42,6 +43,7 @@ class Transitions:
         self.state: State = Unattached(float("inf"))
         self.epoch = epoch
         self.keeper = VoteKeeper(stored, member.emit)
+        self.told = EpochsTold(member)
         self.started = False
         self._member = member
         self._snapshots = snapshots
@@ -93,7 +95,7 @@ class Transitions:
         if not self.started or self._member.is_voter != isinstance(self.state, Observer):
             return
         if self._member.is_voter:
-            self.keeper.record(self.epoch, self.keeper.voted_for(self.epoch))
+            self._record(max(self.keeper.current.epoch, self._member.log.last_entry[0]))  # not what an observer heard
             self._enter(Unattached(now_ms + self._member.jitter_ms()), now_ms)
         elif not isinstance(self.state, Leader):
             leader_id = self.leader_id
@@ -113,6 +115,7 @@ class Transitions:
                     leader.tell(now_ms)
             case Observer() as observer:
                 observer.look(now_ms)
+                self.epoch = observer.epoch
             case Prospective(ballot=ballot) if ballot.won:
                 self.count(now_ms)
             case _:
@@ -210,26 +213,29 @@ class Transitions:
         """Our vote in `epoch`: answered when it is on disk."""
         self.epoch = epoch
         self.keeper.record(epoch, candidate_id, directory_id)
-        self._await_leader(now_ms + self._member.election_timeout_ms(), now_ms)
+        self._enter(Unattached(now_ms + self._member.election_timeout_ms()), now_ms)
 
-    def adopt(self, epoch: int, leader_id: int, now_ms: float, *, stand_soon: bool = False) -> None:
-        """A later epoch than ours is known; `leader_id` -1 where it is not known who leads it."""
-        if leader_id not in (NO_LEADER, self._member.node_id):
+    def adopt(self, epoch: int, now_ms: float) -> None:
+        """A later epoch than ours is proven; who leads it was said by that voter itself, or is not known."""
+        standing = isinstance(self.state, Prospective | Candidate)
+        leader_id = self.told.leader_of(epoch)
+        if leader_id != NO_LEADER:
             self.follow(epoch, leader_id, now_ms)
             return
         self._record(epoch)
-        wait_ms = self._member.jitter_ms() if stand_soon else self._member.election_timeout_ms()
-        self._await_leader(now_ms + wait_ms, now_ms)
+        wait_ms = self._member.jitter_ms() if standing else self._member.election_timeout_ms()
+        self._enter(Unattached(now_ms + wait_ms), now_ms)
 
     def follow(self, epoch: int, leader_id: int, now_ms: float) -> None:
-        """Somebody leads `epoch`, which is ours or later."""
+        """Another voter leads `epoch`, which is ours or later."""
         state = self.state
-        if epoch == self.epoch and leader_id == state.leader_id:
-            return
+        if isinstance(state, Follower) and leader_id == state.leader_id:
+            if epoch == self.epoch:
+                return
+            if state.is_connected:
+                self.enter_epoch(epoch, now_ms)
+                return
         self._record(epoch)
-        if isinstance(state, Observer):
-            state.adopt(epoch, leader_id, now_ms)
-            return
         follower = Follower(self._member, leader_id, epoch, now_ms)
         self._enter(follower, now_ms)
         self.keeper.when_durable(lambda: self._fetch(follower))
@@ -256,11 +262,6 @@ class Transitions:
         if isinstance(self.state, Follower | Observer):
             self.state.heard(now_ms)
 
-    def told_by_leader(self, now_ms: float) -> None:
-        """The leader has spoken to us by itself, outside the stream."""
-        if isinstance(self.state, Follower):
-            self.state.heard(now_ms)
-
     def log_begins_anew(self, now_ms: float) -> None:
         """The log is replaced by a snapshot: whoever follows goes on behind it, and nobody stands with the old one."""
         if self.fetcher is not None:
@@ -274,22 +275,22 @@ class Transitions:
             self.keeper.record(epoch)
         self.epoch = epoch
 
-    def _await_leader(self, due_ms: float, now_ms: float) -> None:
-        if isinstance(self.state, Observer):
-            self.state.adopt(self.epoch, NO_LEADER, now_ms)
-        else:
-            self._enter(Unattached(due_ms), now_ms)
-
     # -- a leader's end
 
     def resign(self, now_ms: float) -> None:
         """No majority is heard: lead no more, and do not vote again in this epoch, in which we voted for ourselves."""
         self._enter(Unattached(now_ms + self._member.election_timeout_ms()), now_ms)
 
-    def stand_above(self, epoch: int, now_ms: float) -> None:
-        """A leader that a majority hears makes way for nobody but itself; not while its disk is behind."""
-        if self._member.log.settled:
-            self.stand_in(epoch + 1, {}, now_ms)
+    def stand_above(self, epoch: int, now_ms: float) -> bool:
+        """A leader that a majority hears makes way for nobody but itself; not while its disk is behind. Whether it
+        does: for one voter's word it leaps seldom."""
+        if not self._member.log.settled:
+            return False
+        leap = self.told.leap_towards(epoch, self.epoch, now_ms)
+        if leap == self.epoch:
+            return False
+        self.stand_in(leap + 1, {}, now_ms)
+        return True
 
     def _enter(self, state: State, now_ms: float) -> None:
         left, self.state = self.state, state

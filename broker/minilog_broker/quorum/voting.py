@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minilog.errors import InconsistentClusterId, InconsistentVoters, InvalidArgument, MinilogError
 from minilog.v1 import peer_pb2
-from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.member import MAX_EPOCH, Member
 from minilog_broker.quorum.voters import VoterKey
 
 
@@ -42,13 +42,17 @@ def request_error(member: Member, own_epoch: int, request: peer_pb2.VoteRequest)
             f"candidate {request.candidate_id} asked broker {request.voter_id} for its vote and reached broker "
             f"{member.node_id}: give every broker an id and an address of its own"
         )
-    own_current = request.epoch - 1 if request.pre_vote else request.epoch
-    if request.candidate_id not in member.voter_ids or not member.plausible(own_current, own_epoch):
+    if request.candidate_id not in member.voter_ids or not 0 <= candidates_epoch(request) <= MAX_EPOCH:
         return InvalidArgument(
             f"broker {request.candidate_id} cannot stand in epoch {request.epoch}: it is {own_epoch} here, and the "
             f"voters are {member.voter_ids}"
         )
     return None
+
+
+def candidates_epoch(request: peer_pb2.VoteRequest) -> int:
+    """The epoch that the candidate is in: a pre-vote names the one behind it."""
+    return request.epoch - 1 if request.pre_vote else request.epoch
 
 
 def is_addressed(member: Member, request: peer_pb2.VoteRequest) -> bool:

@@ -45,6 +45,7 @@ from minilog_broker.replication.placing import append_at_end
 from minilog_broker.replication.registering import Registering
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.state import PartitionState
+from minilog_broker.storage.find_ends import FoundEnd
 from minilog_broker.storage.markers import Marker
 from minilog_broker.storage.producer_state import Accept, Duplicate, ProducerState, fenced, last_sequence
 
@@ -177,18 +178,22 @@ class Accepting:
             except MinilogError as refusal:
                 self.refuse(entry.ticket, refusal)
 
-    def write_markers(self, request: MarkersRequest, too_few: str | None, now_ms: float) -> None:
+    def write_markers(self, request: MarkersRequest, too_few: str | None, now_ms: float, *, may_lose: bool) -> None:
         """Append the markers that are not there; answered by AnswerMarkers. Whoever is marked writes no more."""
         try:
             if now_ms < self._no_space_until_ms:
                 raise self._no_space()
-            ended = self._marking.write(request, self._last_sequence, too_few, now_ms)
+            ended = self._marking.write(request, self._last_sequence, too_few, now_ms, may_lose=may_lose)
         except MinilogError as error:
             self._marking.answer(request.ticket, error)
             return
         for producer_id in ended:
             for entry in self._registering.take(producer_id):
                 self.refuse(entry.ticket, fenced(producer_id))
+
+    def ends_found(self, number: int, ends: dict[int, FoundEnd]) -> None:
+        """FindEnds is done."""
+        self._marking.forgotten.found(number, ends)
 
     def _last_sequence(self, producer_id: int) -> int:
         """Of a transaction's producer, in the log and on its way into it; -1 where there is nothing."""

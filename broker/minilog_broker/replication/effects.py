@@ -7,6 +7,7 @@
     TruncateLog, StartLogAt         log_truncated; or log_failed
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
     RegisterPartition               registered, once
+    FindEnds                        ends_found; or log_failed, log_damaged
     BeganToLead and what follows    -, see led.py
     AnswerProduce, AnswerMarkers, SessionReady, LeaderSessionReady, OpenLeaderSession, CloseLeaderSession: see each
 
@@ -23,6 +24,7 @@ from minilog.errors import MinilogError
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog_broker.replication.led import LedEffect
 from minilog_broker.replication.state import PartitionKey, PartitionState, TopicConfig
+from minilog_broker.storage.transactions import Range
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,16 @@ class EndMarker:
 
 
 @dataclass(frozen=True, slots=True)
+class FindEnds:
+    """Look for the markers of these producers in the log (storage.find_ends), and say ends_found with `number`."""
+
+    number: int
+    key: PartitionKey
+    producer_ids: frozenset[int]
+    within: Range
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerMarkers:
     """Answer one call of write_markers. `error` None: all of its markers are below the high watermark."""
 
@@ -255,6 +267,7 @@ Effect: TypeAlias = (
     | AdvanceLogStart
     | WriteProducerSnapshot
     | AnswerProduce
+    | FindEnds
     | AnswerMarkers
     | AnswerDeleteRecords
     | RegisterPartition

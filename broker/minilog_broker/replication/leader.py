@@ -43,6 +43,7 @@ from minilog_broker.replication.session import Session, Subscription
 from minilog_broker.replication.source import Audience, Judgement, Refuse, Send, Wait, readable_end
 from minilog_broker.replication.state import PartitionState, TopicConfig
 from minilog_broker.replication.trimming import DeleteRecordsRequest, Trimming
+from minilog_broker.storage.find_ends import FoundEnd
 from minilog_broker.storage.producer_state import ProducerState
 
 
@@ -173,7 +174,12 @@ class LeaderPartition:
     def write_markers(self, request: MarkersRequest, now_ms: float) -> None:
         """Answered by AnswerMarkers: see marking.py. Raises LeaderNotAvailable."""
         self._check_leading()
-        self._accepting.write_markers(request, self._too_few(), now_ms)
+        may_lose = self.config.unclean_leader_election or not self.config.flush_on_append
+        self._accepting.write_markers(request, self._too_few(), now_ms, may_lose=may_lose)
+
+    def ends_found(self, number: int, ends: dict[int, FoundEnd]) -> None:
+        """FindEnds is done."""
+        self._accepting.ends_found(number, ends)
 
     def delete_records(self, request: DeleteRecordsRequest, epoch: int) -> None:
         """Answered by AnswerDeleteRecords: see trimming.py. Raises where it is refused."""

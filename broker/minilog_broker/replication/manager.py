@@ -43,6 +43,7 @@ from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.source import Audience
 from minilog_broker.replication.state import NO_LEADER, BrokerLife, PartitionKey, PartitionState, TopicConfig
 from minilog_broker.replication.trimming import DeleteRecordsRequest
+from minilog_broker.storage.find_ends import FoundEnd
 from minilog_broker.storage.producer_state import ProducerState
 
 if TYPE_CHECKING:
@@ -212,6 +213,12 @@ class ReplicaManager:
             leader.write_markers(request, now_ms)
         except MinilogError as error:
             self._host.emit(AnswerMarkers(request.ticket, error))
+
+    def ends_found(self, key: PartitionKey, number: int, ends: dict[int, FoundEnd]) -> None:
+        """FindEnds is done: how those ended that were found. Too late, it changes nothing."""
+        replica = self._replicas.get(key)
+        if replica is not None and replica.leader is not None:
+            replica.leader.ends_found(number, ends)
 
     def delete_records(self, key: PartitionKey, leader_epoch: int, request: DeleteRecordsRequest) -> None:
         """Records of a partition that is led here: answered by AnswerDeleteRecords, once."""

@@ -3,7 +3,12 @@
     a producer's marker       what follows
     is in the log             nothing is written; answered when that one is below the high watermark
     is on its way into it     the same
+    is forgotten              the log is searched for it (forgotten_ends.py); then as one that is there
     is not                    it is in the batch; a commit must name the last sequence that is there (log and queue)
+
+Each names its coordinator and the epoch in which that one decides. The highest epoch of each coordinator is kept with
+the control batches: an earlier one is fenced, for whoever came after it may have decided otherwise (Kafka's
+coordinatorEpoch). Whether the epoch is one at all, the image says (server/marker_checks.py).
 
 Judged before anything is written: all or none of a call's markers. A call is answered once: without an error when all
 its markers are below the high watermark. Whoever ended, or ends, writes no more.
@@ -15,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from minilog.errors import (
+    FencedLeaderEpoch,
     InvalidArgument,
     InvalidTxnState,
     MinilogError,
@@ -26,12 +32,15 @@ from minilog.errors import (
 from minilog.record_batch.builder import build_control_batch
 from minilog.v1 import records_pb2
 from minilog_broker.replication.effects import AnswerMarkers, EndMarker
+from minilog_broker.replication.forgotten_ends import ForgottenEnds
 from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.parked import ParkedProduce, ParkedProduces
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.storage.markers import Marker
+from minilog_broker.storage.find_ends import FoundEnd
+from minilog_broker.storage.markers import CoordinatorEpoch, Marker
 from minilog_broker.storage.producer_state import ProducerState
+from minilog_broker.storage.transactions import End
 
 MAX_MARKERS = 20_000  # in one call, as many as a transaction may have producers: a batch of some 500 KB
 
@@ -50,6 +59,7 @@ class MarkersRequest:
 
     ticket: object
     transactional_id: str
+    coordinator: CoordinatorEpoch
     markers: Sequence[EndMarker]
     timestamp_us: int
 
@@ -71,6 +81,8 @@ class Marking:
         self._log = log
         self._append = append
         self._ending: dict[int, _Ending] = {}
+        self._coordinators: dict[int, int] = {}  # the highest epochs that are on their way into the log, too
+        self.forgotten = ForgottenEnds(host, name, key, log)
         self._parked = ParkedProduces()
 
     @property
@@ -84,20 +96,29 @@ class Marking:
     # -- writing
 
     def write(
-        self, request: MarkersRequest, last_sequence: Callable[[int], int], too_few: str | None, now_ms: float
+        self,
+        request: MarkersRequest,
+        last_sequence: Callable[[int], int],
+        too_few: str | None,
+        now_ms: float,
+        *,
+        may_lose: bool,
     ) -> tuple[int, ...]:
         """Append what is to be appended, and park; or raise why not, with nothing done. Returns the producers that end.
 
-        `last_sequence(producer_id)`: in log and queue, -1 where nothing is. `too_few`: what is wrong with the ISR."""
+        `last_sequence(producer_id)`: in log and queue, -1 where nothing is. `too_few`: what is wrong with the ISR.
+        `may_lose`: whether records that were acknowledged here can be lost, by the topic's configuration."""
         wanted = {marker.producer_id: marker for marker in request.markers}
         if not 1 <= len(request.markers) <= MAX_MARKERS or len(wanted) != len(request.markers):
             raise InvalidArgument(
                 f"{self._name}: a call has 1 to {MAX_MARKERS} markers, each of another producer: {len(wanted)} "
                 f"producers and {len(request.markers)} markers are in this one"
             )
+        self._check_coordinator(request)
+        self.forgotten.look_for(each.producer_id for each in request.markers if self._is_unknown(each, last_sequence))
         end_offset, missing = 0, []
         for marker in request.markers:
-            marked_at = self._marked_at(request.transactional_id, marker)
+            marked_at = self._marked_at(request.transactional_id, marker, may_lose=may_lose)
             if marked_at is None:
                 self._check_sequence(request.transactional_id, marker, last_sequence(marker.producer_id))
                 missing.append(marker)
@@ -110,9 +131,25 @@ class Marking:
         self._park(request.ticket, end_offset, now_ms)
         return tuple(marker.producer_id for marker in missing)
 
-    def _marked_at(self, transactional_id: str, marker: EndMarker) -> int | None:
+    def _check_coordinator(self, request: MarkersRequest) -> None:
+        partition, epoch = request.coordinator
+        known = max(self._producers.transactions.coordinator_epoch(partition), self._coordinators.get(partition, -1))
+        if epoch < known:
+            raise FencedLeaderEpoch(
+                f"{self._name}: the coordinator of transactional id '{request.transactional_id}' asks in epoch "
+                f"{epoch}, and has had markers written in epoch {known}: it was deposed"
+            )
+
+    def _is_unknown(self, marker: EndMarker, last_sequence: Callable[[int], int]) -> bool:
+        """Whether it is to commit what it has written here, and nothing is known of that."""
+        producer_id = marker.producer_id
+        known = producer_id in self._ending or self._producers.transactions.end_of(producer_id) is not None
+        return marker.committed and marker.last_sequence >= 0 and not known and last_sequence(producer_id) < 0
+
+    def _marked_at(self, transactional_id: str, marker: EndMarker, *, may_lose: bool) -> int | None:
         """The offset behind the marker that is there already."""
-        end = self._producers.transactions.end_of(marker.producer_id)
+        end: End | FoundEnd | None = self._producers.transactions.end_of(marker.producer_id)
+        end = end or self.forgotten.end_of(marker.producer_id, committed=marker.committed, may_lose=may_lose)
         ending = self._ending.get(marker.producer_id)
         if end is not None:
             marked_at, committed = end.marker_end_offset, end.committed
@@ -137,13 +174,18 @@ class Marking:
 
     def _append_markers(self, request: MarkersRequest, missing: list[EndMarker]) -> int:
         record = records_pb2.ControlRecord()
+        partition, epoch = request.coordinator
         record.transaction_markers.transactional_id = request.transactional_id
+        record.transaction_markers.coordinator_partition = partition
+        record.transaction_markers.coordinator_epoch = epoch
         for each in missing:
             record.transaction_markers.markers.add(
                 producer_id=each.producer_id, committed=each.committed, last_sequence=each.last_sequence
             )
         batch = build_control_batch(*self._key, record.SerializeToString(), timestamp_us=request.timestamp_us)
-        end_offset = self._append(batch, tuple(Marker(each.producer_id, each.committed) for each in missing))
+        markers = tuple(Marker(each.producer_id, each.committed, request.coordinator) for each in missing)
+        end_offset = self._append(batch, markers)
+        self._coordinators[partition] = epoch
         for each in missing:
             self._ending[each.producer_id] = _Ending(end_offset, each.committed)
         return end_offset

@@ -77,6 +77,8 @@ class CoordinatorCalls:
                 )
                 for marker in effect.markers
             ],
+            coordinator_partition=coordinator_partition(effect.transactional_id),
+            coordinator_epoch=effect.coordinator_epoch,
         )
         leader_id, _ = self._leader_of(effect.target)
         if leader_id == self._broker_id:

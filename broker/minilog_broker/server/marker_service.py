@@ -1,6 +1,7 @@
 """MarkerService: coordinators have the ends of transactions written where their producers wrote.
 
 For a partition of a topic that is its leader's matter, for one of `__groups` that of the coordinator of the groups.
+Only the coordinator that the image names is heard, in its own epoch (marker_checks.py).
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from minilog.coordinators_of import GROUPS_TOPIC_NAME
 from minilog.errors import MinilogError, wire_error
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.replication.effects import AnswerMarkers, EndMarker
-from minilog_broker.replication.marking import MarkersRequest
+from minilog_broker.replication.effects import AnswerMarkers
 from minilog_broker.replication.state import PartitionKey
+from minilog_broker.server.marker_checks import check_markers, markers_request
 from minilog_broker.server.partition_registrations import Leading
 from minilog_broker.server.timer import now_ms
 
@@ -46,12 +47,15 @@ class MarkerService(coordinator_pb2_grpc.MarkerServiceServicer):
     async def write(self, request: Request) -> Response:
         """Answered when the markers are below the high watermark, or will not be."""
         key = PartitionKey(request.partition_id.topic_id, request.partition_id.partition)
+        try:
+            check_markers(self._image, request)
+        except MinilogError as error:
+            return Response(error=wire_error(error))
         if key.topic_id == self._image.topic_ids.get(GROUPS_TOPIC_NAME):
             return await self._of_groups(request)
         answered: asyncio.Future[MinilogError | None] = asyncio.get_running_loop().create_future()
-        markers = [EndMarker(each.producer_id, each.committed, each.last_sequence) for each in request.markers]
-        wanted = MarkersRequest(answered, request.transactional_id, markers, int(time.time() * 1e6))
+        wanted = markers_request(request, answered, int(time.time() * 1e6))
         self._replicas.manager.write_markers(key, wanted, now_ms())
         self._replicas.run()
-        error = await answered
-        return Response(error=None if error is None else wire_error(error))
+        refusal = await answered
+        return Response(error=None if refusal is None else wire_error(refusal))

@@ -73,6 +73,7 @@ class QuorumShell:
         self.on_committed: Callable[[int], None]
         self.on_changed: Callable[[ImageChanges], None]
         self._broker_id = options.broker_id
+        self._late_tick_ms = settings.late_tick_ms
         self._fetch_timeout_ms = float(options.config.quorum_fetch_timeout_ms)
         self._failed = failed
         config = options.config
@@ -192,7 +193,14 @@ class QuorumShell:
             self._failed(error)
 
     def _tick(self) -> None:
+        self._look_whether_late()
         self._event(lambda: self._node.tick(now_ms()))
+
+    def _look_whether_late(self) -> None:
+        """This process stood still: it blames nobody for its own length of that, and others may have blamed it."""
+        late_ms = now_ms() - self._node.next_tick_ms()
+        if late_ms > self._late_tick_ms:
+            logger.warning("the event loop was late", late_ms=round(late_ms))
 
     def _look_at_leadership(self) -> None:
         """Before anything else: a controller that was deposed decides and answers nothing more."""
@@ -350,6 +358,7 @@ class QuorumShell:
 
     async def vote(self, request: peer_pb2.VoteRequest) -> peer_pb2.VoteResponse:
         """A candidate asks; the answer is durable."""
+        self._look_whether_late()
         ticket: asyncio.Future[peer_pb2.VoteResponse] = asyncio.get_running_loop().create_future()
         self._event(lambda: self._node.vote_request(ticket, request, now_ms()))
         return await ticket

@@ -22,6 +22,7 @@ from minilog_broker.server.disk import DiskCommand, DiskThread
 from minilog_broker.server.log_directory import LogDirectory, log_settings
 from minilog_broker.server.sessions import Sessions
 from minilog_broker.server.timer import CoreTimer, now_ms
+from minilog_broker.storage.find_ends import EndsSearch
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.reserve import NO_SPACE, Reserve
@@ -113,6 +114,8 @@ class Replicas:
                 self.answer_delete_records(effect)
             case effects.RegisterPartition():
                 self.register(effect)
+            case effects.FindEnds():
+                self._find_ends(effect, EndsSearch(effect.producer_ids, effect.within))
             case effects.SessionRefused(session_id=session_id, error=error):
                 self.sessions.refuse(session_id, error)
             case effects.PartitionOffline():
@@ -156,6 +159,19 @@ class Replicas:
     def _trim(self, effect: effects.AdvanceLogStart) -> Callable[[Log], None]:
         wanted = effect.offset, effect.snapshot_offset, effect.snapshot
         return lambda log: self._reserve.write_metadata(lambda: trim(log, *wanted))
+
+    def _find_ends(self, effect: effects.FindEnds, search: EndsSearch) -> None:
+        """Step by step: others wait for the disk's thread, too."""
+
+        def stepped(_: object) -> None:
+            if search.damage is not None:
+                self.manager.log_damaged(effect.key, search.damage, now_ms())
+            elif search.finished:
+                self.manager.ends_found(effect.key, effect.number, search.found)
+            else:
+                self._find_ends(effect, search)
+
+        self._submit(effect.key, search.step, stepped)
 
     def _append(self, effect: effects.AppendToLog) -> None:
         key, batches = effect.key, effect.batches

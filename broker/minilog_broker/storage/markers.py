@@ -12,11 +12,19 @@ from minilog.record_batch.reader import read_control
 from minilog.v1 import records_pb2
 
 
+class CoordinatorEpoch(NamedTuple):
+    """Who decided a producer's end: a partition of `__transactions`, and the leader epoch in which it was led."""
+
+    partition: int
+    epoch: int
+
+
 class Marker(NamedTuple):
     """One producer's end."""
 
     producer_id: int
     committed: bool
+    coordinator: CoordinatorEpoch = CoordinatorEpoch(0, 0)
 
 
 def read_markers(batch: Buffer, header: BatchHeader) -> tuple[Marker, ...]:
@@ -27,4 +35,6 @@ def read_markers(batch: Buffer, header: BatchHeader) -> tuple[Marker, ...]:
         raise CorruptMessage(
             f"the control batch at offset {header.base_offset} has no record that can be read: {error}"
         ) from error
-    return tuple(Marker(each.producer_id, each.committed) for each in record.transaction_markers.markers)
+    found = record.transaction_markers
+    coordinator = CoordinatorEpoch(found.coordinator_partition, found.coordinator_epoch)
+    return tuple(Marker(each.producer_id, each.committed, coordinator) for each in found.markers)

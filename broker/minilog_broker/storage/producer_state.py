@@ -47,7 +47,7 @@ MAX_PRODUCERS = 100_000  # per partition, about 50 MB; the longest silent one go
 
 _SNAPSHOT = struct.Struct("<4sI")  # magic, crc32c of the rest
 _COUNTS = struct.Struct("<II")  # producers, and their bytes; the transactions follow
-_MAGIC = b"MLP2"  # MLP1 had no transactions
+_MAGIC = b"MLP3"  # MLP1 had no transactions, MLP2 no coordinators
 _PRODUCER = struct.Struct("<qqhH")  # producer id, last timestamp, epoch, batches
 _BATCH = struct.Struct("<iiqq")
 
@@ -169,7 +169,8 @@ class ProducerState:
 
     def _end(self, header: BatchHeader, markers: Iterable[Marker]) -> None:
         finished = []
-        for producer_id, committed in markers:
+        for producer_id, committed, coordinator in markers:
+            self.transactions.had_written(coordinator)
             entry = self._producers.pop(producer_id, None)
             last_offset = NOTHING if entry is None else entry.batches[-1].last_offset
             finished.append(Finished(producer_id, committed, last_offset))
@@ -267,19 +268,23 @@ def recover_producer_state(log: ReplayableLog) -> ProducerState:
     state = ProducerState()
     offset = log.log_start_offset
     stored = log.load_producer_snapshot()
-    if stored is not None:
-        try:
+    try:
+        if stored is not None:
             state.restore(stored[1])
             offset = max(offset, stored[0])
-        except CorruptFile:
-            pass  # all headers say the same, and more slowly
+    except CorruptFile:
+        stored = None  # the headers that are still there say the same, and more slowly
+    known_to = 0 if stored is None else stored[0]
+    if known_to < log.log_start_offset:
+        state.transactions.forget_between(known_to, log.log_start_offset)
     for header in log.headers(offset):
-        state.apply(header, _markers_in(log, header) if header.is_control else ())
+        state.apply(header, markers_in(log, header) if header.is_control else ())
     state.log_starts_at(log.log_start_offset)  # the snapshot may be older than what retention took
     return state
 
 
-def _markers_in(log: ReplayableLog, header: BatchHeader) -> tuple[Marker, ...]:
+def markers_in(log: ReplayableLog, header: BatchHeader) -> tuple[Marker, ...]:
+    """What a control batch of the log ends. Raises CorruptMessage."""
     batch = log.read(header.base_offset, 1)
     if len(batch) != header.length:
         raise CorruptMessage(f"the control batch at offset {header.base_offset} is not where its header is")

@@ -4,10 +4,14 @@
     OPEN         its first transactional batch is in the log    its marker
     UNSTABLE     its marker is in the log                       the high watermark passes the marker
     ENDED        its marker is in the log                       the oldest go when there are too many, or by expiry
+    FORGOTTEN    it ended, and went from here                   (its marker is looked for in the log: find_ends.py)
 
 A producer id is of one transaction and ends once, so a second marker says nothing new, and one that ended may not write
 again. The last stable offset is the first offset of the earliest one that is open or unstable, and never above the
 high watermark: it moves with that only, for what begins begins above it.
+
+Beside the producers stands the highest epoch that each coordinator has had markers written in, and where the markers
+lie that are forgotten: who is not known here, while none is, has not ended here.
 
 The aborted ones are kept by their markers, ascending. Behind each stands the lowest first offset of all that come after
 it, so that who reads a range looks at its own and stops (Kafka's transaction index, in memory: 40 bytes each).
@@ -23,12 +27,15 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
+from minilog.coordinators_of import INTERNAL_PARTITIONS
 from minilog_broker.storage.errors import CorruptFile
+from minilog_broker.storage.markers import CoordinatorEpoch
 
-MAX_ENDED = 100_000  # per partition, about 20 MB; one forgotten is asked for anew, and refused, by its coordinator
+MAX_ENDED = 100_000  # per partition, about 20 MB; the marker of one forgotten is looked for in the log
 NOTHING = -1  # the first and last offset of a producer that wrote nothing here
 
-_COUNTS = struct.Struct("<III")  # open, ended, aborted
+_COUNTS = struct.Struct("<IIIIqq")  # open, ended, aborted, coordinators; the range of the forgotten markers
+_COORDINATOR = struct.Struct("<ii")
 _OPEN = struct.Struct("<qq")
 _ENDED = struct.Struct("<qqqq?")
 _COLUMNS = 5
@@ -50,6 +57,13 @@ class Finished(NamedTuple):
     producer_id: int
     committed: bool
     last_offset: int
+
+
+class Range(NamedTuple):
+    """Offsets from `start` up to `end`, exclusive."""
+
+    start: int
+    end: int
 
 
 class _Aborted:
@@ -98,17 +112,19 @@ class _Aborted:
 class PartitionTransactions:
     """See the module's text. Changed by what is in the log, in its order; on one thread."""
 
-    __slots__ = ("_aborted", "_ended", "_max_ended", "_open", "_unstable")
+    __slots__ = ("_aborted", "_coordinators", "_ended", "_max_ended", "_open", "_unstable", "forgotten")
 
     def __init__(self, *, max_ended: int = MAX_ENDED) -> None:
         self._open: dict[int, int] = {}  # first offsets, which ascend
         self._ended: dict[int, End] = {}  # by their markers, which ascend
         self._unstable: list[tuple[int, int]] = []  # of each control batch (end offset, lowest first offset)
         self._aborted: _Aborted | None = None  # most partitions never have one
+        self._coordinators: dict[int, int] = {}  # the highest epoch of each, by its partition of `__transactions`
         self._max_ended = max_ended
+        self.forgotten: Range | None = None  # where markers of forgotten producers lie, or lay
 
     def __bool__(self) -> bool:
-        return bool(self._open or self._ended or self._aborted)
+        return bool(self._open or self._ended or self._aborted or self._coordinators)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PartitionTransactions) and self.snapshot() == other.snapshot()
@@ -128,6 +144,10 @@ class PartitionTransactions:
     def end_of(self, producer_id: int) -> End | None:
         """How it ended; None where that is not known."""
         return self._ended.get(producer_id)
+
+    def coordinator_epoch(self, partition: int) -> int:
+        """The highest epoch in which this coordinator had markers written here; -1 where it never had."""
+        return self._coordinators.get(partition, -1)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Exclusive. To be asked with high watermarks that do not go back."""
@@ -167,7 +187,22 @@ class PartitionTransactions:
             self._aborted = self._aborted or _Aborted()
             self._aborted.add(aborted, marker_offset, next(iter(self._open.values()), marker_end_offset))
         while len(self._ended) > self._max_ended:
-            del self._ended[next(iter(self._ended))]
+            self._forget(next(iter(self._ended)))
+
+    def _forget(self, producer_id: int) -> None:
+        end_offset = self._ended.pop(producer_id).marker_end_offset
+        self.forget_between(end_offset - 1, end_offset)
+
+    def forget_between(self, start_offset: int, end_offset: int) -> None:
+        """Who ended by a marker in this range may not be known here."""
+        before = self.forgotten or Range(start_offset, end_offset)
+        self.forgotten = Range(min(before.start, start_offset), max(before.end, end_offset))
+
+    def had_written(self, coordinator: CoordinatorEpoch) -> None:
+        """A control batch in the log is by this coordinator."""
+        partition, epoch = coordinator
+        if 0 <= partition < INTERNAL_PARTITIONS:
+            self._coordinators[partition] = max(epoch, self._coordinators.get(partition, 0))
 
     def log_starts_at(self, offset: int) -> list[int]:
         """Nothing below is read any more. Returns the producers that were open here and have ended: a log starts at or
@@ -184,7 +219,7 @@ class PartitionTransactions:
         """Forget who ended before. Returns how many."""
         old = [producer_id for producer_id, end in self._ended.items() if end.timestamp_us < before_timestamp_us]
         for producer_id in old:
-            del self._ended[producer_id]
+            self._forget(producer_id)
         return len(old)
 
     # -- the snapshot
@@ -192,7 +227,9 @@ class PartitionTransactions:
     def snapshot(self) -> bytes:
         """All of it as bytes."""
         aborted = () if self._aborted is None else self._aborted.columns
-        parts = [_COUNTS.pack(len(self._open), len(self._ended), len(aborted[0]) if aborted else 0)]
+        counts = len(self._open), len(self._ended), len(aborted[0]) if aborted else 0, len(self._coordinators)
+        parts = [_COUNTS.pack(*counts, *(self.forgotten or (NOTHING, NOTHING)))]
+        parts += [_COORDINATOR.pack(*each) for each in sorted(self._coordinators.items())]
         parts += [_OPEN.pack(*each) for each in self._open.items()]
         parts += [_ENDED.pack(producer_id, *end) for producer_id, end in self._ended.items()]
         parts += [column.tobytes() for column in aborted]
@@ -203,8 +240,9 @@ class PartitionTransactions:
         """Raises CorruptFile where it is none."""
         if len(body) < _COUNTS.size:
             raise CorruptFile("a producer snapshot ends before its transactions")
-        open_count, ended_count, aborted_count = _COUNTS.unpack_from(body)
-        ended_at = _COUNTS.size + open_count * _OPEN.size
+        open_count, ended_count, aborted_count, coordinators, *forgotten = _COUNTS.unpack_from(body)
+        open_at = _COUNTS.size + coordinators * _COORDINATOR.size
+        ended_at = open_at + open_count * _OPEN.size
         aborted_at = ended_at + ended_count * _ENDED.size
         column_bytes = aborted_count * _WORD_BYTES
         if len(body) != aborted_at + _COLUMNS * column_bytes:
@@ -213,7 +251,9 @@ class PartitionTransactions:
                 f"transactions cannot have {len(body)} bytes for them"
             )
         found = cls()
-        found._open = dict(_OPEN.iter_unpack(body[_COUNTS.size : ended_at]))
+        found._coordinators = dict(_COORDINATOR.iter_unpack(body[_COUNTS.size : open_at]))
+        found.forgotten = Range(*forgotten) if forgotten[0] != NOTHING else None
+        found._open = dict(_OPEN.iter_unpack(body[open_at:ended_at]))
         for producer_id, *end in _ENDED.iter_unpack(body[ended_at:aborted_at]):
             found._ended[producer_id] = End(*end)
         found._note_unstable()

@@ -828,7 +828,14 @@ class WriteMarkersRequest(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     MARKERS_FIELD_NUMBER: _builtins.int
+    COORDINATOR_PARTITION_FIELD_NUMBER: _builtins.int
+    COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
+    coordinator_partition: _builtins.int
+    """Who decided: the partition of `__transactions` that the transactional id belongs to, and the leader epoch in which
+    the sender leads it. An earlier one than is known is fenced, a later one not known yet.
+    """
+    coordinator_epoch: _builtins.int
     @_builtins.property
     def client(self) -> _common_pb2.ClientIdentity: ...
     @_builtins.property
@@ -842,10 +849,12 @@ class WriteMarkersRequest(_message.Message):
         partition_id: _common_pb2.PartitionId | None = ...,
         transactional_id: _builtins.str = ...,
         markers: _abc.Iterable[Global___ProducerMarker] | None = ...,
+        coordinator_partition: _builtins.int = ...,
+        coordinator_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "partition_id", b"partition_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "markers", b"markers", "partition_id", b"partition_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "coordinator_epoch", b"coordinator_epoch", "coordinator_partition", b"coordinator_partition", "markers", b"markers", "partition_id", b"partition_id", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

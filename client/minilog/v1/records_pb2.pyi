@@ -458,7 +458,12 @@ class TransactionMarkersRecord(_message.Message):
 
     TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     MARKERS_FIELD_NUMBER: _builtins.int
+    COORDINATOR_PARTITION_FIELD_NUMBER: _builtins.int
+    COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
+    coordinator_partition: _builtins.int
+    """Of the coordinator that had them written: markers of an earlier epoch of it are refused from here on."""
+    coordinator_epoch: _builtins.int
     @_builtins.property
     def markers(self) -> _containers.RepeatedCompositeFieldContainer[_coordinator_pb2.ProducerMarker]: ...
     def __init__(
@@ -466,10 +471,12 @@ class TransactionMarkersRecord(_message.Message):
         *,
         transactional_id: _builtins.str = ...,
         markers: _abc.Iterable[_coordinator_pb2.ProducerMarker] | None = ...,
+        coordinator_partition: _builtins.int = ...,
+        coordinator_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["markers", b"markers", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "coordinator_partition", b"coordinator_partition", "markers", b"markers", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

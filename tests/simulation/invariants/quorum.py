@@ -2,7 +2,8 @@
 
 hears    a message of the quorum reached the other's core. A pair is steady since t when no gap between two
          messages, either way, was longer than `GAP` of the fetch time-out from t on, and neither was stopped
-V20      a leader that was steady with a majority for two fetch time-outs is not deposed
+V20      a leader that was steady with a majority for two fetch time-outs is not deposed; by itself it may be, where
+         a voter is stuck in a later epoch: it stands above that one
 V21      a leader that heard no majority for `PATIENCE` fetch time-outs leads no more
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from minilog_broker.quorum.member import Role
 from tests.simulation.invariants.violation import Violation
 
 if TYPE_CHECKING:
@@ -121,6 +123,7 @@ class QuorumTruth:
             raise self._fail("V11", f"node {node_id} is in epoch {epoch} and was in {known}", node_id, epoch=epoch)
         self._epochs[node_id] = epoch
         led = self._leads.get(node_id)
+        intact = intact and (led is None or not _makes_way_for_itself(node, life, led, voters))
         if not quorum.is_leader:
             if led is not None:
                 self._deposed(node_id, led, voters, now_ms, asked=intact and life.stage.name != "STOPPING")
@@ -169,6 +172,14 @@ class QuorumTruth:
         if now_ms - since_ms > PATIENCE * self.fetch_timeout_ms:
             text = f"node {node_id} leads quorum epoch {epoch} and has heard no majority for {now_ms - since_ms:.0f} ms"
             raise self._fail("V21", text, node_id, epoch=epoch)
+
+
+def _makes_way_for_itself(node: Node, life: Life, led: int, voters: list[int]) -> bool:
+    """Whether it stands above a voter that has a later epoch on its disk than the one that is led."""
+    if life.quorum.epoch <= led or life.quorum.role is not Role.CANDIDATE:
+        return False
+    stored = [node.cluster.nodes[voter_id].stored_vote() for voter_id in voters if voter_id != node.node_id]
+    return any(vote is not None and vote.epoch > led for vote in stored)
 
 
 def _epoch_of_log(node: Node) -> int:

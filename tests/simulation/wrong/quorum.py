@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from minilog.errors import MinilogError
+from minilog.v1 import peer_pb2
 from minilog_broker.controller import brokers, election
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.quorum import leader as leader_module
@@ -14,6 +16,8 @@ from minilog_broker.quorum import node as node_module
 from minilog_broker.quorum import snapshots as snapshots_module
 from minilog_broker.quorum import voting
 from minilog_broker.quorum.commit import majority_commit
+from minilog_broker.quorum.elections import Elections
+from minilog_broker.quorum.epochs_told import LEAP_EPOCHS, NEAR_EPOCHS, EpochsTold
 from minilog_broker.quorum.member import Member
 from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.vote_keeper import VoteKeeper
@@ -95,6 +99,30 @@ def other_voters_accepted() -> Patches:
         (voting, "request_error", nothing),
         (brokers.BrokerLives, "_check_cluster", nothing),
     ]
+
+
+def epoch_adopted_without_proof() -> Patches:
+    """Who says that it leads a later epoch is believed, as far as that may be one of this cluster."""
+    begin = Elections._begin
+
+    def mutant(self: Elections, request: peer_pb2.BeginQuorumEpochRequest, now_ms: float) -> MinilogError | None:
+        if not self._epoch < request.epoch <= self._epoch + LEAP_EPOCHS or not self._member.is_voter:
+            return begin(self, request, now_ms)
+        self._transitions.follow(request.epoch, request.leader_id, now_ms)
+        return None
+
+    return [(Elections, "_begin", mutant)]
+
+
+def plausible_refusal_strands() -> Patches:
+    """An epoch farther ahead than a cluster gets is garbage, whoever is in it."""
+    note = EpochsTold.note
+
+    def mutant(self: EpochsTold, voter_id: int, epoch: int, *, leads: bool) -> bool:
+        own_epoch = self._member.log.last_entry[0]
+        return epoch <= own_epoch + NEAR_EPOCHS and note(self, voter_id, epoch, leads=leads)
+
+    return [(EpochsTold, "note", mutant)]
 
 
 def last_member_fenced_out() -> Patches:

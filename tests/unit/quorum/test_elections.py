@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import InconsistentVoters, NotController
-from minilog.v1 import peer_pb2
+from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.quorum.effects import VoteState
 from minilog_broker.quorum.member import Role
 from tests.unit.quorum.judges import Judges
@@ -208,23 +208,23 @@ def test_an_observer_that_does_not_know_the_leader_as_a_voter_ends_with_a_senten
     assert f"[{others[0].node_id}]" in str(observer.failure)
 
 
-def test_a_voter_is_told_who_leads_without_asking() -> None:
-    world, leader, (other, _) = quorum()
-    assert other.node is not None
-    begin = peer_pb2.BeginQuorumEpochRequest(
-        cluster_id=leader.cluster_id or "", leader_id=leader.node_id, epoch=other.node.epoch, voter_id=other.node_id
-    )
-    world.stop(other.node_id)
-    world.cut_off(other.node_id)
-    world.start(other.node_id)
-    world.run(100)
-    assert other.node is not None
-    assert other.node.leader_id == -1
-    answers: list[peer_pb2.BeginQuorumEpochResponse] = []
-    node = other.node
-    other.event(lambda _: answers.append(node.begin_quorum_epoch(begin, world.now_ms)))
-    assert not answers[0].error.code
-    assert other.node.leader_id == leader.node_id
+def test_whom_a_voter_has_voted_for_it_follows_without_asking_and_nobody_else() -> None:
+    world, leader, others = quorum()
+    chosen = next(each for each in others if each.read_vote().voted_for == leader.node_id)
+    third = next(each for each in others if each is not chosen)
+    for said, code in ((third, common_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH), (leader, common_pb2.ERROR_CODE_NONE)):
+        begin = peer_pb2.BeginQuorumEpochRequest(
+            cluster_id=chosen.cluster_id or "", leader_id=said.node_id, voter_id=chosen.node_id
+        )
+        begin.epoch = chosen.read_vote().epoch
+        world.stop(chosen.node_id)
+        world.cut_off(chosen.node_id)
+        world.start(chosen.node_id)
+        node = world.node(chosen.node_id)
+        answers: list[peer_pb2.BeginQuorumEpochResponse] = []
+        chosen.event(lambda node, begin=begin, answers=answers: answers.append(node.begin_quorum_epoch(begin, 0.0)))
+        assert answers[0].error.code == code
+        assert node.leader_id == (leader.node_id if said is leader else -1)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -98,6 +98,7 @@ class World:
 
     def leader(self) -> Machine:
         """The one of the latest epoch."""
+        assert self.leaders(), "nobody leads"
         return max(self.leaders(), key=lambda machine: machine.node.epoch if machine.node else -1)
 
     # -- time

@@ -17,6 +17,7 @@ from minilog_broker.replication.effects import AnswerProduce, ProposalAnswer, Pr
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
+from minilog_broker.storage.find_ends import EndsSearch
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.recovery import mark_damaged
@@ -220,6 +221,11 @@ class Broker:
             case effects.AdvanceLogStart(key=key):
                 trim(self.logs[key], effect.offset, effect.snapshot_offset, effect.snapshot)
                 manager.log_start_moved(key, now_ms)
+            case effects.FindEnds(key=key):
+                search = EndsSearch(effect.producer_ids, effect.within)
+                while not search.finished:
+                    search.step(self.logs[key])
+                manager.ends_found(key, effect.number, search.found)
             case effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
                 self.logs[key].write_producer_snapshot(offset, snapshot)
 

@@ -19,10 +19,14 @@ from minilog_broker.replication.parked import TransactionalWrite
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey, TopicConfig
 from minilog_broker.replication.trimming import DeleteRecordsRequest
+from minilog_broker.storage.markers import CoordinatorEpoch
 from tests.unit.replication.broker import KEY, NOW_US, TOPIC_ID, Broker, Link, batch
 from tests.unit.replication.controller import Controller
 
 __all__ = ["KEY", "NOW_US", "TOPIC_ID", "Broker", "Link", "World", "batch", "count_effects"]
+
+
+COORDINATOR_PARTITION = 3  # of `__transactions`
 
 
 class World:
@@ -248,11 +252,12 @@ class World:
         broker.run()
         return self._next_ticket
 
-    def write_markers(self, broker_id: int, *markers: EndMarker) -> int:
+    def write_markers(self, broker_id: int, *markers: EndMarker, epoch: int = 0) -> int:
         """Ask for markers; the ticket finds the answer in `broker.marked`."""
         self._next_ticket += 1
         broker = self.brokers[broker_id]
-        request = MarkersRequest(self._next_ticket, "spark-1", markers, NOW_US)
+        coordinator = CoordinatorEpoch(COORDINATOR_PARTITION, epoch)
+        request = MarkersRequest(self._next_ticket, "spark-1", coordinator, markers, NOW_US)
         broker.manager.write_markers(KEY, request, self.now_ms)
         broker.run()
         return self._next_ticket

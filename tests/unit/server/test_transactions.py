@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from minilog.coordinators_of import GROUPS_TOPIC_NAME
+from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.errors import BrokerNotAvailable, MinilogError, NotCoordinator, ProducerFenced, UnknownTopicId, wire_error
 from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.replication import effects
 from minilog_broker.replication.parked import TransactionalWrite
+from minilog_broker.replication.state import PartitionKey, PartitionState
 from minilog_broker.server.marker_service import MarkerService, answer_markers
 from minilog_broker.server.partition_registrations import PartitionRegistrations, Request, Response
 from tests.unit.replication.broker import KEY, batch, transactional
@@ -114,11 +115,47 @@ class Replicas:
                 answer_markers(effect)
 
 
-def write(world: World, image: MetadataImage, *markers: coordinator_pb2.ProducerMarker) -> str:
+COORDINATOR = coordinator_partition("spark-1")
+COORDINATOR_EPOCH = 4
+TRANSACTIONS_ID = b"transactions".rjust(16, b"x")
+
+
+def image_with_coordinators() -> MetadataImage:
+    """Producer ids below 1,000 were handed out, and the coordinator leads in COORDINATOR_EPOCH."""
+    image = MetadataImage()
+    coordinator = PartitionKey(TRANSACTIONS_ID, COORDINATOR)
+    image.next_producer_id = 1_000
+    image.topic_ids[TRANSACTIONS_TOPIC_NAME] = TRANSACTIONS_ID
+    image.partitions[coordinator] = PartitionState(
+        key=coordinator,
+        topic_name=TRANSACTIONS_TOPIC_NAME,
+        replicas=(1, 2, 3),
+        in_sync_replicas=(1, 2, 3),
+        eligible_leaders=(),
+        damaged_replicas=(),
+        leader_id=1,
+        leader_epoch=COORDINATOR_EPOCH,
+        partition_epoch=0,
+        leader_broker_epoch=1,
+    )
+    return image
+
+
+def write(
+    world: World,
+    image: MetadataImage,
+    *markers: coordinator_pb2.ProducerMarker,
+    partition: int = COORDINATOR,
+    epoch: int = COORDINATOR_EPOCH,
+) -> str:
     """The code of the answer."""
     partition_id = common_pb2.PartitionId(topic_id=KEY.topic_id, partition=KEY.partition)
     request = coordinator_pb2.WriteMarkersRequest(
-        partition_id=partition_id, transactional_id="spark-1", markers=markers
+        partition_id=partition_id,
+        transactional_id="spark-1",
+        markers=markers,
+        coordinator_partition=partition,
+        coordinator_epoch=epoch,
     )
 
     async def of_groups(_: coordinator_pb2.WriteMarkersRequest) -> coordinator_pb2.WriteMarkersResponse:
@@ -137,15 +174,42 @@ def test_markers_are_written_by_the_leader_and_its_answer_is_the_calls() -> None
     world.settle()
     wrong = coordinator_pb2.ProducerMarker(producer_id=7, committed=True, last_sequence=4)
     right = coordinator_pb2.ProducerMarker(producer_id=7, committed=True, last_sequence=0)
-    assert write(world, MetadataImage(), wrong) == "INVALID_TXN_STATE"
-    assert write(world, MetadataImage(), right) == "NONE"
+    image = image_with_coordinators()
+    assert write(world, image, wrong) == "INVALID_TXN_STATE"
+    assert write(world, image, right) == "NONE"
     assert world[1].headers()[-1].is_control
-    assert write(world, MetadataImage(), right) == "NONE"
+    assert write(world, image, right) == "NONE"
+
+
+def test_markers_are_taken_from_the_coordinator_in_its_own_epoch_only() -> None:
+    """Else anybody could end anybody's transaction: a coordinator that was deposed, or no coordinator at all."""
+    world, image = World(), image_with_coordinators()
+    send(world, 7)
+    world.register(1)
+    world.settle()
+    marker = coordinator_pb2.ProducerMarker(producer_id=7, committed=False)
+    before = world[1].headers()
+    assert write(world, image, marker, epoch=COORDINATOR_EPOCH - 1) == "FENCED_LEADER_EPOCH"
+    assert write(world, image, marker, epoch=COORDINATOR_EPOCH + 1) == "UNKNOWN_LEADER_EPOCH"
+    assert write(world, image, marker, partition=(COORDINATOR + 1) % 16) == "INVALID_REQUEST"
+    assert write(world, MetadataImage(), marker) == "UNKNOWN_LEADER_EPOCH", "the image may be behind: ask again"
+    assert world[1].headers() == before
+    assert write(world, image, marker) == "NONE"
+
+
+def test_markers_for_producers_that_nobody_was_given_are_refused() -> None:
+    world, image = World(), image_with_coordinators()
+    for producer_id, code in ((1_000, "UNKNOWN_PRODUCER_ID"), (2**62, "UNKNOWN_PRODUCER_ID"), (-1, "INVALID_REQUEST")):
+        for committed in (True, False):
+            marker = coordinator_pb2.ProducerMarker(producer_id=producer_id, committed=committed, last_sequence=-1)
+            assert write(world, image, marker) == code
+    assert not world[1].headers()
 
 
 def test_for_a_partition_of_groups_their_coordinator_is_asked() -> None:
-    world, image = World(), MetadataImage()
+    world, image = World(), image_with_coordinators()
     image.topic_ids[GROUPS_TOPIC_NAME] = KEY.topic_id
     marker = coordinator_pb2.ProducerMarker(producer_id=7, committed=False)
     assert write(world, image, marker) == "NOT_COORDINATOR"
+    assert write(world, image, marker, epoch=COORDINATOR_EPOCH - 1) == "FENCED_LEADER_EPOCH"
     assert not world[1].headers()

@@ -12,10 +12,10 @@ from hypothesis import given
 from minilog.errors import CorruptMessage, InvalidTxnState, OutOfOrderSequenceNumber, ProducerFenced
 from minilog.record_batch.header import decode_header
 from minilog_broker.storage.errors import CorruptFile
-from minilog_broker.storage.markers import Marker, read_markers
+from minilog_broker.storage.markers import CoordinatorEpoch, Marker, read_markers
 from minilog_broker.storage.producer_state import Accept, ProducerState, recover_producer_state
 from minilog_broker.storage.settings import LogSettings
-from minilog_broker.storage.transactions import Finished, PartitionTransactions
+from minilog_broker.storage.transactions import NOTHING, Finished, PartitionTransactions
 from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, batch, header, open_log, run_of
 
@@ -271,7 +271,7 @@ def test_a_control_batch_that_cannot_be_read_is_damage() -> None:
 
 def test_a_snapshot_that_says_more_than_it_has_is_refused() -> None:
     with pytest.raises(CorruptFile, match="cannot have"):
-        PartitionTransactions.from_snapshot((2**32 - 1).to_bytes(4, "little") * 3)
+        PartitionTransactions.from_snapshot((2**32 - 1).to_bytes(4, "little") * 8)
 
 
 def test_retention_leaves_what_a_transaction_still_needs() -> None:
@@ -311,3 +311,20 @@ def test_a_transaction_whose_marker_was_deleted_with_it_is_not_open_after_a_rest
     assert found is not None
     assert known is not None
     assert found.next_sequence == known.next_sequence
+
+
+def test_the_epochs_of_coordinators_and_what_is_forgotten_are_in_the_snapshot() -> None:
+    transactions = PartitionTransactions(max_ended=1)
+    for coordinator in (
+        CoordinatorEpoch(3, 7),
+        CoordinatorEpoch(3, 5),
+        CoordinatorEpoch(0, 2),
+        CoordinatorEpoch(16, 9),
+    ):
+        transactions.had_written(coordinator)
+    assert transactions.forgotten is None
+    for offset in (4, 6, 9):
+        transactions.end([Finished(offset, committed=True, last_offset=NOTHING)], offset, offset + 1, 0)
+    for each in (transactions, PartitionTransactions.from_snapshot(transactions.snapshot())):
+        assert [each.coordinator_epoch(partition) for partition in (3, 0, 1, 16)] == [7, 2, -1, -1]
+        assert each.forgotten == (4, 7)

@@ -226,7 +226,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         """Ask for the markers that are due, answer who waited for them, remove producers that have all of theirs."""
         if self._state is not State.ACTIVE:
             return
-        self._effects.extend(self._markers.send(now.ms))
+        self._effects.extend(self._markers.send(now.ms, self._leader_epoch))
         self._look_at_commits(now)
         self._remove_at_ms = math.inf
         removed: dict[str, list[TransactionChange]] = {}

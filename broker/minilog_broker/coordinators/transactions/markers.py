@@ -66,8 +66,8 @@ class Markers:
         """Producers that have all their markers: they may be removed from the table."""
         return sorted(self._done)
 
-    def send(self, now_ms: float) -> list[WriteMarkers]:
-        """What can be asked for now."""
+    def send(self, now_ms: float, coordinator_epoch: int) -> list[WriteMarkers]:
+        """What can be asked for now, in the epoch that this coordinator leads in."""
         sent = []
         for target in list(self._waiting):
             transactional_id, partition = target
@@ -78,7 +78,8 @@ class Markers:
                 self._have(target, list(self._waiting[target]))
                 continue
             markers = tuple(self._waiting[target][producer_id] for producer_id in sorted(self._waiting[target]))
-            self._in_flight[target] = effect = WriteMarkers(partition, transactional_id, markers)
+            effect = WriteMarkers(partition, transactional_id, markers, coordinator_epoch)
+            self._in_flight[target] = effect
             sent.append(effect)
         return sent
 

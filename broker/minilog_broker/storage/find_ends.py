@@ -1,0 +1,51 @@
+"""Looks in a log for the markers of producers whose end is known nowhere else any more (transactions.py, FORGOTTEN)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from minilog.errors import CorruptMessage
+from minilog_broker.storage.producer_state import ReplayableLog, markers_in
+from minilog_broker.storage.transactions import Range
+
+STEP_BATCHES = 2_000  # headers of one step: some milliseconds of a disk thread that others wait for
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEnd:
+    """How a producer ended, and the offset behind its marker."""
+
+    marker_end_offset: int
+    committed: bool
+
+
+class EndsSearch:
+    """See the module's text. A producer's first marker is its end. `step` until it is finished, or found damage."""
+
+    def __init__(self, producer_ids: Collection[int], within: Range) -> None:
+        self.found: dict[int, FoundEnd] = {}
+        self.finished = False
+        self.damage: CorruptMessage | None = None
+        self._producer_ids = producer_ids
+        self._offset, self._end = within
+
+    def step(self, log: ReplayableLog) -> None:
+        """Look at the next batches. Raises OSError."""
+        try:
+            self._step(log)
+        except CorruptMessage as error:
+            self.damage = error
+
+    def _step(self, log: ReplayableLog) -> None:
+        for number, header in enumerate(log.headers(max(self._offset, log.log_start_offset))):
+            if header.base_offset >= self._end or len(self.found) == len(self._producer_ids):
+                break
+            if number == STEP_BATCHES:
+                self._offset = header.base_offset
+                return
+            if header.is_control:
+                for marker in markers_in(log, header):
+                    if marker.producer_id in self._producer_ids:
+                        self.found.setdefault(marker.producer_id, FoundEnd(header.next_offset, marker.committed))
+        self.finished = True
