@@ -76,6 +76,11 @@ class _Pool:
             name.dirty = True
             return self.to_read(name)
 
+    def create(self, name: _Name) -> None:
+        """Open a file that may not be there, on the thread that changes files."""
+        self._leave_a_clean_one()
+        self.to_read(name, create=True)
+
     def let_go(self, name: _Name) -> File | None:
         with self._lock:
             file, name.file = name.file, None
@@ -183,7 +188,10 @@ class PooledFileSystem:
     def open(self, path: str, *, create: bool = False) -> File:
         name = _Name(path)
         file = PooledFile(self._pool, name)
-        self._pool.to_read(name, create=create)
+        if create:
+            self._pool.create(name)
+        else:
+            self._pool.to_read(name)
         return file
 
     def lock(self, path: str) -> File | None:

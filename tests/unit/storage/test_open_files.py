@@ -82,6 +82,18 @@ def test_what_was_written_is_synced_by_the_descriptor_that_wrote_it_before_that_
     assert all(kept[: 2 * MOST]), "what is not open any more is on the disk"
 
 
+def test_files_that_are_made_and_changed_one_after_another_need_no_more_than_may_be_open(
+    tmp_path: pathlib.Path,
+) -> None:
+    pool = PooledFileSystem(OsFileSystem(), MOST)
+    files = []
+    for number in range(50):
+        files.append(pool.open(f"{tmp_path}/{number}", create=True))
+        files[-1].truncate(0)  # as a new segment is made, and left until its first record
+        assert pool.open_count <= MOST
+    files[0].fdatasync()
+
+
 def test_an_error_of_a_sync_that_made_room_is_told_to_the_files_owner_and_not_tried_again() -> None:
     disk = crashable("/d")
     pool = PooledFileSystem(disk, MOST)
