@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import grpc
@@ -23,6 +23,7 @@ from minilog import Admin, NewTopic, Producer
 from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
 from tests.cluster import HOST, Cluster
 from tests.integration.garbage import HTTP2_PREFACE
+from tests.integration.well_behaved import Attack
 
 MIB = 1 << 20
 LARGE_TOPIC = "attacked"
@@ -115,9 +116,7 @@ def streams_that_never_read(cluster: Cluster) -> Iterator[None]:
     """100 readers of 8 MiB batches, on ten connections, with all the credit there is; none takes what it asked for."""
     target = attacked(cluster)
     values = np.random.default_rng(1).integers(0, 256, 7 * MIB, dtype=np.uint8).tobytes()
-    settings = {"bootstrap.servers": cluster.bootstrap_servers, "max.request.size": 64 * MIB}
-    settings.pop("max.request.size")
-    with Producer({**settings, "batch.size": 8 * MIB}) as producer:
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers, "batch.size": 8 * MIB}) as producer:
         for _ in range(6):
             producer.send(LARGE_TOPIC, value=values).result(timeout=60.0)
     position = data_pb2.FetchPosition(
@@ -313,7 +312,7 @@ def _call_headers(path: bytes) -> bytes:
     return b"".join(b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in pairs)
 
 
-ATTACKS: tuple[Callable[[Cluster], Iterator[None]], ...] = (
+ATTACKS: tuple[Attack, ...] = (
     frames_of_120_mib,
     frames_of_60_mib,
     streams_that_never_read,
