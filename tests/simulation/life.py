@@ -27,6 +27,7 @@ from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_sett
 from minilog_broker.storage.clock_guard import ClockGuard
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.open_files import PooledFileSystem
 from minilog_broker.storage.reserve import Reserve
 from minilog_broker.storage.settings import LogSettings
 from tests.simulation.clients import node_address
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 DATA_PATH = "/data"
 SERVER_GRACE_MS = 50.0
 RESERVE_BYTES = 4_096
+MOST_OPEN_FILES = 8  # fewer than a life has segments: files are closed and opened again all the time
 RETENTION_EVERY = 2  # checkpoints
 
 
@@ -118,7 +120,8 @@ class Life:
         self.directory_id = self.directory.directory_id
         self.reserve = Reserve(node.files, DATA_PATH, lambda: self.now_ms / 1e3, RESERVE_BYTES)
         self.reserve.hold()
-        self.log_directory = LogDirectory(node.files, self.directory, 0, self.reserve)
+        segment_files = PooledFileSystem(node.files, MOST_OPEN_FILES)
+        self.log_directory = LogDirectory(segment_files, self.directory, 0, self.reserve)
         self._logs = self.log_directory.logs
         self._found = self.log_directory.recover(self._default_settings())
         self.settings = ReplicationSettings(

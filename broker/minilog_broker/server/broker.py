@@ -36,7 +36,6 @@ from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.admin_service import AdminService
-from minilog_broker.server.channels import create_server
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.controller_link import ControllerLink
 from minilog_broker.server.controller_shell import ControllerShell
@@ -45,6 +44,7 @@ from minilog_broker.server.coordinator_loading import Loader
 from minilog_broker.server.coordinator_shell import Surroundings
 from minilog_broker.server.coordinators import Coordinators
 from minilog_broker.server.data_service import DataService, answer_delete_records, answer_produce
+from minilog_broker.server.descriptors import raise_limit
 from minilog_broker.server.disk import DiskThread
 from minilog_broker.server.group_service import GroupService
 from minilog_broker.server.internal_topics import InternalTopics
@@ -56,6 +56,7 @@ from minilog_broker.server.marker_service import MarkerService, answer_markers
 from minilog_broker.server.metadata_service import MetadataService, ProducerIds
 from minilog_broker.server.partition_registrations import PartitionRegistrations
 from minilog_broker.server.peer_service import PeerService
+from minilog_broker.server.port import Port
 from minilog_broker.server.quorum_shell import QuorumShell
 from minilog_broker.server.registration import kernel_boot_id, registration_request
 from minilog_broker.server.replicas import Replicas
@@ -63,6 +64,7 @@ from minilog_broker.server.timer import now_ms
 from minilog_broker.server.transaction_service import TransactionService
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
+from minilog_broker.storage.open_files import PooledFileSystem
 from minilog_broker.storage.reserve import Reserve
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.version import CLIENT_VERSION
@@ -99,6 +101,7 @@ class Broker:
         self._options = options
         self._config: BrokerConfig = options.config
         self._client = common_pb2.ClientIdentity(client_id=f"broker-{options.broker_id}", client_version=CLIENT_VERSION)
+        self._descriptors = raise_limit()
         self._stop = asyncio.Event()
         self._crash: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -130,21 +133,23 @@ class Broker:
         loop = asyncio.get_running_loop()
         self._reserve = reserve = Reserve(files, directory.path, time.monotonic)
         await asyncio.to_thread(reserve.hold)
-        self._logs = LogDirectory(files, directory, self._config.delete_delay_ms, reserve)
+        pool = PooledFileSystem(files, self._descriptors.segment_files)
+        self._logs = LogDirectory(pool, directory, self._config.delete_delay_ms, reserve)
         found = await asyncio.to_thread(self._logs.recover, self._default_settings())
         self._disk = DiskThread("data-disk", loop, self._failed)
         settings = self._replication_settings()
         self._quorum = QuorumShell(self._options, files, directory, reserve, self._client, settings, self._failed)
         self._build(settings)
-        server = self._bind()
-        await server.start()
+        port = self._bind()
+        await port.start()
         try:
+            self._spawn(port.guard.watch())
             self._quorum.start()
             if await self._join(directory, found):
                 await self._stop.wait()
                 await self._hand_over()
         finally:
-            await self._shut_down(server, directory)
+            await self._shut_down(port, directory)
 
     def _replication_settings(self) -> ReplicationSettings:
         config = self._config
@@ -206,38 +211,30 @@ class Broker:
             retention_bytes=config.retention_bytes,
         )
 
-    def _bind(self) -> Any:
-        server = create_server()
-        producer_ids = ProducerIds(self._link.allocate_producer_ids)
-        metadata = MetadataService(
-            self._quorum, self._replicas, producer_ids, self._internal_topics, lambda: self._registered
+    def _bind(self) -> Port:
+        replicas, coordinators, producer_ids = (
+            self._replicas,
+            self._coordinators,
+            ProducerIds(self._link.allocate_producer_ids),
         )
-        data_pb2_grpc.add_DataServiceServicer_to_server(
-            DataService(self._replicas, self._config.session_keepalive_ms), server
-        )
-        metadata_pb2_grpc.add_MetadataServiceServicer_to_server(metadata, server)
-        coordinators = self._coordinators
-        markers = MarkerService(self._replicas, self._quorum.image, coordinators.write_group_markers)
+        markers = MarkerService(replicas, self._quorum.image, coordinators.write_group_markers)
         self._calls.here_markers = markers.write
-        coordinator_pb2_grpc.add_TransactionServiceServicer_to_server(
-            TransactionService(coordinators, producer_ids), server
+        metadata = MetadataService(
+            self._quorum, replicas, producer_ids, self._internal_topics, lambda: self._registered
         )
-        coordinator_pb2_grpc.add_GroupServiceServicer_to_server(GroupService(coordinators), server)
-        coordinator_pb2_grpc.add_MarkerServiceServicer_to_server(markers, server)
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self._controller), server)
-        peer_pb2_grpc.add_PeerServiceServicer_to_server(
-            PeerService(self._replicas, self._quorum, self._controller), server
+        services = (
+            (data_pb2_grpc.add_DataServiceServicer_to_server, DataService(replicas, self._config.session_keepalive_ms)),
+            (metadata_pb2_grpc.add_MetadataServiceServicer_to_server, metadata),
+            (
+                coordinator_pb2_grpc.add_TransactionServiceServicer_to_server,
+                TransactionService(coordinators, producer_ids),
+            ),
+            (coordinator_pb2_grpc.add_GroupServiceServicer_to_server, GroupService(coordinators)),
+            (coordinator_pb2_grpc.add_MarkerServiceServicer_to_server, markers),
+            (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(self._controller)),
+            (peer_pb2_grpc.add_PeerServiceServicer_to_server, PeerService(replicas, self._quorum, self._controller)),
         )
-        address = f"{self._options.host}:{self._options.port}"
-        try:
-            bound = server.add_insecure_port(address)
-        except RuntimeError:
-            bound = 0
-        if bound == 0:
-            raise CommandFailed(
-                f"broker {self._options.broker_id} cannot listen on {address}: the port is taken, or not this host's"
-            )
-        return server
+        return Port(self._options, self._descriptors, services, lambda: replicas.backlog_bytes)
 
     # -- joining the cluster
 
@@ -341,7 +338,7 @@ class Broker:
         """End the process: going on half alive is worse than a restart."""
         if self._crash is None:
             self._crash = error
-            if not isinstance(error, MinilogError | OSError):
+            if not isinstance(error, MinilogError | OSError | CommandFailed):
                 logger.error("a fault in the broker's own code: it stops", exc_info=error)
         self._stop.set()
 
@@ -378,12 +375,12 @@ class Broker:
             controlled_shutdown_timeout_ms=self._config.controlled_shutdown_timeout_ms,
         )
 
-    async def _shut_down(self, server: Any, directory: DataDirectory) -> None:
+    async def _shut_down(self, port: Port, directory: DataDirectory) -> None:
         self._stopped = True  # nothing is taken up any more, whatever the image still tells
         self._replicas.manager.stop_leading(now_ms())
         self._replicas.run()
         self._replicas.timer.stop()
-        await server.stop(SERVER_GRACE_S)
+        await port.stop(SERVER_GRACE_S)
         await self._links.stop()
         self._controller.stop()
         self._internal_topics.stop()

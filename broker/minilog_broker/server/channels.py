@@ -1,7 +1,8 @@
 """gRPC channels and servers: one place for their options.
 
 Frames are bounded by what we read, not by gRPC's 4 MiB default: a batch may be max.message.bytes, and a message holds
-one such batch at least. Reconnecting is bounded to 500 ms (REPLICATION.md, sessions).
+one such batch at least. A longer one is refused when its first bytes come. Reconnecting is bounded to 500 ms
+(REPLICATION.md, sessions).
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import asyncio
 
 import grpc
 
+from minilog_broker.server.config import LARGEST_MESSAGE_BYTES
 from minilog_broker.version import CLIENT_VERSION
 
 FRAME_OVERHEAD_BYTES = 2 << 20  # what a message may hold besides its largest batch
-MAX_FRAME_BYTES = 128 << 20  # no configuration of max.message.bytes goes beyond what fits into this
+MAX_FRAME_BYTES = LARGEST_MESSAGE_BYTES + FRAME_OVERHEAD_BYTES
+MAX_STREAMS = 100  # of one connection: what RFC 9113 advises as the least; clients have a connection for each stream
+HANDSHAKE_TIMEOUT_MS = 10_000  # a connection that says nothing of HTTP/2 for so long is closed
+KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 30_000, 10_000  # who does not answer a ping is gone: a machine that lost power
 
 _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 50),
@@ -34,13 +39,22 @@ def open_channel(host: str, port: int) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(f"{host}:{port}", options=_CHANNEL_OPTIONS)
 
 
-def create_server() -> grpc.aio.Server:
-    """A gRPC server that does not share its port: a port taken is an error, not a surprise."""
+def create_server(*, most_connections: int, connection_idle_ms: int) -> grpc.aio.Server:
+    """A gRPC server that does not share its port: a port taken is an error, not a surprise.
+
+    It refuses connections above `most_connections`, and closes one without calls after `connection_idle_ms`.
+    """
     return grpc.aio.server(
         options=(
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
             ("grpc.max_send_message_length", MAX_FRAME_BYTES),
+            ("grpc.max_concurrent_streams", MAX_STREAMS),
+            ("grpc.max_allowed_incoming_connections", most_connections),
+            ("grpc.max_connection_idle_ms", connection_idle_ms),
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.max_ping_strikes", 0),
         )
     )

@@ -22,6 +22,8 @@ ENVIRONMENT_PREFIX = "MINILOG_"
 _DAY_MS = 24 * 60 * 60 * 1000
 _MOST_TIMEOUT_MS = 2**31 - 1
 _MIB = 1024 * 1024
+LARGEST_MESSAGE_BYTES = 64 * _MIB
+"""The largest max.message.bytes."""
 _GRPC_LARGEST_MESSAGE_BYTES = 2**31 - 1
 
 
@@ -96,7 +98,7 @@ class BrokerConfig:
     unclean_leader_election_enable: bool = _setting(_boolean(), False)
     auto_create_topics_enable: str = _setting(_choice("false"), "false")
     """Topics are created by command; the row is here so that a configuration that says so is taken."""
-    max_message_bytes: int = _setting(_integer(1024, 64 * _MIB), 8 * _MIB)
+    max_message_bytes: int = _setting(_integer(1024, LARGEST_MESSAGE_BYTES), 8 * _MIB)
     segment_bytes: int = _setting(_integer(1024, _GRPC_LARGEST_MESSAGE_BYTES), 1024 * _MIB)
     segment_ms: int = _setting(_integer(1), 7 * _DAY_MS)
     retention_ms: int = _setting(_integer(-1), 7 * _DAY_MS)
@@ -124,6 +126,15 @@ class BrokerConfig:
     auto_leader_rebalance_enable: bool = _setting(_boolean(), True)
     leader_imbalance_check_interval_ms: int = _setting(_integer(1), 300_000)
     """Kafka's leader.imbalance.check.interval.seconds, in milliseconds as all our times are."""
+    queued_max_request_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
+    """What clients have sent and is not yet written to disk: half of it for messages of which a part has come."""
+    queued_max_response_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
+    """What was read for clients and they have not taken yet."""
+    max_connections: int = _setting(_integer(16), 1_000)
+    """Connections to this broker's port; above it those that were silent longest are closed. At most a quarter of the
+    files that the process may open."""
+    connections_max_idle_ms: int = _setting(_integer(1_000, _MOST_TIMEOUT_MS), 600_000)
+    """A connection without calls is closed after so long."""
     log_level: str = _setting(_choice("debug", "info", "warning", "error"), "info")
     """What the broker says of itself on stderr."""
     advertised_address: str | None = _setting(_address(), None)

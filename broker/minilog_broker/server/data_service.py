@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-import grpc
-
 from minilog.errors import InvalidRequiredAcks, wire_error
 from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
 from minilog_broker.replication.effects import AnswerDeleteRecords, AnswerProduce
@@ -22,6 +20,7 @@ from minilog_broker.replication.trimming import DeleteRecordsRequest
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.streams import pump
 from minilog_broker.server.timer import now_ms
+from minilog_broker.server.traffic import ClientStream
 
 ACKS = (0, 1, -1)
 MAX_BACKLOG_BYTES = 64 << 20  # some tenths of a second of a disk: more only makes every answer later
@@ -60,7 +59,8 @@ class ProduceTicket:
 
     stream: ProduceStream
     correlation_id: int
-    partition_id: common_pb2.PartitionId
+    key: PartitionKey
+    """Not a part of the request: that would keep all of it, batches too, for as long as the answer is waited for."""
 
 
 def answer_produce(effect: AnswerProduce) -> None:
@@ -70,7 +70,7 @@ def answer_produce(effect: AnswerProduce) -> None:
     ticket.stream.answer(
         data_pb2.ProduceResult(
             correlation_id=ticket.correlation_id,
-            partition_id=ticket.partition_id,
+            partition_id=common_pb2.PartitionId(topic_id=ticket.key.topic_id, partition=ticket.key.partition),
             error=None if effect.error is None else wire_error(effect.error),
             base_offset=effect.base_offset,
             log_start_offset=effect.log_start_offset,
@@ -95,7 +95,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         self._keepalive_s = keepalive_ms / 1000.0
 
     async def Produce(  # type: ignore[override]  # noqa: N802
-        self, request_iterator: AsyncIterator[data_pb2.ProduceRequest], context: grpc.aio.ServicerContext[Any, Any]
+        self, request_iterator: AsyncIterator[data_pb2.ProduceRequest], context: ClientStream
     ) -> None:
         stream = ProduceStream(self._keepalive_s)
         life_sign = asyncio.ensure_future(_wake_every(stream.ready, self._keepalive_s))
@@ -122,8 +122,8 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             self._refuse_acks(stream, request)
             return
         for entry in request.entries:
-            ticket = ProduceTicket(stream, entry.correlation_id, entry.partition_id)
-            key = PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
+            key = _key(entry)
+            ticket = ProduceTicket(stream, entry.correlation_id, key)
             said = (entry.leader_epoch, request.acks, request.timeout_ms, entry.batch, now_ms(), _transaction(entry))
             manager.produce(ticket, key, *said)
         replicas.run()
@@ -132,12 +132,11 @@ class DataService(data_pb2_grpc.DataServiceServicer):
     def _refuse_acks(stream: ProduceStream, request: data_pb2.ProduceRequest) -> None:
         error = InvalidRequiredAcks(f"acks={request.acks} is not one of 0, 1 and all (-1 on the wire)")
         for entry in request.entries:
-            answer_produce(
-                AnswerProduce(ProduceTicket(stream, entry.correlation_id, entry.partition_id), error, -1, -1, -1, -1)
-            )
+            ticket = ProduceTicket(stream, entry.correlation_id, _key(entry))
+            answer_produce(AnswerProduce(ticket, error, -1, -1, -1, -1))
 
     async def Fetch(  # type: ignore[override]  # noqa: N802
-        self, request_iterator: AsyncIterator[data_pb2.FetchRequest], context: grpc.aio.ServicerContext[Any, Any]
+        self, request_iterator: AsyncIterator[data_pb2.FetchRequest], context: ClientStream
     ) -> None:
         replicas = self._replicas
         session_id = replicas.sessions.open()
@@ -156,7 +155,8 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             return replicas.next_message(session_id) if opened else None
 
         try:
-            await pump(request_iterator, receive, next_message, context.write, replicas.sessions.ready(session_id))
+            ready = replicas.sessions.ready(session_id)
+            await pump(request_iterator, receive, next_message, context.write, ready, room_to_send=context.room)
         finally:
             replicas.close_session(session_id)
 
@@ -173,7 +173,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         waiting = []
         for entry in request.entries:
             answered: asyncio.Future[AnswerDeleteRecords] = loop.create_future()
-            key = PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
+            key = _key(entry)
             wanted = DeleteRecordsRequest(answered, entry.before_offset, now_ms() + request.timeout_ms)
             replicas.manager.delete_records(key, entry.leader_epoch, wanted)
             waiting.append(_deleted(entry.partition_id, answered))
@@ -187,6 +187,10 @@ async def _deleted(
     answer = await answered
     error = None if answer.error is None else wire_error(answer.error)
     return data_pb2.DeleteRecordsResult(partition_id=partition_id, error=error, low_watermark=answer.low_watermark)
+
+
+def _key(entry: data_pb2.ProduceEntry | data_pb2.DeleteRecordsEntry) -> PartitionKey:
+    return PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
 
 
 def _transaction(entry: data_pb2.ProduceEntry) -> TransactionalWrite | None:

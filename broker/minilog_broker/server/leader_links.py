@@ -15,7 +15,7 @@ from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
 from minilog_broker.replication.effects import OpenLeaderSession
 from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
 from minilog_broker.server.replicas import Replicas
-from minilog_broker.server.streams import pump
+from minilog_broker.server.streams import messages, pump
 from minilog_broker.server.timer import now_ms
 
 logger = structlog.get_logger()
@@ -118,4 +118,4 @@ async def converse(
             await channel.channel_ready()
         call = peer_pb2_grpc.PeerServiceStub(channel).Replicate()
         opened()
-        await pump(aiter(call), receive, next_identified, call.write, ready)
+        await pump(messages(call), receive, next_identified, call.write, ready)

@@ -12,6 +12,18 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import grpc
+
+
+async def messages(call: Any) -> AsyncIterator[Any]:
+    """The messages of a call, or of the context of one that is served, until the other side closes the stream.
+
+    gRPC's own iterators keep each message until the next one comes: an idle stream would hold a large one for good.
+    """
+    while (message := await call.read()) is not grpc.aio.EOF:
+        yield message
+        del message
+
 
 async def pump(
     incoming: AsyncIterator[Any],
@@ -20,11 +32,12 @@ async def pump(
     write: Callable[[Any], Awaitable[None]],
     ready: asyncio.Event,
     room: Callable[[], Awaitable[None]] | None = None,
+    room_to_send: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Run until the other side closes the stream; an error of either direction ends both and is raised.
 
     `room` is awaited before each message is taken: while it waits nothing is read, and gRPC's flow control makes the
-    other side wait too.
+    other side wait too. `room_to_send` is awaited before the core is asked for a message.
     """
 
     async def read() -> None:
@@ -32,15 +45,20 @@ async def pump(
             if room is not None:
                 await room()
             receive(message)
+            del message  # it may be large, and the next one may be long in coming
 
     async def send() -> None:
         while True:
+            if room_to_send is not None:
+                await room_to_send()
             message = next_message()
             if message is None:
                 ready.clear()
                 await ready.wait()
             else:
-                await write(message)
+                writing = write(message)
+                del message  # `write` lets go of it, too, when it is serialized
+                await writing
 
     reading, sending = asyncio.ensure_future(read()), asyncio.ensure_future(send())
     try:

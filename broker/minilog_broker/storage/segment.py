@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from minilog.errors import CorruptMessage
+from minilog.errors import CorruptMessage, OffsetOutOfRange
 from minilog.record_batch.header import BatchHeader
 from minilog_broker.storage.batch_scan import EndTracker, check_first, iterate_segment, walk_segment
 from minilog_broker.storage.files import File, FileSystem
@@ -52,6 +52,7 @@ class Segment:
         self.end = end or SegmentEnd(base_offset, 0)
         self._index = SparseIndex() if end is None else index
         self._tracker: EndTracker | None = None
+        self._removed = False  # by the thread that writes; a reader may still hold this object, and the file be closed
 
     @property
     def path(self) -> str:
@@ -102,6 +103,10 @@ class Segment:
             # Wrong index, or damaged file? An index made anew from the headers tells; a second failure is damage.
             self._index, self._tracker = self._rebuilt_index(), None
             return self._read(offset, max_bytes, limit_offset)
+        except FileNotFoundError:
+            if not self._removed:
+                raise
+            raise OffsetOutOfRange(f"{self.path} was removed before offset {offset} was read") from None
 
     def _read(self, offset: int, max_bytes: int, limit_offset: int) -> bytes:
         end, index = self.end, self.index
@@ -213,6 +218,7 @@ class Segment:
 
     def remove(self) -> None:
         """Remove the files; the caller syncs the directory. A reader may still hold the open file."""
+        self._removed = True
         remove_index_files(self._files, self._directory, self.base_offset)
         self._files.remove(self.path)
 

@@ -1,0 +1,44 @@
+"""How the file descriptors of this process are shared out: between segment files, connections and all else."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+
+from minilog_broker.failure import CommandFailed
+
+LEAST = 128  # below it nothing works well: a broker of three has about forty open before any client comes
+MOST_SEGMENT_FILES = 10_000  # what is open beyond has no use: opening one costs some microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptors:
+    """A half for segment files, a quarter for connections to the port; a quarter for what the broker opens besides:
+    links to other brokers, metadata, checkpoints."""
+
+    limit: int
+
+    @property
+    def segment_files(self) -> int:
+        return min(self.limit // 2, MOST_SEGMENT_FILES)
+
+    def connections(self, wanted: int) -> int:
+        """How many of the `wanted` ones can be held."""
+        return min(wanted, self.limit // 4)
+
+
+def raise_limit() -> Descriptors:
+    """Raise the soft limit of open files to the hard one. CommandFailed where that is too low for a broker."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError):  # macOS says "unlimited", and means less
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = 1 << 20 if soft == resource.RLIM_INFINITY else soft
+    if limit < LEAST:
+        raise CommandFailed(
+            f"this process may open {limit} files, a broker needs {LEAST} at the least: raise the limit (ulimit -n)"
+        )
+    return Descriptors(limit)

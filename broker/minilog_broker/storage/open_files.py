@@ -1,0 +1,222 @@
+"""A file system that keeps only the files used most recently open: how many logs there are costs no descriptors.
+
+A file of it is a name that is opened when it is used and may be closed behind its user's back. What is closed:
+
+    a file that is    is closed when room is needed
+    clean             in its turn: the clock algorithm, one bit of recency per file
+    dirty             when nothing clean is left, by the thread that changes files: synced first, for nobody else would
+                      hear what became of its bytes. A reader, which may be the event loop, does not wait for that: it
+                      goes one above
+    failed            never: a sync of it failed, and its owner is told so by every change that it tries from then on
+
+So no error of fdatasync is lost between two descriptors, and a failed one is never tried again. One thread changes
+files, any may read. A descriptor is dropped, not closed, where a read of another thread may be under way (files.py).
+Files whose names change while they are in use do not belong here: one is found again by its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from minilog.record_batch.header import Buffer
+from minilog_broker.storage.files import File, FileSystem
+
+_OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+class _Name:
+    """One file of the pool. `file` is None while it is closed."""
+
+    __slots__ = ("dirty", "failed", "file", "path", "recent")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.file: File | None = None
+        self.recent = False  # used since it was opened, or since the hand passed it
+        self.dirty = False
+        self.failed: OSError | None = None
+
+
+class _Pool:
+    """The names that are open, in the order of the clock's hand. Its lock is held for no other I/O than opening."""
+
+    def __init__(self, files: FileSystem, most: int) -> None:
+        self._files = files
+        self._most = most
+        self._open: OrderedDict[_Name, None] = OrderedDict()
+        self._lock = threading.RLock()  # a file that nobody holds any more may be let go inside any other call
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def to_read(self, name: _Name, *, create: bool = False) -> File:
+        """The name's file, opened where it is not."""
+        with self._lock:
+            file = name.file
+            if file is None:
+                self._make_room(self._most - 1)
+                file = name.file = self._open_file(name.path, create=create)
+                self._open[name] = None
+            else:
+                name.recent = True
+            return file
+
+    def to_change(self, name: _Name) -> File:
+        """The same, for the thread that changes files; dirty from now on, and so not closed by others."""
+        if name.failed is not None:
+            raise OSError(name.failed.errno, f"a sync of it failed: {name.failed.strerror}", name.path)
+        if name.file is None:
+            self._leave_a_clean_one()
+        with self._lock:
+            name.dirty = True
+            return self.to_read(name)
+
+    def create(self, name: _Name) -> None:
+        """Open a file that may not be there, on the thread that changes files."""
+        self._leave_a_clean_one()
+        self.to_read(name, create=True)
+
+    def let_go(self, name: _Name) -> File | None:
+        with self._lock:
+            file, name.file = name.file, None
+            self._open.pop(name, None)
+            return file
+
+    def _open_file(self, path: str, *, create: bool) -> File:
+        try:
+            return self._files.open(path, create=create)
+        except OSError as error:
+            if error.errno not in _OUT_OF_FILES:
+                raise
+            self._make_room(len(self._open) // 2)  # others of the process took more than was left to them
+            return self._files.open(path, create=create)
+
+    def _make_room(self, most: int) -> None:
+        """Close clean files until at most `most` are open, or none is left."""
+        for _ in range(2 * len(self._open)):  # the hand clears each bit in its first round
+            if len(self._open) <= most:
+                return
+            name = next(iter(self._open))
+            if name.recent or name.dirty:
+                name.recent = False
+                self._open.move_to_end(name)
+            else:
+                self.let_go(name)
+
+    def _leave_a_clean_one(self) -> None:
+        """Sync the dirty file that is next in turn where all are dirty: then it may be closed."""
+        with self._lock:
+            if len(self._open) < self._most or not all(name.dirty for name in self._open):
+                return
+            chosen = next((name for name in self._open if name.failed is None), None)
+        if chosen is not None:
+            with contextlib.suppress(OSError):  # its owner is told
+                self.sync(chosen)
+
+    def sync(self, name: _Name) -> None:
+        """fdatasync, on the thread that changes files. An error is kept for all changes that follow."""
+        file = self.to_change(name)
+        try:
+            file.fdatasync()
+        except OSError as error:
+            name.failed = error
+            raise
+        name.dirty = False
+
+
+class PooledFile:
+    """A file by name; see the module's text."""
+
+    __slots__ = ("_name", "_pool")
+
+    def __init__(self, pool: _Pool, name: _Name) -> None:
+        self._pool = pool
+        self._name = name
+
+    def __del__(self) -> None:
+        self._pool.let_go(self._name)  # dropped: a reader of another thread may hold the descriptor
+
+    def __repr__(self) -> str:
+        return f"PooledFile({self._name.path!r})"
+
+    def _to_read(self) -> File:
+        name = self._name
+        file = name.file
+        if file is None:
+            return self._pool.to_read(name)
+        name.recent = True
+        return file
+
+    def pread(self, size_bytes: int, position: int) -> bytes:
+        return self._to_read().pread(size_bytes, position)
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        self._pool.to_change(self._name).write(buffers, position)
+
+    def fdatasync(self) -> None:
+        self._pool.sync(self._name)
+
+    def truncate(self, size_bytes: int) -> None:
+        self._pool.to_change(self._name).truncate(size_bytes)
+
+    def size(self) -> int:
+        return self._to_read().size()
+
+    def close(self) -> None:
+        file = self._pool.let_go(self._name)
+        if file is not None:
+            file.close()
+
+
+class PooledFileSystem:
+    """`files`, of which at most `most_open` are open at a time; a file that is locked stays open besides."""
+
+    def __init__(self, files: FileSystem, most_open: int) -> None:
+        self._files = files
+        self._pool = _Pool(files, most_open)
+
+    @property
+    def open_count(self) -> int:
+        """How many are open now."""
+        return self._pool.open_count
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        name = _Name(path)
+        file = PooledFile(self._pool, name)
+        if create:
+            self._pool.create(name)
+        else:
+            self._pool.to_read(name)
+        return file
+
+    def lock(self, path: str) -> File | None:
+        return self._files.lock(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._files.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self._files.remove(path)
+
+    def make_dir(self, path: str) -> None:
+        self._files.make_dir(path)
+
+    def remove_dir(self, path: str) -> None:
+        self._files.remove_dir(path)
+
+    def fsync_dir(self, path: str) -> None:
+        self._files.fsync_dir(path)
+
+    def list(self, path: str) -> list[str]:
+        return self._files.list(path)
+
+    def exists(self, path: str) -> bool:
+        return self._files.exists(path)
+
+    def size(self, path: str) -> int:
+        return self._files.size(path)

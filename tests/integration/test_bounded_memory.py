@@ -1,0 +1,38 @@
+"""What connections may ask of a broker's memory, a well-behaved client beside them: who attacks waits or is cut."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from tests.cluster import running_cluster
+from tests.integration import memory_attacks
+from tests.integration.memory_attacks import MIB
+from tests.integration.well_behaved import beside
+
+BUDGET = 256 * MIB
+BETWEEN_LOOKS = 256 * MIB  # what a fast sender on the same machine gets in before it is seen
+NOISE = 100 * MIB
+
+MOST_GROWTH = {
+    memory_attacks.frames_of_120_mib: NOISE,  # refused at their first bytes
+    memory_attacks.frames_of_60_mib: BUDGET + BETWEEN_LOOKS + 3 * 66 * MIB,  # one at a time is parsed, in three copies
+    memory_attacks.streams_that_never_read: BUDGET + BETWEEN_LOOKS,
+    memory_attacks.half_sent_messages: BUDGET + BETWEEN_LOOKS,
+    memory_attacks.idle_connections: NOISE,
+    memory_attacks.streams_on_a_connection: NOISE,
+}
+
+
+@pytest.mark.parametrize("attack", memory_attacks.ATTACKS, ids=lambda attack: attack.__name__)
+def test_memory_is_bounded_and_a_well_behaved_client_hardly_notices(
+    tmp_path: pathlib.Path, attack: memory_attacks.Attack
+) -> None:
+    with running_cluster(tmp_path) as cluster:
+        report = beside(cluster, attack)
+    print(report)
+    for broker_id, memory in report.memory.items():
+        growth = memory.peak_bytes - memory.before_bytes
+        assert growth < MOST_GROWTH[attack], f"broker {broker_id} grew by {growth >> 20} MiB\n{report}"
+    report.check()

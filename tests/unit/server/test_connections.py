@@ -1,0 +1,146 @@
+"""Whom a broker cuts when connections ask for more than it has; and what the kernel says of real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import replace
+
+from minilog_broker.server.budget import Budget
+from minilog_broker.server.connections import (
+    LITTLE_BYTES,
+    LONG_MESSAGE_S,
+    STALLED_MS,
+    Connection,
+    Connections,
+    Limits,
+    half_received,
+    to_cut,
+)
+from minilog_broker.server.traffic import Flow, Traffic
+
+MIB = 1 << 20
+LIMITS = Limits(connections=10, request_bytes=64 * MIB, response_bytes=32 * MIB)
+QUIET = Connection(
+    descriptor=0,
+    inode=0,
+    peer="ipv4:10.0.0.1:1",
+    silent_ms=0.0,
+    half_received_bytes=0,
+    unsent_bytes=0,
+    receiving_s=0.0,
+    is_brokers=False,
+)
+
+
+def several(*changes: dict[str, object]) -> list[Connection]:
+    return [replace(QUIET, descriptor=number, **change) for number, change in enumerate(changes)]  # type: ignore[arg-type]
+
+
+def cut(found: list[Connection], *, room_is_waited_for: bool = False) -> list[int]:
+    return sorted(each.connection.descriptor for each in to_cut(found, LIMITS, room_is_waited_for=room_is_waited_for))
+
+
+def test_nobody_is_cut_within_the_limits() -> None:
+    assert cut(several(*[{"half_received_bytes": 3 * MIB, "unsent_bytes": 3 * MIB}] * 10)) == []
+
+
+def test_above_max_connections_those_go_that_were_silent_longest() -> None:
+    found = several(*[{"silent_ms": float(number)} for number in range(13)])
+    assert cut(found) == [10, 11, 12]
+
+
+def test_brokers_go_last_however_silent() -> None:
+    found = several(*[{"silent_ms": 1e6, "is_brokers": True}] * 8, *[{"silent_ms": 1.0}] * 5)
+    assert len(cut(found)) == 3
+    assert min(cut(found)) >= 8
+
+
+def test_of_half_received_messages_the_stalled_go_first_and_then_the_youngest() -> None:
+    large = {"half_received_bytes": 20 * MIB}
+    stalled, drip = {**large, "silent_ms": STALLED_MS}, {**large, "receiving_s": LONG_MESSAGE_S}
+    assert cut(several({**large, "receiving_s": 5.0}, stalled)) == [1]
+    assert cut(several({**large, "receiving_s": 5.0}, drip)) == [1]
+    assert cut(several({**large, "receiving_s": 5.0}, {**large, "receiving_s": 1.0})) == [1]
+
+
+def test_many_small_messages_on_their_way_are_nobodys_fault() -> None:
+    assert cut(several(*[{"half_received_bytes": LITTLE_BYTES - 1}] * 10)) == []
+    limits = replace(LIMITS, request_bytes=MIB, response_bytes=MIB)
+    found = several(*[{"half_received_bytes": LITTLE_BYTES - 1, "unsent_bytes": LITTLE_BYTES - 1}] * 10)
+    assert to_cut(found, limits, room_is_waited_for=True) == []
+
+
+def test_of_those_that_do_not_read_the_ones_with_most_go() -> None:
+    found = several(*[{"unsent_bytes": size * MIB} for size in (4, 20, 10, 3)])
+    assert cut(found) == [1]
+
+
+def test_while_a_client_waits_for_room_a_quarter_of_what_is_unsent_is_freed() -> None:
+    found = several(*[{"unsent_bytes": 2 * MIB}] * 8)
+    assert cut(found) == []
+    assert len(cut(found, room_is_waited_for=True)) == 2
+
+
+def test_what_http2_sends_besides_messages_is_not_taken_for_one() -> None:
+    # 10 GiB in messages of 1 MiB, in frames of 16 KiB with heads of 9 bytes, and a window update for each 64 KiB read.
+    messages = 10_240
+    traffic = Traffic(taken_bytes=messages * MIB, taken_messages=messages)
+    received = messages * (MIB + 5 + 64 * 9) + 1000
+    assert half_received(traffic, received, 0) == 0
+    assert half_received(traffic, received + 30 * MIB, 0) > 15 * MIB
+    assert half_received(Traffic(), 10_000 * 13, 10_000 * 65_536) == 0
+
+
+def test_the_kernel_tells_what_gave_and_took_each_connection_to_the_port() -> None:
+    async def run() -> None:
+        flow = Flow(Budget(MIB), Budget(MIB))
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as stranger:
+            port = server.getsockname()[1]
+            looked = Connections(port, flow)
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                accepted, address = server.accept()
+                with accepted:
+                    client.sendall(bytes(500_000))
+                    received = 0
+                    while received < 500_000:
+                        received += len(accepted.recv(1 << 16))
+                    (found,) = looked.look(1.0)
+                    assert found.peer == f"ipv4:127.0.0.1:{address[1]}"
+                    assert 480_000 <= found.half_received_bytes <= 500_000
+                    traffic = flow.of(found.peer)
+                    traffic.taken_bytes = 500_000
+                    traffic.given_bytes = 100_000
+                    (found,) = looked.look(2.0)
+                    assert (found.half_received_bytes, found.unsent_bytes) == (0, 100_000)
+                    assert looked.cut(found)
+                    assert client.recv(1) == b""
+            assert looked.look(3.0) == []
+            assert not flow.by_peer
+            assert not looked.cut(found)
+            stranger.close()
+
+    asyncio.run(run())
+
+
+def test_who_asks_for_room_in_a_spent_budget_waits_until_it_is_freed() -> None:
+    async def run() -> None:
+        elsewhere = 0
+        budget = Budget(100, lambda: elsewhere)
+        await budget.room()
+        with budget.holding(150):
+            assert (budget.is_spent, budget.held_bytes) == (True, 150)
+            waiting = asyncio.ensure_future(budget.room())
+            await asyncio.sleep(0)
+            assert budget.waiting == 1
+            assert not waiting.done()
+            elsewhere = 100
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not waiting.done(), "others hold it"
+        elsewhere = 0
+        budget.look()
+        await waiting
+        assert budget.waiting == 0
+
+    asyncio.run(run())
