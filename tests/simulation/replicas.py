@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from minilog.errors import CorruptMessage
 from minilog.v1 import peer_pb2
 from minilog_broker.replication import effects
 from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, LedEffect, StoppedLeading
@@ -18,6 +19,7 @@ from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import DiskCommand
 from minilog_broker.server.log_directory import LogDirectory, log_settings
+from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.reserve import NO_SPACE
@@ -72,6 +74,7 @@ class Replicas:
             effects.PartitionOffline: self._go_offline,
             effects.OpenLog: self._create,
             effects.RecoverLog: self._recover,
+            effects.CheckCopy: self._check_copy,
             effects.RecordEpochStart: self._record_epoch_start,
             effects.TruncateLog: self._truncate,
             effects.StartLogAt: self._start_at,
@@ -165,6 +168,21 @@ class Replicas:
                 on_failed=self._of(key, lambda error: self._failed(key, error)),
             )
         )
+
+    def _check_copy(self, effect: effects.CheckCopy) -> None:
+        key, let_go = effect.key, self._let_go[effect.key]
+        log = self._directory.logs.get(key)
+
+        def work() -> CorruptMessage | OSError | None:
+            return None if log is None else check_copy(log, *key, effect.offset, effect.max_bytes)
+
+        def checked(error: CorruptMessage | OSError | None) -> None:
+            self._life.touch(key)
+            told = error if self._let_go[key] == let_go else None
+            self.manager.copy_checked(key, effect.offset, told, self._life.now_ms)
+            self.run()
+
+        self._disk.submit(DiskCommand(work, checked, checked))
 
     def _submit(self, key: PartitionKey, work: Callable[[Log], Any], done: Callable[[Any], None]) -> None:
         log, life = self._directory.logs[key], self._life

@@ -339,6 +339,14 @@ class ReplicaManager:
         if (replica := self._replicas.get(key)) is not None:
             replica.go_offline(error, now_ms)
 
+    def copy_checked(
+        self, key: PartitionKey, offset: int, error: CorruptMessage | OSError | None, now_ms: float
+    ) -> None:
+        """CheckCopy is done: what is wrong with our copy, if anything. None where its log was let go meanwhile."""
+        if error is not None and (replica := self._replicas.get(key)) is not None:
+            replica.go_offline(error, now_ms)
+        self._served.copy_checked(key, self._host.copy_checks.looked(key, offset), now_ms)
+
     def log_start_moved(self, key: PartitionKey, now_ms: float) -> None:
         """Retention, or AdvanceLogStart, advanced the log start."""
         if (replica := self._replicas.get(key)) is not None:

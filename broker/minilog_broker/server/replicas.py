@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from minilog.errors import CorruptMessage
 from minilog.v1 import data_pb2
 from minilog_broker.replication import effects
 from minilog_broker.replication.effects import Effect
@@ -22,6 +23,7 @@ from minilog_broker.server.disk import DiskCommand, DiskThread
 from minilog_broker.server.log_directory import LogDirectory, log_settings
 from minilog_broker.server.sessions import Sessions
 from minilog_broker.server.timer import CoreTimer, now_ms
+from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.reserve import NO_SPACE, Reserve
@@ -138,6 +140,8 @@ class Replicas:
             case effects.RecoverLog(key=key, config=config):
                 self._let_go[key] += 1
                 self._open(key, lambda: self._directory.recover_damaged(key, log_settings(config)))
+            case effects.CheckCopy():
+                self._check_copy(effect)
             case effects.RecordEpochStart(key=key, leader_epoch=epoch, start_offset=start):
                 reserve = self._reserve
                 record = lambda log: reserve.write_metadata(lambda: log.assign_epoch(epoch, start))  # noqa: E731
@@ -188,6 +192,18 @@ class Replicas:
                 on_failed=self._of(key, lambda error: self._failed(key, error)),
             )
         )
+
+    def _check_copy(self, effect: effects.CheckCopy) -> None:
+        """Answered whatever becomes of the log: the next look waits for it."""
+        key, let_go = effect.key, self._let_go[effect.key]
+        log = self._directory.logs.get(key)
+
+        def checked(error: CorruptMessage | OSError | None) -> None:
+            told = error if self._let_go[key] == let_go else None
+            self._event(lambda: self.manager.copy_checked(key, effect.offset, told, now_ms()))
+
+        work = lambda: None if log is None else check_copy(log, *key, effect.offset, effect.max_bytes)  # noqa: E731
+        self._disk.submit(DiskCommand(work, checked, checked))
 
     def _submit(self, key: PartitionKey, work: Callable[[Log], object], done: Callable[..., None]) -> None:
         log = self._directory.logs[key]
