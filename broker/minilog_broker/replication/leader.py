@@ -267,9 +267,7 @@ class LeaderPartition:
         if not view.accepted or view.broker_epoch != session.broker_epoch:
             return
         if progress.HasField("corrupt_offset"):
-            self._host.copy_checks.ask(
-                self.key, progress.corrupt_offset
-            )  # it came damaged three times: is it our copy?
+            self._host.copy_checks.ask(self.key, progress.corrupt_offset)  # it came damaged three times: is it ours?
         end = progress.durable_end_offset
         last_epoch = progress.last_epoch if progress.HasField("last_epoch") else None
         if end > self.log.appended_end or not self._is_epoch_below(end, last_epoch):
