@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from minilog.errors import InvalidArgument, MinilogError, error_from_wire
+from minilog.limits import MAX_ADMIN_TOPICS, MAX_NEW_PARTITIONS
 from minilog.types import (
     BrokerDescription,
     ClusterDescription,
@@ -67,6 +68,20 @@ def split_results(
         else:
             failed[result.name] = error
     return done, failed
+
+
+def creations(topics: Sequence[admin_pb2.NewTopic]) -> Iterator[list[admin_pb2.NewTopic]]:
+    """The topics in order, as many at a time as one request may create; a larger one goes alone."""
+    part: list[admin_pb2.NewTopic] = []
+    partitions = 0
+    for topic in topics:
+        if part and (len(part) == MAX_ADMIN_TOPICS or partitions + topic.num_partitions > MAX_NEW_PARTITIONS):
+            yield part
+            part, partitions = [], 0
+        part.append(topic)
+        partitions += topic.num_partitions
+    if part:
+        yield part
 
 
 def topic_partitions(partitions: Iterable[TopicPartition]) -> list[admin_pb2.TopicPartitions]:

@@ -36,7 +36,8 @@ from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.admin_service import AdminService
-from minilog_broker.server.channels import create_server
+from minilog_broker.server.admission import Admission
+from minilog_broker.server.channels import create_server, let_calls_end
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.controller_link import ControllerLink
 from minilog_broker.server.controller_shell import ControllerShell
@@ -61,6 +62,7 @@ from minilog_broker.server.registration import kernel_boot_id, registration_requ
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.timer import now_ms
 from minilog_broker.server.transaction_service import TransactionService
+from minilog_broker.server.turns import Turns
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
 from minilog_broker.storage.reserve import Reserve
@@ -85,13 +87,6 @@ def run_broker(options: BrokerOptions) -> int:
         raise CommandFailed(f"broker {options.broker_id}: the disk under {options.data_dir} failed: {error}") from error
 
 
-async def _let_calls_end() -> None:
-    """Calls that were being refused when the server stopped end by themselves: cancelled, gRPC would print them."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    if others:
-        await asyncio.wait(others, timeout=SERVER_GRACE_S)
-
-
 class Broker:
     """See the module's text."""
 
@@ -102,6 +97,7 @@ class Broker:
         self._stop = asyncio.Event()
         self._crash: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = Turns()
 
     # -- life
 
@@ -121,7 +117,7 @@ class Broker:
             raise
         finally:
             directory.close()
-            await _let_calls_end()
+            await let_calls_end(SERVER_GRACE_S)
         if self._crash is not None:
             raise self._crash
         return 0
@@ -207,7 +203,7 @@ class Broker:
         )
 
     def _bind(self) -> Any:
-        server = create_server()
+        server = create_server(Admission(self._turns))
         producer_ids = ProducerIds(self._link.allocate_producer_ids)
         metadata = MetadataService(
             self._quorum, self._replicas, producer_ids, self._internal_topics, lambda: self._registered

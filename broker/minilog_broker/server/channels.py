@@ -34,16 +34,24 @@ def open_channel(host: str, port: int) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(f"{host}:{port}", options=_CHANNEL_OPTIONS)
 
 
-def create_server() -> grpc.aio.Server:
+def create_server(*interceptors: grpc.aio.ServerInterceptor) -> grpc.aio.Server:
     """A gRPC server that does not share its port: a port taken is an error, not a surprise."""
     return grpc.aio.server(
+        interceptors=interceptors,
         options=(
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
             ("grpc.max_send_message_length", MAX_FRAME_BYTES),
             ("grpc.http2.max_ping_strikes", 0),
-        )
+        ),
     )
+
+
+async def let_calls_end(grace_s: float) -> None:
+    """Calls that were being refused when the server stopped end by themselves: cancelled, gRPC would print them."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=grace_s)
 
 
 # What a call raises when the other side is gone or the stream has ended.

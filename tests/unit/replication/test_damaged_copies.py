@@ -137,9 +137,7 @@ def looks(world: World, broker_id: int) -> list[CheckCopy]:
     return [each for each in world[broker_id].history if isinstance(each, CheckCopy)]
 
 
-def test_however_often_it_is_asked_a_place_is_looked_at_once_by_the_disk_and_one_place_at_a_time() -> (
-    None
-):
+def test_however_often_it_is_asked_a_place_is_looked_at_once_by_the_disk_and_one_place_at_a_time() -> None:
     world = World()
     for _ in range(3):
         world.produce(1)
