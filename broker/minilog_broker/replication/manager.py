@@ -23,7 +23,7 @@ from minilog.errors import (
     UnknownTopicId,
     wire_error,
 )
-from minilog.record_batch.header import Buffer
+from minilog.record_batch.header import BatchHeader, Buffer
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.effects import (
     AnswerDeleteRecords,
@@ -177,9 +177,11 @@ class ReplicaManager:
         batch: Buffer,
         now_ms: float,
         transaction: TransactionalWrite | None = None,
+        validated: BatchHeader | MinilogError | None = None,
     ) -> None:
-        """One produce entry: answered by AnswerProduce, once, unless acks is 0. `leader_epoch` -1: not known."""
-        entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch, transaction)
+        """One produce entry: answered by AnswerProduce, once, unless acks is 0. `leader_epoch` -1: not known.
+        `validated`: what came of the batch's validation under `max_message_bytes`, where that is done already."""
+        entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch, transaction, validated)
         try:
             if acks not in _ALL_ACKS:
                 raise InvalidRequiredAcks(f"acks={acks} is not one of 0, 1 and all (-1 on the wire)")
@@ -190,6 +192,11 @@ class ReplicaManager:
                 self._host.emit(AnswerProduce(ticket, error, -1, -1, *self._known_leader(key)))
             return
         leader.produce(entry, leader_epoch, now_ms)
+
+    def max_message_bytes(self, key: PartitionKey) -> int | None:
+        """What a batch for this partition may have; None where it is not led here."""
+        replica = self._replicas.get(key)
+        return None if replica is None or replica.leader is None else replica.leader.config.max_message_bytes
 
     # -- transactions
 
