@@ -17,7 +17,7 @@ from minilog_broker.replication import effects
 from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, LedEffect, StoppedLeading
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.disk import DiskCommand
+from minilog_broker.server.disk import LOGS_AT_ONCE, BoundedLane, DiskCommand
 from minilog_broker.server.log_directory import LogDirectory, log_settings
 from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.log import Log
@@ -58,6 +58,7 @@ class Replicas:
         self.timer = CoreTimer(life.process, manager.next_tick_ms, self._tick)
         self._life = life
         self._disk = disk
+        self._lane = BoundedLane(disk, LOGS_AT_ONCE)
         self._directory = directory
         self._links: dict[int, LeaderLink] = {}
         self._running = False
@@ -161,7 +162,7 @@ class Replicas:
             self.manager.log_opened(key, log, producers, self._life.now_ms)
             self.run()
 
-        self._disk.submit(
+        self._lane.submit(
             DiskCommand(
                 work=work,
                 on_done=self._of(key, opened),
@@ -244,7 +245,7 @@ class Replicas:
         self._life.touch(key)
         self._let_go[key] += 1
         self.offline.pop(key, None)
-        self._disk.submit(DiskCommand(lambda: self._directory.delete(key), _nothing, _nothing))
+        self._lane.submit(DiskCommand(lambda: self._directory.delete(key), _nothing, _nothing))
 
     def _failed(self, key: PartitionKey, error: OSError) -> None:
         self._life.note(f"partition {key.partition} the disk failed: {error}")

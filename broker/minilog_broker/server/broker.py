@@ -48,9 +48,10 @@ from minilog_broker.server.coordinators import Coordinators
 from minilog_broker.server.data_service import DataService, answer_delete_records, answer_produce
 from minilog_broker.server.disk import DiskThread
 from minilog_broker.server.group_service import GroupService
+from minilog_broker.server.image_to_replicas import ImageToReplicas
 from minilog_broker.server.internal_topics import InternalTopics
 from minilog_broker.server.leader_links import LeaderLinks
-from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_settings
+from minilog_broker.server.log_directory import FoundLog, LogDirectory
 from minilog_broker.server.logging import configure_logging
 from minilog_broker.server.maintenance import maintain
 from minilog_broker.server.marker_service import MarkerService, answer_markers
@@ -177,6 +178,15 @@ class Broker:
         replicas.crashed = self._failed
         replicas.tell_coordinator = self._coordinators.told
         replicas.went_offline = replicas.became_full = link.beat_now
+        self._to_replicas = ImageToReplicas(
+            self._quorum.image,
+            self._logs,
+            replicas,
+            self._controller.topic_config,
+            self._coordinators.topics_deleted,
+            self._turns,
+            self._spawn,
+        )
         self._quorum.on_changed = self._image_changed
         self._quorum.on_leader_changed = link.controller_moved
         self._registered = self._stopped = False
@@ -206,7 +216,7 @@ class Broker:
         server = create_server(Admission(self._turns))
         producer_ids = ProducerIds(self._link.allocate_producer_ids)
         metadata = MetadataService(
-            self._quorum, self._replicas, producer_ids, self._internal_topics, lambda: self._registered
+            self._quorum, self._replicas, producer_ids, self._internal_topics, lambda: self._registered, self._turns
         )
         data_pb2_grpc.add_DataServiceServicer_to_server(
             DataService(self._replicas, self._config.session_keepalive_ms), server
@@ -289,21 +299,9 @@ class Broker:
         """Committed batches were applied to the image."""
         if not self._registered or self._stopped:
             return
-        image = self._quorum.image
         if self._link.fenced and self._options.broker_id in changes.brokers:
             self._link.beat_now()  # our registration is replayed: the controller may unfence us
-        states = [image.partitions[key] for key in changes.partitions if key in image.partitions]
-        topic_ids = {state.key.topic_id for state in states} | (changes.configs & image.topics.keys())
-        configs = {topic_id: self._controller.topic_config(topic_id) for topic_id in topic_ids}
-        names = {topic_id: image.topics[topic_id].name for topic_id in topic_ids}
-        # The disk thread makes and drops logs: a copy is walked.
-        for key, log in list(self._logs.logs.items()) if changes.configs else ():
-            if key.topic_id in changes.configs and key.topic_id in configs:
-                log.settings = log_settings(configs[key.topic_id])
-        self._replicas.manager.apply_image(states, changes.removed, configs, names, image.lives(), now_ms())
-        self._replicas.run()
-        if changes.removed:
-            self._coordinators.topics_deleted()
+        self._to_replicas.changed(changes)
 
     def _log_start_moved(self, key: PartitionKey) -> None:
         self._replicas.manager.log_start_moved(key, now_ms())
@@ -371,6 +369,7 @@ class Broker:
 
     async def _shut_down(self, server: Any, directory: DataDirectory) -> None:
         self._stopped = True  # nothing is taken up any more, whatever the image still tells
+        self._to_replicas.stop()
         self._replicas.manager.stop_leading(now_ms())
         self._replicas.run()
         self._replicas.timer.stop()

@@ -19,7 +19,7 @@ from minilog_broker.replication.effects import Effect
 from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, LedEffect, StoppedLeading
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.disk import DiskCommand, DiskThread
+from minilog_broker.server.disk import LOGS_AT_ONCE, BoundedLane, DiskCommand, DiskThread
 from minilog_broker.server.log_directory import LogDirectory, log_settings
 from minilog_broker.server.sessions import Sessions
 from minilog_broker.server.timer import CoreTimer, now_ms
@@ -57,6 +57,7 @@ class Replicas:
         self.became_full: Callable[[], None]
         self.tell_coordinator: Callable[[LedEffect], None]
         self._disk = disk
+        self._lane = BoundedLane(disk, LOGS_AT_ONCE)
         self._directory = directory
         self._reserve = reserve
         self.timer = CoreTimer(manager.next_tick_ms, self._tick)
@@ -185,7 +186,7 @@ class Replicas:
             self.offline.pop(key, None)
             self.manager.log_opened(key, log, producers, now_ms())
 
-        self._disk.submit(
+        self._lane.submit(
             DiskCommand(
                 work=work,
                 on_done=self._of(key, opened),
@@ -262,7 +263,7 @@ class Replicas:
         """A log of no replica: rename it aside; it is removed when delete.delay.ms is over."""
         self._let_go[key] += 1
         self.offline.pop(key, None)
-        self._disk.submit(DiskCommand(lambda: self._directory.delete(key), lambda _: None, self._delete_failed))
+        self._lane.submit(DiskCommand(lambda: self._directory.delete(key), lambda _: None, self._delete_failed))
 
     # -- reads
 

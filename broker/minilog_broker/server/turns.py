@@ -20,6 +20,10 @@ class Turns:
     def __init__(self) -> None:
         self._free = asyncio.Lock()
 
+    def piece(self) -> Piece:
+        """The beginning of work that may be short: it needs no turn until it has had a slice."""
+        return Piece(self)
+
     async def take(self) -> Piece:
         """Wait for a turn; what follows, up to where the caller waits next, is the piece."""
         await self._free.acquire()
