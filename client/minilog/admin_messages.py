@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from minilog.errors import InvalidArgument, MinilogError, error_from_wire
 from minilog.limits import MAX_ADMIN_TOPICS, MAX_NEW_PARTITIONS
@@ -21,6 +22,7 @@ from minilog.types import (
 )
 from minilog.v1 import admin_pb2, metadata_pb2
 
+_Topic = TypeVar("_Topic", admin_pb2.NewTopic, admin_pb2.TopicAlteration)
 _STATES = {
     metadata_pb2.BROKER_STATE_STARTING: "starting",
     metadata_pb2.BROKER_STATE_RUNNING: "running",
@@ -70,9 +72,9 @@ def split_results(
     return done, failed
 
 
-def creations(topics: Sequence[admin_pb2.NewTopic]) -> Iterator[list[admin_pb2.NewTopic]]:
-    """The topics in order, as many at a time as one request may create; a larger one goes alone."""
-    part: list[admin_pb2.NewTopic] = []
+def parts_of_topics(topics: Sequence[_Topic]) -> Iterator[list[_Topic]]:
+    """The topics in order, as many at a time as one request may create or alter; a larger one goes alone."""
+    part: list[_Topic] = []
     partitions = 0
     for topic in topics:
         if part and (len(part) == MAX_ADMIN_TOPICS or partitions + topic.num_partitions > MAX_NEW_PARTITIONS):

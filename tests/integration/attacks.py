@@ -15,6 +15,7 @@ import grpc
 import pyarrow as pa
 
 from minilog import Admin, NewTopic, Producer
+from minilog.limits import MAX_OFFSETS_ENTRIES
 from minilog.record_batch.builder import build_batch
 from minilog.v1 import (
     admin_pb2,
@@ -81,6 +82,34 @@ def many_partitions(cluster: Cluster) -> Iterator[None]:
             with _channel(f"{HOST}:{port}") as channel, contextlib.suppress(grpc.RpcError):
                 admin_pb2_grpc.AdminServiceStub(channel).CreateTopics(request, timeout=ANSWER_S)
         yield
+
+
+def wide_topics(cluster: Cluster) -> Iterator[None]:
+    """What is allowed, one after the other: a topic of as many partitions as one may have is created, and deleted."""
+    with Admin({"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": 60_000}) as admin:
+        yield
+        for turn in range(1_000):
+            admin.create_topics([NewTopic(f"wide-{turn}", num_partitions=10_000, replication_factor=1)])
+            yield
+            admin.delete_topics([f"wide-{turn}"])
+            yield
+
+
+def many_entries(cluster: Cluster) -> Iterator[None]:
+    """As much as one request may name, from thirty connections at once: what is allowed is costly, too."""
+    with _led_partition(cluster, fill_bytes=4 << 20) as (address, partition_id), contextlib.ExitStack() as stack:
+        sizes = [each << 10 for each in range(64)]
+        entry = metadata_pb2.ListOffsetsEntry(partition_id=partition_id, leader_epoch=-1, sizes_bytes=sizes)
+        request = metadata_pb2.ListOffsetsRequest(entries=[entry] * MAX_OFFSETS_ENTRIES)
+        channels = [stack.enter_context(_channel(address)) for _ in range(30)]
+        yield
+        while True:
+            stubs = [metadata_pb2_grpc.MetadataServiceStub(channel) for channel in channels]
+            calls = [stub.ListOffsets.future(request, timeout=ANSWER_S) for stub in stubs]
+            for call in calls:
+                with contextlib.suppress(grpc.RpcError, grpc.FutureTimeoutError):
+                    call.result(timeout=ANSWER_S)
+            yield
 
 
 def many_names(cluster: Cluster) -> Iterator[None]:

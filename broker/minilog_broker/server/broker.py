@@ -167,7 +167,7 @@ class Broker:
         self._internal_topics = InternalTopics(link.create_internal_topic)
         self._coordinators = self._build_coordinators(replicas)
         self._links = LeaderLinks(replicas, self._client, self._address_of)
-        self._controller = ControllerShell(self._quorum, options.broker_id, self._config)
+        self._controller = ControllerShell(self._quorum, options.broker_id, self._config, self._turns)
         replicas.answer_produce = answer_produce
         links = self._links
         replicas.open_link, replicas.close_link, replicas.wake_link = links.open, links.close, links.wake

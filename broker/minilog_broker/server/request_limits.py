@@ -72,6 +72,13 @@ _MAX: dict[str, tuple[int, str]] = {
 }
 """By message and field: how many there may be in one request, in all of its messages of that kind together; and why."""
 
+_MAX_SUM: dict[str, tuple[int, str]] = {
+    "NewTopic.num_partitions": (limits.MAX_NEW_PARTITIONS, "each is a record that all brokers replay"),
+    "TopicAlteration.num_partitions": (limits.MAX_NEW_PARTITIONS, "each is a record that all brokers replay"),
+}
+"""By message and field, a number: what there may be in all messages of that kind in one request together. Of one alone
+the controller says what it may be."""
+
 _MAX_BYTES = {"Produce": MAX_FRAME_BYTES}  # record batches; the memory of all of them is bounded elsewhere
 
 
@@ -94,6 +101,7 @@ class RequestLimits:
     max_fields: int
     shape: Shape
     counts: tuple[CountLimit, ...]
+    sums: tuple[CountLimit, ...]
 
     def parse(self, data: bytes) -> Message:
         """The request. Raises InvalidArgument, which says what is too much, how much may be, and what to do;
@@ -107,6 +115,10 @@ class RequestLimits:
             if (count := _count(request, limit.path)) > limit.most:
                 names = f"{count} {limit.path[-1].name}"
                 raise self._refusal(f"that names {names}", f"{limit.most} ({limit.reason})")
+        for limit in self.sums:
+            numbers = _numbers(request, limit.path)
+            if len(numbers) > 1 and (total := sum(numbers)) > limit.most:
+                raise self._refusal(f"of {total} {limit.path[-1].name} in all", f"{limit.most} ({limit.reason})")
         return request
 
     def _refusal(self, what: str, most: str) -> InvalidArgument:
@@ -127,6 +139,7 @@ def limits_of(method: MethodDescriptor) -> RequestLimits:
         max_fields=_OTHER_FIELDS + sum(each.most * per_item[each.path] for each in counts),
         shape=Shape.of(method.input_type),
         counts=counts,
+        sums=tuple(_sums_in(method.input_type, ())),
     )
 
 
@@ -136,6 +149,14 @@ def _limits_in(message: Descriptor, way: tuple[FieldDescriptor, ...]) -> Iterato
             yield CountLimit((*way, field), *_MAX[f"{message.name}.{field.name}"])
         if field.message_type is not None and not field.message_type.GetOptions().map_entry:
             yield from _limits_in(field.message_type, (*way, field))
+
+
+def _sums_in(message: Descriptor, way: tuple[FieldDescriptor, ...]) -> Iterator[CountLimit]:
+    for field in message.fields:
+        if (limit := _MAX_SUM.get(f"{message.name}.{field.name}")) is not None:
+            yield CountLimit((*way, field), *limit)
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            yield from _sums_in(field.message_type, (*way, field))
 
 
 def _fields_of(field: FieldDescriptor) -> int:
@@ -152,6 +173,16 @@ def _count(message: Any, path: tuple[FieldDescriptor, ...]) -> int:
     if not rest:
         return len(found)
     return sum(_count(each, tuple(rest)) for each in (found if first.is_repeated else (found,)))
+
+
+def _numbers(message: Any, path: tuple[FieldDescriptor, ...]) -> list[int]:
+    """The numbers of the field at the end of the path, where they are above 0."""
+    first, *rest = path
+    found = getattr(message, first.name)
+    if not rest:
+        return [found] if found > 0 else []
+    every = found if first.is_repeated else (found,)
+    return [number for each in every for number in _numbers(each, tuple(rest))]
 
 
 def all_limits(methods: Iterable[MethodDescriptor]) -> Mapping[str, RequestLimits]:

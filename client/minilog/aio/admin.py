@@ -13,13 +13,13 @@ import grpc
 from google.protobuf.message import Message
 
 from minilog.admin_messages import (
-    creations,
     describe_cluster,
     describe_reassignments,
     describe_topic,
     directory_id_bytes,
     new_topic,
     partition_errors,
+    parts_of_topics,
     reassignment_messages,
     split_results,
     topic_alteration,
@@ -96,7 +96,7 @@ class Admin:
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> dict[str, str]:
         created: dict[str, str] = {}
-        for part in creations([new_topic(topic) for topic in topics]):
+        for part in parts_of_topics([new_topic(topic) for topic in topics]):
             request = admin_pb2.CreateTopicsRequest(
                 client=self._cluster.identity,
                 timeout_ms=self._config.request_timeout_ms,
@@ -114,7 +114,7 @@ class Admin:
             await self._change("delete topics", _call_of("DeleteTopics", request))
 
     async def alter_topics(self, alterations: Iterable[TopicAlteration]) -> None:
-        for part in parts_of([topic_alteration(alteration) for alteration in alterations], MAX_ADMIN_TOPICS):
+        for part in parts_of_topics([topic_alteration(alteration) for alteration in alterations]):
             request = admin_pb2.AlterTopicsRequest(
                 client=self._cluster.identity, timeout_ms=self._config.request_timeout_ms, topics=part
             )

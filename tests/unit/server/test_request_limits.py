@@ -9,7 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import DecodeError
 
 from minilog.errors import InvalidArgument
-from minilog.limits import MAX_OFFSETS_ENTRIES, MAX_POSITIONS, MAX_PRODUCE_ENTRIES
+from minilog.limits import MAX_NEW_PARTITIONS, MAX_OFFSETS_ENTRIES, MAX_POSITIONS, MAX_PRODUCE_ENTRIES
 from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, data_pb2, metadata_pb2
 from minilog_broker.server.admission import methods
 from minilog_broker.server.request_limits import MAX_REQUEST_BYTES, CountLimit, RequestLimits, limits_of
@@ -61,6 +61,22 @@ def test_as_many_as_may_be_are_taken_and_one_more_is_refused_with_words(
     assert limits.parse(request.SerializeToString()) == request
     name(count.most, count.most + 1)
     with pytest.raises(InvalidArgument, match=rf"{count.most + 1} {last.name} .*{limits.name}.*{count.most}.*split"):
+        limits.parse(request.SerializeToString())
+
+
+@pytest.mark.parametrize("name", ["CreateTopics", "AlterTopics"])
+def test_the_partitions_of_all_topics_of_a_request_are_bounded_and_those_of_one_alone_are_the_controllers_matter(
+    name: str,
+) -> None:
+    limits = LIMITS[name]
+    request = limits.kind()
+    request.topics.add(num_partitions=MAX_NEW_PARTITIONS + 1)  # type: ignore[attr-defined]
+    assert limits.parse(request.SerializeToString()) == request
+    request.topics.add(num_partitions=-5)  # type: ignore[attr-defined]
+    request.topics.add()  # type: ignore[attr-defined]
+    assert limits.parse(request.SerializeToString()) == request
+    request.topics.add(num_partitions=1)  # type: ignore[attr-defined]
+    with pytest.raises(InvalidArgument, match=rf"{MAX_NEW_PARTITIONS + 2} num_partitions in all.*{name}.*split"):
         limits.parse(request.SerializeToString())
 
 
