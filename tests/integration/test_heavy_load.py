@@ -1,4 +1,4 @@
-"""Heavy requests, hostile or only large: beside each a well-behaved client hardly notices, and nobody elects anybody."""
+"""Heavy requests, hostile or only large: beside each a well-behaved client hardly notices, and sees no election."""
 
 from __future__ import annotations
 

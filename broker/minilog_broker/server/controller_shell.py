@@ -142,7 +142,7 @@ class ControllerShell:
     async def _each_topic(
         self, request: _TopicsRequest, ask: Callable[[object, _TopicsRequest], None]
     ) -> list[admin_pb2.TopicResult]:
-        """Each topic is a decision by itself: between two of them everybody has the loop, when they have had a slice."""
+        """Each topic is a decision by itself: after a slice of them everybody has the loop."""
         alone = type(request)()
         alone.CopyFrom(request)
         piece = await self._turns.take()
