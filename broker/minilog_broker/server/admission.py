@@ -17,8 +17,6 @@ from minilog.v1 import admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_
 from minilog_broker.server.request_limits import RequestLimits, all_limits
 from minilog_broker.server.turns import Turns
 
-LARGE_BYTES = 8 << 10  # a hundred positions and more: some milliseconds
-
 _FILES = (admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2)
 
 
@@ -71,7 +69,7 @@ class Admission(grpc.aio.ServerInterceptor):
         return call
 
     async def _parsed(self, limits: RequestLimits, data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
-        if len(data) > LARGE_BYTES:
+        if limits.is_large(data):
             await self._turns.take()
         try:
             return limits.parse(data)

@@ -24,6 +24,7 @@ from minilog_broker.server.channels import MAX_FRAME_BYTES
 from minilog_broker.server.wire_fields import Shape, has_more_fields
 
 MAX_REQUEST_BYTES = 4 << 20  # of all calls without record batches: more than any that keeps to its counts
+LARGE_BYTES, LARGE_FIELDS = 4 << 10, 1_000  # a hundred positions or produce entries, and more
 SMALL_BYTES = 64 << 10  # parsed as it is: so little can hold the loop for a few milliseconds at the most
 _OTHER_FIELDS = 100  # that are not repeated, of one request
 
@@ -93,7 +94,7 @@ class CountLimit:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Of one call. `parse` is all there is to do with it."""
+    """Of one call. Ask `is_large`, then `parse`."""
 
     name: str
     kind: type[Message]
@@ -102,6 +103,10 @@ class RequestLimits:
     shape: Shape
     counts: tuple[CountLimit, ...]
     sums: tuple[CountLimit, ...]
+
+    def is_large(self, data: bytes) -> bool:
+        """Is the work for it some milliseconds? What it names makes it, not the batches that it carries."""
+        return len(data) > LARGE_BYTES and has_more_fields(data, self.shape, LARGE_FIELDS)
 
     def parse(self, data: bytes) -> Message:
         """The request. Raises InvalidArgument, which says what is too much, how much may be, and what to do;

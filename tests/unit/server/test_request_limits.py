@@ -104,6 +104,15 @@ def test_empty_submessages_are_counted_on_every_level() -> None:
     assert not has_more_fields(nested, shape, 512)
 
 
+def test_a_message_is_large_by_what_it_names_and_not_by_its_batches() -> None:
+    partition_id = common_pb2.PartitionId(topic_id=bytes(16), partition=1)
+    entry = data_pb2.ProduceEntry(correlation_id=1, partition_id=partition_id, leader_epoch=1, batch=bytes(1 << 20))
+    assert not LIMITS["Produce"].is_large(data_pb2.ProduceRequest(entries=[entry] * 20).SerializeToString())
+    position = data_pb2.FetchPosition(partition_id=partition_id, position_number=1, fetch_offset=1, leader_epoch=1)
+    assert not LIMITS["Fetch"].is_large(data_pb2.FetchRequest(positions=[position] * 100).SerializeToString())
+    assert LIMITS["Fetch"].is_large(data_pb2.FetchRequest(positions=[position] * 200).SerializeToString())
+
+
 def test_the_bytes_of_a_batch_are_not_looked_into() -> None:
     entry = data_pb2.ProduceEntry(partition_id=common_pb2.PartitionId(topic_id=bytes(16)), batch=b"\x22\x00" * 500_000)
     request = data_pb2.ProduceRequest(entries=[entry] * 3)
