@@ -1,6 +1,7 @@
 """What every call passes on its way in: its request is bounded (request_limits), and a large one waits for its turn.
 
-A refusal is gRPC's INVALID_ARGUMENT with the words; a stream ends with it.
+A refusal is gRPC's INVALID_ARGUMENT with the words; a stream ends with it. What brokers ask of each other has turns of
+its own: however many clients wait for theirs, followers are not taken for late.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from minilog.v1 import admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_
 from minilog_broker.server.request_limits import RequestLimits, all_limits
 from minilog_broker.server.turns import Turns
 
+OF_BROKERS = ("PeerService", "MarkerService")
 _FILES = (admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2)
 
 
@@ -31,6 +33,7 @@ class Admission(grpc.aio.ServerInterceptor):
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
+        self._turns_of_brokers = Turns()
         self._limits = all_limits(methods())
 
     async def intercept_service(
@@ -70,7 +73,7 @@ class Admission(grpc.aio.ServerInterceptor):
 
     async def _parsed(self, limits: RequestLimits, data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
         if limits.is_large(data):
-            await self._turns.take()
+            await (self._turns_of_brokers if limits.service in OF_BROKERS else self._turns).take()
         try:
             return limits.parse(data)
         except InvalidArgument as error:

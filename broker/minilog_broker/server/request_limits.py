@@ -28,7 +28,7 @@ LARGE_BYTES, LARGE_FIELDS = 4 << 10, 1_000  # a hundred positions or produce ent
 SMALL_BYTES = 64 << 10  # parsed as it is: so little can hold the loop for a few milliseconds at the most
 _OTHER_FIELDS = 100  # that are not repeated, of one request
 
-MAX_REPLICAS_OF_BROKER = 20_000  # that can be offline or damaged: each has a log directory and files
+MAX_REPLICAS_OF_BROKER = 50_000  # that can be offline or damaged: each has a log directory and files
 MAX_VOTERS = 16  # 1, 3 or 5 are possible
 MAX_REPLICAS = 64  # of one partition
 MAX_CONFIGS = 64  # of one topic: there are fewer names
@@ -96,6 +96,7 @@ class CountLimit:
 class RequestLimits:
     """Of one call. Ask `is_large`, then `parse`."""
 
+    service: str
     name: str
     kind: type[Message]
     max_bytes: int
@@ -138,6 +139,7 @@ def limits_of(method: MethodDescriptor) -> RequestLimits:
     counts = tuple(_limits_in(method.input_type, ()))
     per_item = {each.path: _fields_of(each.path[-1]) for each in counts}
     return RequestLimits(
+        service=method.containing_service.name,
         name=method.name,
         kind=GetMessageClass(method.input_type),
         max_bytes=_MAX_BYTES.get(method.name, MAX_REQUEST_BYTES),
