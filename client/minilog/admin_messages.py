@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from minilog.errors import InvalidArgument, MinilogError, error_from_wire
+from minilog.limits import MAX_ADMIN_TOPICS, MAX_NEW_PARTITIONS
 from minilog.types import (
     BrokerDescription,
     ClusterDescription,
@@ -20,6 +22,7 @@ from minilog.types import (
 )
 from minilog.v1 import admin_pb2, metadata_pb2
 
+_Topic = TypeVar("_Topic", admin_pb2.NewTopic, admin_pb2.TopicAlteration)
 _STATES = {
     metadata_pb2.BROKER_STATE_STARTING: "starting",
     metadata_pb2.BROKER_STATE_RUNNING: "running",
@@ -67,6 +70,20 @@ def split_results(
         else:
             failed[result.name] = error
     return done, failed
+
+
+def parts_of_topics(topics: Sequence[_Topic]) -> Iterator[list[_Topic]]:
+    """The topics in order, as many at a time as one request may create or alter; a larger one goes alone."""
+    part: list[_Topic] = []
+    partitions = 0
+    for topic in topics:
+        if part and (len(part) == MAX_ADMIN_TOPICS or partitions + topic.num_partitions > MAX_NEW_PARTITIONS):
+            yield part
+            part, partitions = [], 0
+        part.append(topic)
+        partitions += topic.num_partitions
+    if part:
+        yield part
 
 
 def topic_partitions(partitions: Iterable[TopicPartition]) -> list[admin_pb2.TopicPartitions]:

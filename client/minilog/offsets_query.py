@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from minilog.errors import InvalidArgument, MinilogError, error_from_wire
+from minilog.limits import MAX_OFFSETS_ENTRIES, parts_of
 from minilog.metadata_cache import MetadataCache, PartitionKey
 from minilog.types import OffsetSpec, SizesFrom, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
@@ -47,9 +48,9 @@ class OffsetsQuery:
     def topics(self) -> set[str]:
         return {partition.topic for partition in self.wanted}
 
-    def requests(self, identity: common_pb2.ClientIdentity) -> dict[int, metadata_pb2.ListOffsetsRequest]:
-        """By broker id; partitions without a known leader are left for after the next metadata."""
-        found: dict[int, metadata_pb2.ListOffsetsRequest] = {}
+    def requests(self, identity: common_pb2.ClientIdentity) -> list[tuple[int, metadata_pb2.ListOffsetsRequest]]:
+        """Each with the id of its broker; partitions without a known leader are left for after the next metadata."""
+        found: dict[int, list[metadata_pb2.ListOffsetsEntry]] = {}
         for partition in self.missing():
             try:
                 key = self.cache.key(partition)
@@ -59,9 +60,12 @@ class OffsetsQuery:
             leader = self.cache.leader(key)
             if leader is None:
                 continue
-            request = found.setdefault(leader.broker_id, metadata_pb2.ListOffsetsRequest(client=identity))
-            request.entries.append(self._entry(partition, key, leader.epoch))
-        return found
+            found.setdefault(leader.broker_id, []).append(self._entry(partition, key, leader.epoch))
+        return [
+            (broker_id, metadata_pb2.ListOffsetsRequest(client=identity, entries=part))
+            for broker_id, entries in found.items()
+            for part in parts_of(entries, MAX_OFFSETS_ENTRIES)
+        ]
 
     def _entry(self, partition: TopicPartition, key: PartitionKey, epoch: int) -> metadata_pb2.ListOffsetsEntry:
         spec, sizes = self.wanted[partition], self.sizes.get(partition)

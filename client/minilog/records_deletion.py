@@ -19,6 +19,7 @@ from minilog.errors import (
     UnknownTopicOrPartition,
     error_from_wire,
 )
+from minilog.limits import MAX_DELETION_ENTRIES, parts_of
 from minilog.metadata_cache import MetadataCache, PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, data_pb2
@@ -47,22 +48,26 @@ class RecordsDeletion:
 
     def requests(
         self, identity: common_pb2.ClientIdentity, timeout_ms: int
-    ) -> dict[int, data_pb2.DeleteRecordsRequest]:
-        """By broker id; partitions without a known leader are left for after the next metadata."""
-        found: dict[int, data_pb2.DeleteRecordsRequest] = {}
+    ) -> list[tuple[int, data_pb2.DeleteRecordsRequest]]:
+        """Each with the id of its broker; partitions without a known leader are left for after the next metadata."""
+        found: dict[int, list[data_pb2.DeleteRecordsEntry]] = {}
         for partition in self.missing():
             key = self._key(partition)
             leader = None if key is None else self.cache.leader(key)
             if key is None or leader is None:
                 continue
             self.asked.add(partition)
-            empty = data_pb2.DeleteRecordsRequest(client=identity, timeout_ms=timeout_ms)
-            found.setdefault(leader.broker_id, empty).entries.add(
+            entry = data_pb2.DeleteRecordsEntry(
                 partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
                 leader_epoch=leader.epoch,
                 before_offset=self.wanted[partition],
             )
-        return found
+            found.setdefault(leader.broker_id, []).append(entry)
+        return [
+            (broker_id, data_pb2.DeleteRecordsRequest(client=identity, timeout_ms=timeout_ms, entries=part))
+            for broker_id, entries in found.items()
+            for part in parts_of(entries, MAX_DELETION_ENTRIES)
+        ]
 
     def _key(self, partition: TopicPartition) -> PartitionKey | None:
         """What it was called by when it was first known."""

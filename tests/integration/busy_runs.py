@@ -2,7 +2,7 @@
 
     python -m tests.integration.busy_runs rolling      --times 3   SIGTERM of each broker in turn, and started again
     python -m tests.integration.busy_runs hasty        --times 1   the same, and nobody waits for the ISRs
-    python -m tests.integration.busy_runs reassign     --times 3   every replica moves on, and a broker is killed meanwhile
+    python -m tests.integration.busy_runs reassign     --times 3   every replica moves on, a broker is killed
     python -m tests.integration.busy_runs slow_link    --times 3   200 to 2,000 kbit/s between a leader and a follower
     python -m tests.integration.busy_runs cut_follower --times 3   nothing passes between a leader and one follower
     python -m tests.integration.busy_runs calm         --times 3   no fault: what the load alone costs
@@ -30,7 +30,6 @@ from rich.console import Console
 from rich.table import Table
 
 from minilog import Admin, NewTopic, TopicPartition
-from minilog.errors import MinilogError
 from tests.cluster import Cluster, broker_name, running_cluster
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.history import History, Standstill, judge_copies
@@ -105,7 +104,9 @@ def reassign(scene: Scene) -> str:
     with scene.admin() as admin:
         partitions = admin.describe_topics([TOPIC])[0].partitions
         wanted = {
-            TopicPartition(TOPIC, each.partition): [brokers[(brokers.index(b) + 1) % len(brokers)] for b in each.replicas]
+            TopicPartition(TOPIC, each.partition): [
+                brokers[(brokers.index(b) + 1) % len(brokers)] for b in each.replicas
+            ]
             for each in partitions
         }
         admin.alter_partition_reassignments(wanted)
@@ -235,7 +236,9 @@ def run(
         wrong = history.judge(read_all(cluster.bootstrap_servers, TOPIC, timeout_s=300.0))
         codes = cluster.stop(timeout_s=60.0)
         wrong += [f"broker {each} ended with {code}" for each, code in codes.items() if code != 0]
-        wrong += judge_copies(map(cluster.data_directory, cluster.ports), TOPIC) if brokers == REPLICATION_FACTOR else []
+        wrong += (
+            judge_copies(map(cluster.data_directory, cluster.ports), TOPIC) if brokers == REPLICATION_FACTOR else []
+        )
     stood = [(each, history.longest_standstill(each.since_s, each.until_s)) for each in played]
     return stood, history, wrong
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import pkgutil
 import random
 import socket
 from typing import Any
@@ -12,15 +14,17 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from minilog.v1 import admin_pb2, data_pb2, metadata_pb2, peer_pb2
+import minilog.v1
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 EMPTY_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 SERVICES = [
     service
-    for module in (admin_pb2, data_pb2, metadata_pb2, peer_pb2)
-    for service in module.DESCRIPTOR.services_by_name.values()
+    for each in pkgutil.iter_modules(minilog.v1.__path__)
+    if each.name.endswith("_pb2")
+    for service in importlib.import_module(f"minilog.v1.{each.name}").DESCRIPTOR.services_by_name.values()
 ]
+"""All there are, whatever file they are in."""
 # No small ones but 0: with a real broker's id and epoch a message would be that broker's, and be obeyed.
 _NUMBERS = (0, -1, 1000, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
 _DEEPEST = 4

@@ -41,7 +41,7 @@ class History:
     failed: dict[bytes, str] = field(default_factory=dict)
     longest_stall_s: float = 0.0
     instants: dict[int, set[int]] = field(default_factory=dict)
-    """By partition: the hundredths of a second, of the machine's monotonic clock, in which it acknowledged something."""
+    """By partition: the hundredths of a second, of the monotonic clock, in which it acknowledged something."""
 
     def acknowledged_at(self, partition: int, now_s: float) -> None:
         """An acknowledgement came."""

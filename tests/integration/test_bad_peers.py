@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import random
 import re
 from collections.abc import Iterator
@@ -21,7 +22,8 @@ MESSAGES_PER_CALL = 60
 FORESEEN = re.compile(r"Unexpected <class '(minilog\.errors\.|google\.protobuf\.message\.DecodeError)")
 ANSWER_S, STREAM_S = 1.0, 0.1
 # What decides over a topic or a broker: a random message that happened to be right would be obeyed.
-COMMANDS = {each.name for each in garbage.SERVICES[0].methods} | {"Register"}
+COMMANDS = {each.name for each in garbage.methods() if each.containing_service.name == "AdminService"} | {"Register"}
+PROTO = pathlib.Path(__file__).parents[2] / "proto"
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,12 @@ def picture(cluster: Cluster) -> list[object]:
         partitions = admin.describe_topics([TOPIC])[0].partitions
     epochs = [(each.leader, each.leader_epoch, sorted(each.isr)) for each in partitions]
     return [described.controller, described.controller_epoch, [each.id for each in described.brokers], epochs]
+
+
+def test_every_service_of_the_proto_files_is_sent_garbage() -> None:
+    texts = [path.read_text() for path in PROTO.rglob("*.proto")]
+    written = {name for text in texts for name in re.findall(r"^service (\w+)", text, flags=re.MULTILINE)}
+    assert {method.containing_service.name for method in garbage.methods()} == written
 
 
 @pytest.mark.parametrize("make", [garbage.raw_bytes, garbage.http2_frames])

@@ -274,7 +274,7 @@ class _Question:
         client = self._consumer.client
         requests = self.query.requests(self._consumer.config.identity())
         self.asked_ms = client.process.scheduler.now_ms
-        for broker_id, request in requests.items():
+        for broker_id, request in requests:
             client.call(broker_id, "ListOffsets", request, self._answered, timeout_ms=ATTEMPT_MS)
             return
         self._again()

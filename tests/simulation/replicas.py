@@ -11,13 +11,15 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from minilog.errors import CorruptMessage
 from minilog.v1 import peer_pb2
 from minilog_broker.replication import effects
 from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, LedEffect, StoppedLeading
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.disk import DiskCommand
+from minilog_broker.server.disk import LOGS_AT_ONCE, BoundedLane, DiskCommand
 from minilog_broker.server.log_directory import LogDirectory, log_settings
+from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.find_ends import EndsSearch
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
@@ -57,6 +59,7 @@ class Replicas:
         self.timer = CoreTimer(life.process, manager.next_tick_ms, self._tick)
         self._life = life
         self._disk = disk
+        self._lane = BoundedLane(disk, LOGS_AT_ONCE)
         self._directory = directory
         self._links: dict[int, LeaderLink] = {}
         self._running = False
@@ -73,6 +76,7 @@ class Replicas:
             effects.PartitionOffline: self._go_offline,
             effects.OpenLog: self._create,
             effects.RecoverLog: self._recover,
+            effects.CheckCopy: self._check_copy,
             effects.RecordEpochStart: self._record_epoch_start,
             effects.TruncateLog: self._truncate,
             effects.StartLogAt: self._start_at,
@@ -160,13 +164,28 @@ class Replicas:
             self.manager.log_opened(key, log, producers, self._life.now_ms)
             self.run()
 
-        self._disk.submit(
+        self._lane.submit(
             DiskCommand(
                 work=work,
                 on_done=self._of(key, opened),
                 on_failed=self._of(key, lambda error: self._failed(key, error)),
             )
         )
+
+    def _check_copy(self, effect: effects.CheckCopy) -> None:
+        key, let_go = effect.key, self._let_go[effect.key]
+        log = self._directory.logs.get(key)
+
+        def work() -> CorruptMessage | OSError | None:
+            return None if log is None else check_copy(log, *key, effect.offset, effect.max_bytes)
+
+        def checked(error: CorruptMessage | OSError | None) -> None:
+            self._life.touch(key)
+            told = error if self._let_go[key] == let_go else None
+            self.manager.copy_checked(key, effect.offset, told, self._life.now_ms)
+            self.run()
+
+        self._disk.submit(DiskCommand(work, checked, checked))
 
     def _submit(self, key: PartitionKey, work: Callable[[Log], Any], done: Callable[[Any], None]) -> None:
         log, life = self._directory.logs[key], self._life
@@ -242,7 +261,7 @@ class Replicas:
         self._life.touch(key)
         self._let_go[key] += 1
         self.offline.pop(key, None)
-        self._disk.submit(DiskCommand(lambda: self._directory.delete(key), _nothing, _nothing))
+        self._lane.submit(DiskCommand(lambda: self._directory.delete(key), _nothing, _nothing))
 
     def _failed(self, key: PartitionKey, error: OSError) -> None:
         self._life.note(f"partition {key.partition} the disk failed: {error}")

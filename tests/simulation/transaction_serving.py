@@ -11,7 +11,7 @@ from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.replication.effects import AnswerMarkers
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.coordinator_checks import check_abort, check_commit, check_end, check_partitions
+from minilog_broker.server.coordinator_checks import check_commit, check_end, check_partitions
 from minilog_broker.server.marker_checks import check_markers, markers_request
 from tests.simulation.coordinating import CoordinatorPart
 from tests.simulation.network import Respond
@@ -106,8 +106,6 @@ class TransactionServing:
                 check_partitions(request.partitions)
             elif method == "EndTransaction":
                 check_end(request)
-            elif method == "AbortAttempt":
-                check_abort(request)
         except InvalidArgument as error:
             respond(kind(error=wire_error(error)))
             return

@@ -95,13 +95,13 @@ class Trimmer:
         return query.results.get(partition)
 
     async def _until_answered(
-        self, question: OffsetsQuery | RecordsDeletion, method: str, requests: Callable[[], dict[int, Any]]
+        self, question: OffsetsQuery | RecordsDeletion, method: str, requests: Callable[[], list[tuple[int, Any]]]
     ) -> None:
         """Ask the leader, of newer metadata each time, until all is answered or request.timeout.ms is over."""
         client = self._client
         deadline_ms = client.now_ms + self._config.request_timeout_ms
         while question.missing() and client.now_ms < deadline_ms:
-            for broker_id, request in requests().items():
+            for broker_id, request in requests():
                 answered: Promise[Any] = Promise()
                 client.call(broker_id, method, request, answered.keep, timeout_ms=ATTEMPT_MS)
                 if not isinstance(answer := await answered, Failure):

@@ -209,7 +209,7 @@ class MetadataImage:
         key = PartitionKey(record.topic_id, record.partition)
         topic = self.topics[key.topic_id]
         if record.partition >= topic.partition_count:
-            self.topics[key.topic_id] = replace(topic, partition_count=record.partition + 1)
+            self.topics[key.topic_id] = Topic(topic.name, topic.topic_id, topic.internal, record.partition + 1)
             self._changes.topics.add(key.topic_id)
         if (former := self.partitions.get(key)) is not None:
             for broker_id in set(former.replicas).difference(record.replicas):

@@ -30,11 +30,14 @@ def place_replicas(
         # Followers of one leader shift by one each round, so that a lost leader's load falls on all.
         shift = index // len(order)
         rest = [order[(first + 1 + (shift + step) % len(order)) % len(order)] for step in range(len(order))]
+        used = Counter((hosts[order[first]],))
         while len(chosen) < replication_factor:
-            used = Counter(hosts[broker] for broker in chosen)
-            free = [broker for broker in rest if broker not in chosen]
-            chosen.append(min(free, key=lambda broker: (used[hosts[broker]], load[broker], rest.index(broker))))
-        load.update(chosen)
+            free = ((used[hosts[each]], load[each], at, each) for at, each in enumerate(rest) if each not in chosen)
+            broker = min(free)[-1]
+            chosen.append(broker)
+            used[hosts[broker]] += 1
+        for broker in chosen:
+            load[broker] += 1
         placed.append(tuple(chosen))
     return placed
 

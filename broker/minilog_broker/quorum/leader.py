@@ -43,6 +43,8 @@ from minilog_broker.replication.session import Session, Subscription, below_log_
 from minilog_broker.replication.source import Audience, Judgement, Refuse, Send, Wait
 from minilog_broker.replication.state import PartitionKey
 
+_LOOK_PAUSE_MS = 1_000.0  # between two looks at our own copy: a follower that must have one waits that long
+
 
 class Leader:
     """See the module's text. The Source of its sessions. It looks at its quorum, and at whom to tell, at `due_ms`."""
@@ -56,6 +58,7 @@ class Leader:
         self.epoch_start_offset = log.end
         self.opening_end_offset = log.end  # behind the entries that open the epoch
         self.voters = VotersHeard(member, now_ms)
+        self._look_again_ms = now_ms
         self._member = member
         self._log = log
         self._epochs = LeaderEpochs(log, epoch, log.end)
@@ -182,12 +185,13 @@ class Leader:
                 self.voters.set_end(key, min(progress.durable_end_offset, self._log.end))
                 self._commit(now_ms)
             if progress.HasField("corrupt_offset"):
-                self._check_own_copy(progress.corrupt_offset)
+                self._check_own_copy(progress.corrupt_offset, now_ms)
 
-    def _check_own_copy(self, offset: int) -> None:
+    def _check_own_copy(self, offset: int, now_ms: float) -> None:
         """A follower got this batch damaged three times. Raises StorageError where it is our copy: we lead no more."""
-        if not self._log.log_start <= offset < self._log.appended_end:
+        if now_ms < self._look_again_ms or not self._log.log_start <= offset < self._log.appended_end:
             return
+        self._look_again_ms = now_ms + _LOOK_PAUSE_MS
         try:
             batch = self._log.log.read(offset, 1, self._log.appended_end)
             check_crc(*METADATA_KEY, batch, decode_header(batch))

@@ -80,8 +80,9 @@ class Accepting:
 
         `too_few`: what is wrong with the ISR, if anything."""
         self.require_space(now_ms)
-        topic_id, partition = self._key
-        header = validate_batch(topic_id, partition, entry.batch, max_message_bytes=max_message_bytes)
+        header = entry.validated or validate_batch(*self._key, entry.batch, max_message_bytes=max_message_bytes)
+        if isinstance(header, MinilogError):
+            raise header
         if header.is_transactional or entry.transaction is not None:
             entry = self._transactional(header, entry)
             if self._is_to_be_registered(header):

@@ -3,6 +3,7 @@
     effect                          answered by (a method of ReplicaManager)
     AppendToLog                     log_appended, then log_flushed when durable; or log_failed
     RecoverLog                      log_opened; or log_failed
+    CheckCopy                       copy_checked, always
     RecordEpochStart                log_flushed is not awaited: the disk thread does it, durably, before what follows
     TruncateLog, StartLogAt         log_truncated; or log_failed
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
@@ -66,6 +67,16 @@ class DeleteLog:
     """The topic is gone: close the log, rename its directory aside, delete it after delete.delay.ms."""
 
     key: PartitionKey
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCopy:
+    """Sum up the batches from `offset` on, about `max_bytes` of them (storage.copy_check): answered by copy_checked,
+    also where the log failed or was let go."""
+
+    key: PartitionKey
+    offset: int
+    max_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +270,7 @@ class ProposalAnswer:
 Effect: TypeAlias = (
     OpenLog
     | RecoverLog
+    | CheckCopy
     | DeleteLog
     | RecordEpochStart
     | AppendToLog

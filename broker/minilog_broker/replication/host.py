@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from minilog_broker.replication.copy_checks import CopyChecks
 from minilog_broker.replication.effects import Effect
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import BrokerLife, PartitionKey
@@ -78,7 +79,11 @@ class Host:
     effects: list[Effect] = field(default_factory=list)
     throttles: dict[int, Throttle] = field(default_factory=dict)  # by rate
     registering_bytes: int = 0  # of batches that wait for the coordinators of their transactions
+    copy_checks: CopyChecks = field(init=False)
     _number: int = 0
+
+    def __post_init__(self) -> None:
+        self.copy_checks = CopyChecks(self.emit, self.settings.message_bytes)
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)

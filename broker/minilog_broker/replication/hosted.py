@@ -14,8 +14,7 @@ import errno
 import random
 from typing import TYPE_CHECKING
 
-from minilog.errors import CorruptMessage, OffsetOutOfRange
-from minilog.record_batch.header import check_crc, iterate_headers
+from minilog.errors import CorruptMessage
 from minilog_broker.replication.effects import DeleteLog, OpenLog, PartitionOffline, RecoverLog, WriteProducerSnapshot
 from minilog_broker.replication.follower import FollowerPartition
 from minilog_broker.replication.follower_reads import FollowerReads
@@ -305,18 +304,9 @@ class HostedReplica:
             case TimerKind.PROPOSAL if leader is not None and leader.leading:
                 leader.in_sync.send_proposal()
 
-    def look_at_copy(self, offset: int, now_ms: float) -> None:
-        """What a consumer was sent from `offset` on came damaged: is our copy of that what was written?"""
-        if self.log is None or not self.log.log_start <= offset < self.log.appended_end:
-            return
-        try:
-            run = self.log.log.read(offset, self._host.settings.message_bytes, self.log.appended_end)
-            for position, header in iterate_headers(run):
-                check_crc(*self.key, memoryview(run)[position : position + header.length], header)
-        except OffsetOutOfRange:  # retention was quicker
-            return
-        except (OSError, CorruptMessage) as error:
-            self.go_offline(error, now_ms)
+    def has(self, offset: int) -> bool:
+        """Is there a copy of it here?"""
+        return self.log is not None and self.log.log_start <= offset < self.log.appended_end
 
     def go_offline(self, error: Exception, now_ms: float) -> None:
         """An I/O error, or a copy that is damaged: said to the controller, which elects another."""

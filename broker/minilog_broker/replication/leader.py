@@ -27,7 +27,6 @@ from minilog.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
-from minilog.record_batch.header import check_crc, decode_header
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.accepting import Accepting
 from minilog_broker.replication.divergence import LeaderEpochs
@@ -274,7 +273,7 @@ class LeaderPartition:
         if not view.accepted or view.broker_epoch != session.broker_epoch:
             return
         if progress.HasField("corrupt_offset"):
-            self._check_own_copy(progress.corrupt_offset)
+            self._host.copy_checks.ask(self.key, progress.corrupt_offset)  # it came damaged three times: is it ours?
         end = progress.durable_end_offset
         last_epoch = progress.last_epoch if progress.HasField("last_epoch") else None
         if end > self.log.appended_end or not self._is_epoch_below(end, last_epoch):
@@ -297,14 +296,6 @@ class LeaderPartition:
         if end_offset > self.epoch_start:
             return last_epoch == self.leader_epoch
         return self.log.log.epoch_before(end_offset) in (None, last_epoch)
-
-    def _check_own_copy(self, offset: int) -> None:
-        """A follower got this batch damaged three times: is it our copy?"""
-        try:
-            batch = self.log.log.read(offset, 1, self.log.appended_end)
-            check_crc(*self.key, batch, decode_header(batch))
-        except (OSError, CorruptMessage) as error:
-            self.read_failed(error)
 
     def check_lag(self, now_ms: float) -> None:
         """Timer."""

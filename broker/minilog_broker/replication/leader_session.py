@@ -16,9 +16,11 @@ waits for the disk is bounded by the session's credit.
 from __future__ import annotations
 
 import enum
+import itertools
 import random
 from dataclasses import dataclass
 
+from minilog.limits import MAX_POSITIONS
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.effects import CloseLeaderSession, LeaderSessionReady, OpenLeaderSession
 from minilog_broker.replication.follower import FollowerPartition
@@ -287,7 +289,8 @@ class LeaderSession:
             return None
         positions, progress, forgotten = self._take()
         keepalive_due = now_ms >= self._last_sent_ms + self._host.settings.session_keepalive_ms
-        if not (positions or progress or forgotten or self._first or self._credit_due() or keepalive_due):
+        more = self._forgotten or self._positions or self._progress
+        if not (positions or progress or forgotten or more or self._first or self._credit_due() or keepalive_due):
             self._awake = False
             return None
         credit_bytes = self._credit.told_bytes = self._credit.granted_bytes
@@ -304,17 +307,25 @@ class LeaderSession:
     def _take(
         self,
     ) -> tuple[list[data_pb2.FetchPosition], list[peer_pb2.ReplicaProgress], list[common_pb2.PartitionId]]:
+        """No more of each than one message may name: what is left goes with the next. What is forgotten goes before any
+        position, and positions before any progress, which is judged by the position it belongs to."""
         followers = self.followers
-        asking = [key for key in self._positions if key not in self._held_back]
-        positions = [p for key in asking if (p := self._position(key)) is not None]
-        progress = [told for key in self._progress if (told := followers[key].progress()) is not None]
-        forgotten = [common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in self._forgotten]
-        self._positions.clear()
-        self._progress.clear()
-        self._forgotten.clear()
-        return positions, progress, forgotten
+        forgotten = _first_of(self._forgotten)
+        asking = [] if self._forgotten else _first_of(self._positions)
+        telling = [] if self._forgotten or self._positions else _first_of(self._progress)
+        positions = [p for key in asking if key not in self._held_back and (p := self._position(key)) is not None]
+        progress = [told for key in telling if (told := followers[key].progress()) is not None]
+        return positions, progress, [common_pb2.PartitionId(topic_id=key[0], partition=key[1]) for key in forgotten]
 
     def _wake(self) -> None:
         if not self._awake and self.state is LinkState.OPEN:
             self._awake = True
             self._host.emit(LeaderSessionReady(self.leader_id))
+
+
+def _first_of(keys: dict[PartitionKey, None]) -> list[PartitionKey]:
+    """Take the first of them out, as many as one message may name."""
+    taken = list(itertools.islice(keys, MAX_POSITIONS))
+    for key in taken:
+        del keys[key]
+    return taken

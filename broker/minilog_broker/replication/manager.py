@@ -23,7 +23,7 @@ from minilog.errors import (
     UnknownTopicId,
     wire_error,
 )
-from minilog.record_batch.header import Buffer
+from minilog.record_batch.header import BatchHeader, Buffer
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.effects import (
     AnswerDeleteRecords,
@@ -178,9 +178,11 @@ class ReplicaManager:
         batch: Buffer,
         now_ms: float,
         transaction: TransactionalWrite | None = None,
+        validated: BatchHeader | MinilogError | None = None,
     ) -> None:
-        """One produce entry: answered by AnswerProduce, once, unless acks is 0. `leader_epoch` -1: not known."""
-        entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch, transaction)
+        """One produce entry: answered by AnswerProduce, once, unless acks is 0. `leader_epoch` -1: not known.
+        `validated`: what came of the batch's validation under `max_message_bytes`, where that is done already."""
+        entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch, transaction, validated)
         try:
             if acks not in _ALL_ACKS:
                 raise InvalidRequiredAcks(f"acks={acks} is not one of 0, 1 and all (-1 on the wire)")
@@ -191,6 +193,11 @@ class ReplicaManager:
                 self._host.emit(AnswerProduce(ticket, error, -1, -1, *self._known_leader(key)))
             return
         leader.produce(entry, leader_epoch, now_ms)
+
+    def max_message_bytes(self, key: PartitionKey) -> int | None:
+        """What a batch for this partition may have; None where it is not led here."""
+        replica = self._replicas.get(key)
+        return None if replica is None or replica.leader is None else replica.leader.config.max_message_bytes
 
     # -- transactions
 
@@ -345,6 +352,14 @@ class ReplicaManager:
         """What was read from the log is not what was written."""
         if (replica := self._replicas.get(key)) is not None:
             replica.go_offline(error, now_ms)
+
+    def copy_checked(
+        self, key: PartitionKey, offset: int, error: CorruptMessage | OSError | None, now_ms: float
+    ) -> None:
+        """CheckCopy is done: what is wrong with our copy, if anything. None where its log was let go meanwhile."""
+        if error is not None and (replica := self._replicas.get(key)) is not None:
+            replica.go_offline(error, now_ms)
+        self._served.copy_checked(key, self._host.copy_checks.looked(key, offset), now_ms)
 
     def log_start_moved(self, key: PartitionKey, now_ms: float) -> None:
         """Retention, or AdvanceLogStart, advanced the log start."""

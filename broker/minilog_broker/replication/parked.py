@@ -7,7 +7,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from minilog.record_batch.header import Buffer
+from minilog.errors import MinilogError
+from minilog.record_batch.header import BatchHeader, Buffer
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 
@@ -21,13 +22,15 @@ class TransactionalWrite(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProduceEntry:
-    """One batch that a client sent, and what it waits for. `transaction`: said to be of it."""
+    """One batch that a client sent, and what it waits for. `transaction`: said to be of it. `validated`: what came of
+    its validation, where whoever gave it has done that."""
 
     ticket: object
     acks: int
     deadline_ms: float
     batch: Buffer
     transaction: TransactionalWrite | None = None
+    validated: BatchHeader | MinilogError | None = None
 
     @property
     def is_answered(self) -> bool:

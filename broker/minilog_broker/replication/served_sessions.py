@@ -88,6 +88,7 @@ class ServedSessions:
             self._unsubscribe(session, key)
 
     def _unsubscribe(self, session: Session, key: PartitionKey) -> None:
+        self._host.copy_checks.let_go(key, session.session_id)
         session.forget(key)
         subscribers = self._subscribers.get(key)
         if subscribers is not None:
@@ -121,12 +122,26 @@ class ServedSessions:
             self._refuse(session.session_id, error)
             return False
         replica = self._replicas.get(key)
-        if replica is not None and position.came_damaged:
-            replica.look_at_copy(position.fetch_offset, now_ms)
+        checks = self._host.copy_checks
+        checks.let_go(key, session.session_id)
+        if position.came_damaged and replica is not None and replica.has(position.fetch_offset):
+            session.forget(key)
+            if checks.hold(key, session.session_id, position):
+                return True
+        self._subscribe(session, key, position, now_ms)
+        return True
+
+    def copy_checked(self, key: PartitionKey, positions: Mapping[int, data_pb2.FetchPosition], now_ms: float) -> None:
+        """What came damaged was looked at: the positions that waited for it go on."""
+        for session_id, position in positions.items():
+            if (session := self._sessions.get(session_id)) is not None:
+                self._subscribe(session, key, position, now_ms)
+
+    def _subscribe(self, session: Session, key: PartitionKey, position: data_pb2.FetchPosition, now_ms: float) -> None:
+        replica = self._replicas.get(key)
         source = None if replica is None else replica.source_for(session.audience)
         subscribers = self.subscribers(key)
         subscribers[session.session_id] = session.take_position(key, source, position, now_ms)
-        return True
 
     def _take_progress(self, session: Session, told: Iterable[peer_pb2.ReplicaProgress], now_ms: float) -> None:
         for progress in told:

@@ -7,14 +7,15 @@
     STOPPED       an error or a divergence was said                         a new position
 
 Credit is an absolute count of bytes since the session was opened; with any left, one batch of any size may go. Ready
-partitions take turns, and a message carries all that is ready, up to about 1 MiB. News (high watermark, log start,
-divergence, errors) needs no credit, and goes at most every 5 ms. Nothing polls: appends and a moved high watermark
-make a subscription ready, and the first thing to say on a parked session wakes it, once.
+partitions take turns, and a message carries all that is ready, up to about 1 MiB and 500 partitions. News (high
+watermark, log start, divergence, errors) needs no credit, and goes at most every 5 ms. Nothing polls: appends and a
+moved high watermark make a subscription ready, and the first thing to say on a parked session wakes it, once.
 """
 
 from __future__ import annotations
 
 import enum
+import itertools
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from minilog_broker.replication.state import PartitionKey
 _LENGTH = struct.Struct("<I")
 _LENGTH_AT = 4
 _NO_LIMIT = 1 << 62
+MAX_RUNS = 500  # of one message: what makes it, and what takes it, holds a loop for some ten milliseconds
 
 
 class SubscriptionState(enum.Enum):
@@ -243,9 +245,10 @@ class Session:
         """The runs of the next message; empty: a sign of life; None: nothing to say (the next thing wakes again)."""
         runs = self._data_runs(now_ms)
         if self._news and now_ms >= self._last_news_ms + self.settings.news_interval_ms:
-            self._last_news_ms = now_ms
-            news, self._news = self._news, {}
-            runs.extend(self._run(subscription, b"") for subscription in news.values())
+            for key in list(itertools.islice(self._news, MAX_RUNS - len(runs))):
+                runs.append(self._run(self._news.pop(key), b""))
+            if not self._news:  # else the rest goes with the next message, at once
+                self._last_news_ms = now_ms
         if not runs and now_ms < self.last_sent_ms + self.settings.session_keepalive_ms:
             self._awake = False
             if self._news:
@@ -257,7 +260,7 @@ class Session:
     def _data_runs(self, now_ms: float) -> list[data_pb2.PartitionRun]:
         runs: list[data_pb2.PartitionRun] = []
         left = self.settings.message_bytes
-        while self._ready and left > 0 and self._has_credit():
+        while self._ready and left > 0 and len(runs) < MAX_RUNS and self._has_credit():
             key = next(iter(self._ready))
             subscription = self._ready.pop(key)
             run = self._read(subscription, min(left, self.credit_bytes - self.sent_bytes, subscription.left()), now_ms)

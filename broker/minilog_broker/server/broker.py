@@ -36,6 +36,7 @@ from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.admin_service import AdminService
+from minilog_broker.server.channels import let_calls_end
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.controller_link import ControllerLink
 from minilog_broker.server.controller_shell import ControllerShell
@@ -47,9 +48,10 @@ from minilog_broker.server.data_service import DataService, answer_delete_record
 from minilog_broker.server.descriptors import raise_limit
 from minilog_broker.server.disk import DiskThread
 from minilog_broker.server.group_service import GroupService
+from minilog_broker.server.image_to_replicas import ImageToReplicas
 from minilog_broker.server.internal_topics import InternalTopics
 from minilog_broker.server.leader_links import LeaderLinks
-from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_settings
+from minilog_broker.server.log_directory import FoundLog, LogDirectory
 from minilog_broker.server.logging import configure_logging
 from minilog_broker.server.maintenance import maintain
 from minilog_broker.server.marker_service import MarkerService, answer_markers
@@ -62,6 +64,7 @@ from minilog_broker.server.registration import kernel_boot_id, registration_requ
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.timer import now_ms
 from minilog_broker.server.transaction_service import TransactionService
+from minilog_broker.server.turns import Turns
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
 from minilog_broker.storage.open_files import PooledFileSystem
@@ -87,13 +90,6 @@ def run_broker(options: BrokerOptions) -> int:
         raise CommandFailed(f"broker {options.broker_id}: the disk under {options.data_dir} failed: {error}") from error
 
 
-async def _let_calls_end() -> None:
-    """Calls that were being refused when the server stopped end by themselves: cancelled, gRPC would print them."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    if others:
-        await asyncio.wait(others, timeout=SERVER_GRACE_S)
-
-
 class Broker:
     """See the module's text."""
 
@@ -105,6 +101,7 @@ class Broker:
         self._stop = asyncio.Event()
         self._crash: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = Turns()
 
     # -- life
 
@@ -124,7 +121,7 @@ class Broker:
             raise
         finally:
             directory.close()
-            await _let_calls_end()
+            await let_calls_end(SERVER_GRACE_S)
         if self._crash is not None:
             raise self._crash
         return 0
@@ -175,7 +172,7 @@ class Broker:
         self._internal_topics = InternalTopics(link.create_internal_topic)
         self._coordinators = self._build_coordinators(replicas)
         self._links = LeaderLinks(replicas, self._client, self._address_of)
-        self._controller = ControllerShell(self._quorum, options.broker_id, self._config)
+        self._controller = ControllerShell(self._quorum, options.broker_id, self._config, self._turns)
         replicas.answer_produce = answer_produce
         links = self._links
         replicas.open_link, replicas.close_link, replicas.wake_link = links.open, links.close, links.wake
@@ -186,6 +183,15 @@ class Broker:
         replicas.crashed = self._failed
         replicas.tell_coordinator = self._coordinators.told
         replicas.went_offline = replicas.became_full = link.beat_now
+        self._to_replicas = ImageToReplicas(
+            self._quorum.image,
+            self._logs,
+            replicas,
+            self._controller.topic_config,
+            self._coordinators.topics_deleted,
+            self._turns,
+            self._spawn,
+        )
         self._quorum.on_changed = self._image_changed
         self._quorum.on_leader_changed = link.controller_moved
         self._registered = self._stopped = False
@@ -220,7 +226,7 @@ class Broker:
         markers = MarkerService(replicas, self._quorum.image, coordinators.write_group_markers)
         self._calls.here_markers = markers.write
         metadata = MetadataService(
-            self._quorum, replicas, producer_ids, self._internal_topics, lambda: self._registered
+            self._quorum, replicas, producer_ids, self._internal_topics, lambda: self._registered, self._turns
         )
         services = (
             (data_pb2_grpc.add_DataServiceServicer_to_server, DataService(replicas, self._config.session_keepalive_ms)),
@@ -234,7 +240,7 @@ class Broker:
             (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(self._controller)),
             (peer_pb2_grpc.add_PeerServiceServicer_to_server, PeerService(replicas, self._quorum, self._controller)),
         )
-        return Port(self._options, self._descriptors, services, lambda: replicas.backlog_bytes)
+        return Port(self._options, self._descriptors, services, lambda: replicas.backlog_bytes, self._turns)
 
     # -- joining the cluster
 
@@ -290,21 +296,9 @@ class Broker:
         """Committed batches were applied to the image."""
         if not self._registered or self._stopped:
             return
-        image = self._quorum.image
         if self._link.fenced and self._options.broker_id in changes.brokers:
             self._link.beat_now()  # our registration is replayed: the controller may unfence us
-        states = [image.partitions[key] for key in changes.partitions if key in image.partitions]
-        topic_ids = {state.key.topic_id for state in states} | (changes.configs & image.topics.keys())
-        configs = {topic_id: self._controller.topic_config(topic_id) for topic_id in topic_ids}
-        names = {topic_id: image.topics[topic_id].name for topic_id in topic_ids}
-        # The disk thread makes and drops logs: a copy is walked.
-        for key, log in list(self._logs.logs.items()) if changes.configs else ():
-            if key.topic_id in changes.configs and key.topic_id in configs:
-                log.settings = log_settings(configs[key.topic_id])
-        self._replicas.manager.apply_image(states, changes.removed, configs, names, image.lives(), now_ms())
-        self._replicas.run()
-        if changes.removed:
-            self._coordinators.topics_deleted()
+        self._to_replicas.changed(changes)
 
     def _log_start_moved(self, key: PartitionKey) -> None:
         self._replicas.manager.log_start_moved(key, now_ms())
@@ -377,6 +371,7 @@ class Broker:
 
     async def _shut_down(self, port: Port, directory: DataDirectory) -> None:
         self._stopped = True  # nothing is taken up any more, whatever the image still tells
+        self._to_replicas.stop()
         self._replicas.manager.stop_leading(now_ms())
         self._replicas.run()
         self._replicas.timer.stop()

@@ -56,8 +56,15 @@ def create_server(*, most_connections: int, connection_idle_ms: int) -> grpc.aio
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.max_ping_strikes", 0),
-        )
+        ),
     )
+
+
+async def let_calls_end(grace_s: float) -> None:
+    """Calls that were being refused when the server stopped end by themselves: cancelled, gRPC would print them."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=grace_s)
 
 
 # What a call raises when the other side is gone or the stream has ended.

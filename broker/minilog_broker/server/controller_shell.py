@@ -22,6 +22,7 @@ from minilog_broker.replication.state import TopicConfig
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.quorum_shell import QuorumShell
 from minilog_broker.server.timer import CoreTimer, now_ms
+from minilog_broker.server.turns import Turns
 
 logger = structlog.get_logger()
 
@@ -29,6 +30,9 @@ PROBES = 10
 PROBE_PAUSE_S = 0.05
 PROBE_TIMEOUT_S = 1.0
 _Response = TypeVar("_Response")
+_TopicsRequest = TypeVar(
+    "_TopicsRequest", admin_pb2.CreateTopicsRequest, admin_pb2.DeleteTopicsRequest, admin_pb2.AlterTopicsRequest
+)
 
 
 def default_topic_config(config: BrokerConfig) -> TopicConfig:
@@ -48,8 +52,9 @@ def default_topic_config(config: BrokerConfig) -> TopicConfig:
 class ControllerShell:
     """See the module's text."""
 
-    def __init__(self, quorum: QuorumShell, broker_id: int, config: BrokerConfig) -> None:
+    def __init__(self, quorum: QuorumShell, broker_id: int, config: BrokerConfig, turns: Turns) -> None:
         self._quorum = quorum
+        self._turns = turns
         self._defaults = default_topic_config(config)
         settings = ControllerSettings(
             defaults=self._defaults,
@@ -105,19 +110,16 @@ class ControllerShell:
         )
 
     async def create_topics(self, request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
-        return await self._ask(
-            admin_pb2.CreateTopicsResponse, lambda ticket: self._controller.create_topics(ticket, request)
-        )
+        results = await self._each_topic(request, self._controller.create_topics)
+        return admin_pb2.CreateTopicsResponse(results=results)
 
     async def delete_topics(self, request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
-        return await self._ask(
-            admin_pb2.DeleteTopicsResponse, lambda ticket: self._controller.delete_topics(ticket, request)
-        )
+        results = await self._each_topic(request, self._controller.delete_topics)
+        return admin_pb2.DeleteTopicsResponse(results=results)
 
     async def alter_topics(self, request: admin_pb2.AlterTopicsRequest) -> admin_pb2.AlterTopicsResponse:
-        return await self._ask(
-            admin_pb2.AlterTopicsResponse, lambda ticket: self._controller.alter_topics(ticket, request)
-        )
+        results = await self._each_topic(request, self._controller.alter_topics)
+        return admin_pb2.AlterTopicsResponse(results=results)
 
     async def elect_leaders(self, request: admin_pb2.ElectLeadersRequest) -> admin_pb2.ElectLeadersResponse:
         return await self._ask(
@@ -136,6 +138,23 @@ class ControllerShell:
         return await self._ask(
             admin_pb2.ReplaceVoterResponse, lambda ticket: self._controller.replace_voter(ticket, request)
         )
+
+    async def _each_topic(
+        self, request: _TopicsRequest, ask: Callable[[object, _TopicsRequest], None]
+    ) -> list[admin_pb2.TopicResult]:
+        """Each topic is a decision by itself: after a slice of them everybody has the loop."""
+        alone = type(request)()
+        alone.CopyFrom(request)
+        piece = await self._turns.take()
+        tickets: list[asyncio.Future[Any]] = []
+        for topic in request.topics:
+            del alone.topics[:]
+            alone.topics.append(topic)
+            piece = await piece.next() if piece.is_over() else piece
+            tickets.append(asyncio.get_running_loop().create_future())
+            ask(tickets[-1], alone)
+            self._run()
+        return [result for answer in await asyncio.gather(*tickets) for result in answer.results]
 
     async def _ask(self, answer_type: type[_Response], ask: Callable[[object], None]) -> _Response:
         """Tell the core, and wait until what it answers is committed."""

@@ -1,18 +1,15 @@
-"""What a call to a coordinator is refused for before its coordinator sees it. All raise InvalidArgument, with words."""
+"""What a call to a coordinator is refused for before its coordinator sees it. All raise InvalidArgument, with words.
+
+How many of anything one call may name is in the table of all calls (request_limits)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable
 
 from minilog.errors import InvalidArgument
 from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.coordinators.groups.offsets import MAX_ID_CHARACTERS as MAX_GROUP_CHARACTERS
-from minilog_broker.coordinators.groups.offsets import MAX_OFFSETS
-from minilog_broker.coordinators.transactions.enlisting import (
-    MAX_ID_CHARACTERS,
-    MAX_PRODUCERS,
-    MAX_REGISTRATIONS,
-)
+from minilog_broker.coordinators.transactions.enlisting import MAX_ID_CHARACTERS
 
 TOPIC_ID_BYTES = 16
 
@@ -31,24 +28,15 @@ def check_group_id(group_id: str) -> None:
 
 def check_partitions(partitions: Iterable[common_pb2.PartitionId]) -> None:
     """Of a registration, or of offsets that are asked for."""
-    asked = list(partitions)
-    _check_count("partitions", asked, MAX_OFFSETS)
-    for each in asked:
+    for each in partitions:
         _check_partition(each)
 
 
 def check_end(request: coordinator_pb2.EndTransactionRequest) -> None:
     check_transactional_id(request.transactional_id)
-    _check_count("winners", request.winners, MAX_PRODUCERS)
-    written = [each for winner in request.winners for each in winner.partitions]
-    _check_count("written partitions", written, MAX_REGISTRATIONS)
-    for each in written:
-        _check_partition(each.partition_id)
-
-
-def check_abort(request: coordinator_pb2.AbortAttemptRequest) -> None:
-    check_transactional_id(request.transactional_id)
-    _check_count("producers", request.producer_ids, MAX_PRODUCERS)
+    for winner in request.winners:
+        for written in winner.partitions:
+            _check_partition(written.partition_id)
 
 
 def check_commit(request: coordinator_pb2.CommitOffsetsRequest) -> None:
@@ -64,8 +52,3 @@ def _check_partition(partition: common_pb2.PartitionId) -> None:
             f"partition {partition.partition} of topic id {partition.topic_id.hex()!r} cannot be: a topic id has "
             f"{TOPIC_ID_BYTES} bytes and partitions are counted from 0"
         )
-
-
-def _check_count(what: str, found: Sized, most: int) -> None:
-    if len(found) > most:
-        raise InvalidArgument(f"{len(found)} {what} are named in one call, at most {most} may be")

@@ -17,6 +17,7 @@ from minilog_broker.replication.effects import AnswerDeleteRecords, AnswerProduc
 from minilog_broker.replication.parked import TransactionalWrite
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.replication.trimming import DeleteRecordsRequest
+from minilog_broker.server.batch_validation import BatchValidation, Validated
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.streams import pump
 from minilog_broker.server.timer import now_ms
@@ -92,6 +93,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
 
     def __init__(self, replicas: Replicas, keepalive_ms: int) -> None:
         self._replicas = replicas
+        self._validation = BatchValidation(replicas.manager.max_message_bytes)
         self._keepalive_s = keepalive_ms / 1000.0
 
     async def Produce(  # type: ignore[override]  # noqa: N802
@@ -101,8 +103,8 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         life_sign = asyncio.ensure_future(_wake_every(stream.ready, self._keepalive_s))
         try:
             await pump(
-                request_iterator,
-                lambda request: self._produce(stream, request),
+                self._validated(request_iterator),
+                lambda given: self._produce(stream, *given),
                 stream.next_message,
                 context.write,
                 stream.ready,
@@ -116,15 +118,30 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         while self._replicas.backlog_bytes > MAX_BACKLOG_BYTES or len(stream.results) > MAX_UNTAKEN_RESULTS:  # noqa: ASYNC110
             await asyncio.sleep(ROOM_PAUSE_S)
 
-    def _produce(self, stream: ProduceStream, request: data_pb2.ProduceRequest) -> None:
+    async def _validated(
+        self, incoming: AsyncIterator[data_pb2.ProduceRequest]
+    ) -> AsyncIterator[tuple[data_pb2.ProduceRequest, list[bytes], list[Validated]]]:
+        """In order: the next message of a stream is taken when the one before it is validated."""
+        async for request in incoming:
+            batches = [entry.batch for entry in request.entries]  # each access copies
+            yield request, batches, await self._validation.validate(request.entries, batches)
+            del request, batches  # they may be large, and the next ones long in coming
+
+    def _produce(
+        self,
+        stream: ProduceStream,
+        request: data_pb2.ProduceRequest,
+        batches: list[bytes],
+        validated: list[Validated],
+    ) -> None:
         manager, replicas = self._replicas.manager, self._replicas
         if request.acks not in ACKS:
             self._refuse_acks(stream, request)
             return
-        for entry in request.entries:
+        for entry, batch, outcome in zip(request.entries, batches, validated, strict=True):
             key = _key(entry)
             ticket = ProduceTicket(stream, entry.correlation_id, key)
-            said = (entry.leader_epoch, request.acks, request.timeout_ms, entry.batch, now_ms(), _transaction(entry))
+            said = (entry.leader_epoch, request.acks, request.timeout_ms, batch, now_ms(), _transaction(entry), outcome)
             manager.produce(ticket, key, *said)
         replicas.run()
 

@@ -21,8 +21,9 @@ import asyncio
 import errno
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import structlog
@@ -31,6 +32,7 @@ from minilog.errors import CorruptMessage, StorageError
 
 logger = structlog.get_logger()
 
+LOGS_AT_ONCE = 8  # that are made, recovered or dropped: some ten milliseconds, which is what an append waits
 MAX_GROUP_COMMANDS = 256  # a group's sync is waited for by its first command: bounded so that the wait is
 
 
@@ -55,6 +57,12 @@ class DiskCommand:
     flush: Syncable | None = None
     on_flushed: Callable[[int], None] | None = None
     size_bytes: int = 0  # what it holds in memory until it is done
+
+
+class Submitting(Protocol):
+    """What takes commands: the thread."""
+
+    def submit(self, command: DiskCommand) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +186,41 @@ class DiskThread:
             self._loop.call_soon_threadsafe(_call_all, callbacks)
         except RuntimeError:  # the loop is closed: the process is ending and nobody waits for these answers
             logger.debug("disk thread outlived its event loop", answers=len(callbacks))
+
+
+class BoundedLane:
+    """Commands that make or drop whole logs, in the order given and at most `most` of them with the thread at a time.
+
+    A topic of many partitions has ten thousand of them at once, a millisecond or more each: what is appended to other
+    logs would wait for all of them. Nothing else may depend on their place among the thread's other commands. They
+    bear no log: so each is told, done or failed."""
+
+    def __init__(self, disk: Submitting, most: int) -> None:
+        self._disk = disk
+        self._most = most
+        self._under_way = 0
+        self._waiting: deque[DiskCommand] = deque()
+
+    def submit(self, command: DiskCommand) -> None:
+        assert command.log is None
+        self._waiting.append(command)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting and self._under_way < self._most:
+            command = self._waiting.popleft()
+            self._under_way += 1
+            self._disk.submit(
+                replace(command, on_done=self._then(command.on_done), on_failed=self._then(command.on_failed))
+            )
+
+    def _then(self, tell: Callable[[Any], None]) -> Callable[[Any], None]:
+        def told(result: Any) -> None:
+            self._under_way -= 1
+            self._go_on()
+            tell(result)
+
+        return told
 
 
 def _bind(callback: Callable[[Any], None], argument: Any) -> Callable[[], None]:

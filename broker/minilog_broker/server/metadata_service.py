@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from minilog.errors import BrokerNotAvailable, MinilogError, UnknownTopicId, UnknownTopicOrPartition, wire_error
+from minilog.limits import parts_of
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 from minilog_broker.controller.image import Broker, Topic
 from minilog_broker.quorum.voters import Voter
@@ -14,6 +15,9 @@ from minilog_broker.server.internal_topics import InternalTopics
 from minilog_broker.server.quorum_shell import QuorumShell
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.timer import now_ms
+from minilog_broker.server.turns import Piece, Turns
+
+PARTITIONS_AT_ONCE = 250  # described before a look at the clock: some milliseconds
 
 
 class ProducerIds:
@@ -43,7 +47,9 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         producer_ids: ProducerIds,
         internal_topics: InternalTopics,
         is_registered: Callable[[], bool],
+        turns: Turns,
     ) -> None:
+        self._turns = turns
         self._is_registered = is_registered
         self._quorum = quorum
         self._image = quorum.image
@@ -57,20 +63,36 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         if not self._is_registered():  # its image is still that of a former life, or of none
             error = BrokerNotAvailable("this broker is starting: ask another one, or again")
             return metadata_pb2.GetMetadataResponse(error=wire_error(error), controller_id=-1, metadata_offset=-1)
-        return metadata_pb2.GetMetadataResponse(
+        answer = metadata_pb2.GetMetadataResponse(
             cluster_id=self._image.cluster_id or "",
             controller_id=self._quorum.leader_id,
             controller_epoch=self._quorum.epoch,
+            # Of the beginning: what is described later may know more, never less.
             metadata_offset=self._image.end_offset,
             brokers=[_broker(each) for each in self._image.brokers.values()],
-            topics=list(self._topics(request)),
             voters=[_voter(each, self._image.brokers.get(each.broker_id)) for each in self._image.voters],
         )
+        piece = await self._begin(request)
+        for topic in self._topics(request):
+            told = answer.topics.add()
+            if isinstance(topic, metadata_pb2.TopicMetadata):
+                told.CopyFrom(topic)
+                piece = await piece.next() if piece.is_over() else piece
+            else:
+                piece = await self._describe(topic, told, piece)
+        return answer
 
-    def _topics(self, request: metadata_pb2.GetMetadataRequest) -> Iterable[metadata_pb2.TopicMetadata]:
+    async def _begin(self, request: metadata_pb2.GetMetadataRequest) -> Piece:
+        """A large answer begins with a turn: many clients may ask for one at the same time."""
+        image = self._image
+        if request.all_topics and len(image.partitions) > PARTITIONS_AT_ONCE:
+            return await self._turns.take()
+        return self._turns.piece()
+
+    def _topics(self, request: metadata_pb2.GetMetadataRequest) -> Iterable[Topic | metadata_pb2.TopicMetadata]:
+        """Those that are asked for, and the answer for what is not there. The image may change between two."""
         if request.all_topics:
-            for topic in self._image.topics.values():
-                yield self._topic(topic)
+            yield from list(self._image.topics.values())
             return
         for name in request.topic_names:
             topic_id = self._image.topic_ids.get(name)
@@ -80,29 +102,37 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
                 )
                 yield metadata_pb2.TopicMetadata(error=wire_error(error), name=name)
             else:
-                yield self._topic(self._image.topics[topic_id])
+                yield self._image.topics[topic_id]
         for topic_id in request.topic_ids:
             if topic_id in self._image.topics:
-                yield self._topic(self._image.topics[topic_id])
+                yield self._image.topics[topic_id]
             else:
                 error_of_id = UnknownTopicId(
                     f"no topic has the id {topic_id.hex()}: it was deleted, or is not known here yet"
                 )
                 yield metadata_pb2.TopicMetadata(error=wire_error(error_of_id), topic_id=topic_id)
 
-    def _topic(self, topic: Topic) -> metadata_pb2.TopicMetadata:
-        return metadata_pb2.TopicMetadata(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            internal=topic.internal,
-            configs=self._image.topic_config(topic.topic_id),
-            partitions=[_partition(state) for state in self._image.partitions_of(topic.topic_id)],
-        )
+    async def _describe(self, topic: Topic, told: metadata_pb2.TopicMetadata, piece: Piece) -> Piece:
+        """As it is when its turn comes; as one that is not there where it was deleted meanwhile."""
+        told.name, told.topic_id, told.internal = topic.name, topic.topic_id, topic.internal
+        told.configs.update(self._image.topic_config(topic.topic_id))
+        for keys in parts_of(list(topic.partition_keys()), PARTITIONS_AT_ONCE):
+            piece = await piece.next() if piece.is_over() else piece
+            found = (self._image.partitions.get(key) for key in keys)
+            told.partitions.extend([_partition(state) for state in found if state is not None])
+        if topic.topic_id not in self._image.topics:
+            told.Clear()
+            told.name, told.topic_id = topic.name, topic.topic_id
+            told.error.CopyFrom(wire_error(UnknownTopicOrPartition(f"topic {topic.name} was deleted")))
+        return piece
 
     async def ListOffsets(  # noqa: N802
         self, request: metadata_pb2.ListOffsetsRequest, context: object
     ) -> metadata_pb2.ListOffsetsResponse:
-        results = [self._replicas.manager.list_offsets(entry, now_ms()) for entry in request.entries]
+        results, piece = [], self._turns.piece()
+        for entry in request.entries:
+            piece = await piece.next() if piece.is_over() else piece
+            results.append(self._replicas.manager.list_offsets(entry, now_ms()))
         return metadata_pb2.ListOffsetsResponse(results=results)
 
     async def InitProducerId(  # noqa: N802

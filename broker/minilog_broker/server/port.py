@@ -1,6 +1,7 @@
 """The broker's port: all its services on one gRPC server, and what guards it against asking for too much.
 
-Clients' messages count against two budgets (traffic.py), connections against the process's file descriptors
+What a request may name is bounded, and large ones take turns (admission.py). Clients' messages count against two
+budgets (traffic.py), connections against the process's file descriptors
 (descriptors.py), and what gRPC itself holds is bounded by looking at the sockets (connections.py).
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from minilog_broker.failure import CommandFailed
+from minilog_broker.server.admission import Admission
 from minilog_broker.server.budget import Budget
 from minilog_broker.server.channels import create_server
 from minilog_broker.server.config import BrokerOptions
@@ -17,6 +19,7 @@ from minilog_broker.server.connection_guard import ConnectionGuard
 from minilog_broker.server.connections import Connections, Limits
 from minilog_broker.server.descriptors import Descriptors
 from minilog_broker.server.traffic import CountedServer, Flow
+from minilog_broker.server.turns import Turns
 
 _BURST_CONNECTIONS = 50  # may come between two looks before gRPC itself refuses: the guard chooses better whom to close
 
@@ -33,6 +36,7 @@ class Port:
         descriptors: Descriptors,
         services: Iterable[Service],
         backlog_bytes: Callable[[], int],
+        turns: Turns,
     ) -> None:
         config = options.config
         connections = descriptors.connections(config.max_connections)
@@ -43,7 +47,7 @@ class Port:
         flow = Flow(
             Budget(config.queued_max_request_bytes // 2, backlog_bytes), Budget(config.queued_max_response_bytes)
         )
-        counted = CountedServer(self._server, flow)
+        counted = CountedServer(self._server, flow, Admission(turns).parser)
         for add, service in services:
             add(service, counted)
         bound = self._bind(options)

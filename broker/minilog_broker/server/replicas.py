@@ -12,16 +12,18 @@ from typing import Any
 
 import structlog
 
+from minilog.errors import CorruptMessage
 from minilog.v1 import data_pb2
 from minilog_broker.replication import effects
 from minilog_broker.replication.effects import Effect
 from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, LedEffect, StoppedLeading
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.disk import DiskCommand, DiskThread
+from minilog_broker.server.disk import LOGS_AT_ONCE, BoundedLane, DiskCommand, DiskThread
 from minilog_broker.server.log_directory import LogDirectory, log_settings
 from minilog_broker.server.sessions import Sessions
 from minilog_broker.server.timer import CoreTimer, now_ms
+from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.find_ends import EndsSearch
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
@@ -56,6 +58,7 @@ class Replicas:
         self.became_full: Callable[[], None]
         self.tell_coordinator: Callable[[LedEffect], None]
         self._disk = disk
+        self._lane = BoundedLane(disk, LOGS_AT_ONCE)
         self._directory = directory
         self._reserve = reserve
         self.timer = CoreTimer(manager.next_tick_ms, self._tick)
@@ -141,6 +144,8 @@ class Replicas:
             case effects.RecoverLog(key=key, config=config):
                 self._let_go[key] += 1
                 self._open(key, lambda: self._directory.recover_damaged(key, log_settings(config)))
+            case effects.CheckCopy():
+                self._check_copy(effect)
             case effects.RecordEpochStart(key=key, leader_epoch=epoch, start_offset=start):
                 reserve = self._reserve
                 record = lambda log: reserve.write_metadata(lambda: log.assign_epoch(epoch, start))  # noqa: E731
@@ -197,13 +202,25 @@ class Replicas:
             self.offline.pop(key, None)
             self.manager.log_opened(key, log, producers, now_ms())
 
-        self._disk.submit(
+        self._lane.submit(
             DiskCommand(
                 work=work,
                 on_done=self._of(key, opened),
                 on_failed=self._of(key, lambda error: self._failed(key, error)),
             )
         )
+
+    def _check_copy(self, effect: effects.CheckCopy) -> None:
+        """Answered whatever becomes of the log: the next look waits for it."""
+        key, let_go = effect.key, self._let_go[effect.key]
+        log = self._directory.logs.get(key)
+
+        def checked(error: CorruptMessage | OSError | None) -> None:
+            told = error if self._let_go[key] == let_go else None
+            self._event(lambda: self.manager.copy_checked(key, effect.offset, told, now_ms()))
+
+        work = lambda: None if log is None else check_copy(log, *key, effect.offset, effect.max_bytes)  # noqa: E731
+        self._disk.submit(DiskCommand(work, checked, checked))
 
     def _submit(self, key: PartitionKey, work: Callable[[Log], object], done: Callable[..., None]) -> None:
         log = self._directory.logs[key]
@@ -262,7 +279,7 @@ class Replicas:
         """A log of no replica: rename it aside; it is removed when delete.delay.ms is over."""
         self._let_go[key] += 1
         self.offline.pop(key, None)
-        self._disk.submit(DiskCommand(lambda: self._directory.delete(key), lambda _: None, self._delete_failed))
+        self._lane.submit(DiskCommand(lambda: self._directory.delete(key), lambda _: None, self._delete_failed))
 
     # -- reads
 

@@ -9,7 +9,7 @@ what the kernel counts on the socket less what is counted here (connections.py):
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -20,7 +20,8 @@ from minilog_broker.server.budget import Budget
 from minilog_broker.server.streams import messages
 
 _COPIES = 2  # of a message while it is written: serialized, and gRPC's own
-Parse: TypeAlias = Callable[[bytes], Any]
+Parse: TypeAlias = Callable[[bytes, "grpc.aio.ServicerContext[Any, Any]"], Awaitable[Any]]
+"""What makes a request of its bytes (admission.py); what it refuses ends the call."""
 PEER_SERVICES = frozenset({"minilog.v1.PeerService", "minilog.v1.MarkerService"})
 
 
@@ -80,11 +81,11 @@ class ClientStream:
         async for content in messages(self._context):
             size_bytes = len(content)
             self._traffic.took(size_bytes)
-            message = self._parse(content)
-            del content
             with budget.holding(size_bytes):
+                message = await self._parse(content, self._context)
+                del content
                 yield message
-            del message
+                del message
             await budget.room()
 
     async def room(self) -> None:
@@ -108,17 +109,20 @@ class BrokerStream(ClientStream):
         try:
             async for content in messages(self._context):
                 self._traffic.took(len(content))
-                yield self._parse(content)
+                yield await self._parse(content, self._context)
         finally:
             self._traffic.broker_calls -= 1
 
 
 class CountedServer:
-    """Takes services as a grpc.aio.Server does, and has all their messages counted."""
+    """Takes services as a grpc.aio.Server does, and has all their messages counted.
 
-    def __init__(self, server: grpc.aio.Server, flow: Flow) -> None:
+    `parser` gives what makes requests of bytes, by the path of the call."""
+
+    def __init__(self, server: grpc.aio.Server, flow: Flow, parser: Callable[[str], Parse]) -> None:
         self._server = server
         self._flow = flow
+        self._parser = parser
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
         """The same handlers come by name as well: those are taken."""
@@ -126,14 +130,16 @@ class CountedServer:
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         stream = BrokerStream if service in PEER_SERVICES else ClientStream
         counted = {
-            name: self._counted(handler, stream)._replace(request_deserializer=None, response_serializer=None)
+            name: self._counted(handler, stream, self._parser(f"/{service}/{name}"))._replace(
+                request_deserializer=None, response_serializer=None
+            )
             for name, handler in handlers.items()
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, counted),))
         self._server.add_registered_method_handlers(service, counted)
 
-    def _counted(self, handler: Any, stream: type[ClientStream]) -> Any:
-        flow, parse = self._flow, handler.request_deserializer
+    def _counted(self, handler: Any, stream: type[ClientStream], parse: Parse) -> Any:
+        flow = self._flow
 
         async def streaming(_: object, context: Any) -> None:
             counted = stream(context, flow.of(context.peer()), flow, parse)
@@ -142,13 +148,13 @@ class CountedServer:
         async def pieces(content: bytes, context: Any) -> None:
             traffic = flow.of(context.peer())
             traffic.took(len(content))
-            await handler.unary_stream(parse(content), stream(context, traffic, flow, parse))
+            await handler.unary_stream(await parse(content, context), stream(context, traffic, flow, parse))
 
         async def unary(content: bytes, context: Any) -> bytes:
             traffic = flow.of(context.peer())
             traffic.took(len(content))
             with flow.requests.holding(len(content)):
-                answer: Message = await handler.unary_unary(parse(content), context)
+                answer: Message = await handler.unary_unary(await parse(content, context), context)
             serialized = answer.SerializeToString()
             traffic.given_bytes += len(serialized)
             return serialized

@@ -8,7 +8,6 @@ from minilog.errors import MinilogError, wire_error
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.server.coordinator_checks import (
-    check_abort,
     check_end,
     check_partitions,
     check_transactional_id,
@@ -73,7 +72,7 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
         return await self._ask(
             coordinator_pb2.AbortAttemptResponse,
             request.transactional_id,
-            lambda: check_abort(request),
+            lambda: check_transactional_id(request.transactional_id),
             lambda core, ticket: core.abort(ticket, request, moment()),
         )
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from minilog.admin_messages import (
     describe_cluster,
@@ -18,6 +19,7 @@ from minilog.admin_messages import (
     directory_id_bytes,
     new_topic,
     partition_errors,
+    parts_of_topics,
     reassignment_messages,
     split_results,
     topic_alteration,
@@ -37,6 +39,7 @@ from minilog.errors import (
     UnknownTopicOrPartition,
     error_from_wire,
 )
+from minilog.limits import MAX_ADMIN_PARTITIONS, MAX_ADMIN_TOPICS, parts_of
 from minilog.metadata_cache import metadata_request
 from minilog.offsets_query import OffsetsQuery, offset_of
 from minilog.types import (
@@ -92,30 +95,30 @@ class Admin:
         await self._cluster.close()
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> dict[str, str]:
-        wanted = [new_topic(topic) for topic in topics]
-        request = admin_pb2.CreateTopicsRequest(
-            client=self._cluster.identity,
-            timeout_ms=self._config.request_timeout_ms,
-            topics=wanted,
-            validate_only=validate_only,
-        )
-        return await self._change("create topics", lambda stub, s: stub.CreateTopics(request, timeout=s))
+        created: dict[str, str] = {}
+        for part in parts_of_topics([new_topic(topic) for topic in topics]):
+            request = admin_pb2.CreateTopicsRequest(
+                client=self._cluster.identity,
+                timeout_ms=self._config.request_timeout_ms,
+                topics=part,
+                validate_only=validate_only,
+            )
+            created |= await self._change("create topics", _call_of("CreateTopics", request))
+        return created
 
     async def delete_topics(self, names: Iterable[str]) -> None:
-        request = admin_pb2.DeleteTopicsRequest(
-            client=self._cluster.identity,
-            timeout_ms=self._config.request_timeout_ms,
-            topics=[admin_pb2.TopicDeletion(name=name) for name in names],
-        )
-        await self._change("delete topics", lambda stub, s: stub.DeleteTopics(request, timeout=s))
+        for part in parts_of([admin_pb2.TopicDeletion(name=name) for name in names], MAX_ADMIN_TOPICS):
+            request = admin_pb2.DeleteTopicsRequest(
+                client=self._cluster.identity, timeout_ms=self._config.request_timeout_ms, topics=part
+            )
+            await self._change("delete topics", _call_of("DeleteTopics", request))
 
     async def alter_topics(self, alterations: Iterable[TopicAlteration]) -> None:
-        request = admin_pb2.AlterTopicsRequest(
-            client=self._cluster.identity,
-            timeout_ms=self._config.request_timeout_ms,
-            topics=[topic_alteration(alteration) for alteration in alterations],
-        )
-        await self._change("alter topics", lambda stub, s: stub.AlterTopics(request, timeout=s))
+        for part in parts_of_topics([topic_alteration(alteration) for alteration in alterations]):
+            request = admin_pb2.AlterTopicsRequest(
+                client=self._cluster.identity, timeout_ms=self._config.request_timeout_ms, topics=part
+            )
+            await self._change("alter topics", _call_of("AlterTopics", request))
 
     async def alter_topic(
         self,
@@ -130,16 +133,16 @@ class Admin:
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, MinilogError | None]:
-        wanted = [] if partitions is None else topic_partitions(partitions)
-        if partitions is not None and not wanted:
-            return {}
-        request = admin_pb2.ElectLeadersRequest(
-            client=self._cluster.identity,
-            timeout_ms=self._config.request_timeout_ms,
-            topics=wanted,
-        )
-        response = await self._decide("elect leaders", lambda stub, s: stub.ElectLeaders(request, timeout=s))
-        return partition_errors(response.results)
+        errors: dict[TopicPartition, MinilogError | None] = {}
+        for part in [()] if partitions is None else parts_of(list(partitions), MAX_ADMIN_PARTITIONS):
+            request = admin_pb2.ElectLeadersRequest(
+                client=self._cluster.identity,
+                timeout_ms=self._config.request_timeout_ms,
+                topics=topic_partitions(part),
+            )
+            response = await self._decide("elect leaders", _call_of("ElectLeaders", request))
+            errors |= partition_errors(response.results)
+        return errors
 
     async def alter_partition_reassignments(
         self,
@@ -147,15 +150,15 @@ class Admin:
         *,
         throttle_bytes_per_second: int | None = None,
     ) -> dict[TopicPartition, MinilogError | None]:
-        request = admin_pb2.AlterPartitionReassignmentsRequest(
-            client=self._cluster.identity,
-            timeout_ms=self._config.request_timeout_ms,
-            reassignments=reassignment_messages(reassignments, throttle_bytes_per_second),
-        )
-        response = await self._decide(
-            "reassign replicas", lambda stub, s: stub.AlterPartitionReassignments(request, timeout=s)
-        )
-        return partition_errors(response.results)
+        errors: dict[TopicPartition, MinilogError | None] = {}
+        wanted = reassignment_messages(reassignments, throttle_bytes_per_second)
+        for part in parts_of(wanted, MAX_ADMIN_PARTITIONS):
+            request = admin_pb2.AlterPartitionReassignmentsRequest(
+                client=self._cluster.identity, timeout_ms=self._config.request_timeout_ms, reassignments=part
+            )
+            response = await self._decide("reassign replicas", _call_of("AlterPartitionReassignments", request))
+            errors |= partition_errors(response.results)
+        return errors
 
     async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         request = metadata_request(self._cluster.identity, None)
@@ -327,6 +330,11 @@ class Admin:
         except TimeoutError:
             return False
         return True
+
+
+def _call_of(method: str, request: Message) -> Callable[[Any, float], Awaitable[Any]]:
+    """How to make one call of AdminService, in so many seconds."""
+    return lambda stub, seconds: getattr(stub, method)(request, timeout=seconds)
 
 
 def _stub(channel: grpc.aio.Channel) -> Any:

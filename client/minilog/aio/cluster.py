@@ -10,13 +10,21 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import grpc
 
 from minilog.config import Address, ClientConfig
-from minilog.errors import BrokerNotAvailable, MinilogError, TimedOut, UnknownTopicOrPartition, error_from_wire
+from minilog.errors import (
+    BrokerNotAvailable,
+    InvalidArgument,
+    MinilogError,
+    TimedOut,
+    UnknownTopicOrPartition,
+    error_from_wire,
+)
+from minilog.limits import MAX_METADATA_TOPICS, parts_of
 from minilog.metadata_cache import MetadataCache, Topic, metadata_request
 from minilog.offsets_query import OffsetsQuery
 from minilog.types import OffsetSpec, TopicPartition
@@ -102,10 +110,14 @@ class Cluster:
         self._avoided_until_s[address] = time.monotonic() + _AVOID_S
 
     async def call(self, address: Address, make: Callable[[grpc.aio.Channel], Awaitable[_Answer]]) -> _Answer | None:
-        """One unary call; None where it did not get through (the reason is kept for the message at the end)."""
+        """One unary call; None where it did not get through (the reason is kept for the message at the end).
+
+        Raises InvalidArgument where the broker takes no such request."""
         try:
             return await make(self.channel(address))
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                raise InvalidArgument(str(error.details())) from error
             self.avoid(address)
             self._last_error = BrokerNotAvailable(
                 f"the broker at {address[0]}:{address[1]} did not answer: {error.code().name}, {error.details()}"
@@ -150,6 +162,16 @@ class Cluster:
         Raises BrokerNotAvailable or TimedOut at the deadline, by default after request.timeout.ms.
         """
         deadline_s = deadline_s if deadline_s is not None else self.deadline()
+        if names is None:
+            return await self._refreshed(None, deadline_s)
+        first, *others = list(parts_of(sorted(set(names)), MAX_METADATA_TOPICS)) or [()]
+        answer = await self._refreshed(first, deadline_s)
+        for part in others:
+            answer.topics.extend((await self._refreshed(part, deadline_s)).topics)
+        return answer
+
+    async def _refreshed(self, names: Sequence[str] | None, deadline_s: float) -> metadata_pb2.GetMetadataResponse:
+        """`refresh`, of no more topics than one request may name."""
         request = metadata_request(self.identity, names)
         while True:
             answer = await self.ask_any(
@@ -208,7 +230,7 @@ class Cluster:
 
     async def ask_leaders(self, query: OffsetsQuery) -> None:
         """Ask all leaders concerned once, at the same time."""
-        await asyncio.gather(*(self._ask_offsets(query, *asked) for asked in query.requests(self.identity).items()))
+        await asyncio.gather(*(self._ask_offsets(query, *asked) for asked in query.requests(self.identity)))
 
     async def refresh_and_ask(
         self, names: Iterable[str] | None, query: OffsetsQuery

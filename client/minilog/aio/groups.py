@@ -15,6 +15,7 @@ from minilog.aio.coordinators import Coordinators
 from minilog.coordinators_of import GROUPS_TOPIC_NAME
 from minilog.errors import UnstableOffsetCommit
 from minilog.group_messages import Committed, commit_request, committed_offsets, delete_request, fetch_request
+from minilog.limits import MAX_GROUP_OFFSETS, parts_of
 from minilog.metadata_cache import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog.v1.coordinator_pb2_grpc import GroupServiceStub
@@ -50,10 +51,15 @@ class Groups:
     async def fetch(self, group_id: str, keys: Iterable[PartitionKey]) -> dict[PartitionKey, Committed]:
         """What is committed, of those for which anything is. Where a transaction that has not ended may change it, its
         end is waited for: raises UnstableOffsetCommit when the time is over."""
-        request = fetch_request(group_id, keys)
-        if not request.partitions:
-            return {}
         deadline_s = time.monotonic() + self._timeout_ms / 1000.0
+        found: dict[PartitionKey, Committed] = {}
+        for part in parts_of(list(keys), MAX_GROUP_OFFSETS):
+            found |= await self._fetch(group_id, fetch_request(group_id, part), deadline_s)
+        return found
+
+    async def _fetch(
+        self, group_id: str, request: coordinator_pb2.FetchOffsetsRequest, deadline_s: float
+    ) -> dict[PartitionKey, Committed]:
         while True:
             response = await self._coordinators.call(
                 GROUPS_TOPIC_NAME,

@@ -53,7 +53,7 @@ async def _ask_leaders(cluster: Cluster, deletion: RecordsDeletion, deadline_s: 
     seconds = min(_ATTEMPT_S, max(0.0, deadline_s - time.monotonic()))
     timeout_ms = int(max(seconds - _ANSWER_S, seconds / 2) * 1000)
     asked = deletion.requests(cluster.identity, timeout_ms)
-    await asyncio.gather(*(_ask(cluster, deletion, seconds, *each) for each in asked.items()))
+    await asyncio.gather(*(_ask(cluster, deletion, seconds, *each) for each in asked))
 
 
 async def _ask(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 
 from minilog.config import ClientConfig
 from minilog.consumer import requests
 from minilog.consumer.effects import CloseSession, Effect, OpenSession, SendFetch
 from minilog.consumer.partition import Assigned, Session
+from minilog.limits import MAX_POSITIONS, parts_of
 from minilog.metadata_cache import PartitionKey
 from minilog.v1 import data_pb2
 
@@ -52,8 +54,16 @@ class FetchSessions:
             if not session.is_open or not (wanted or forgotten or session.owes_credit()):
                 continue
             session.forgotten = []
-            effects.append(SendFetch(broker_id, requests.fetch_request(session, wanted, forgotten, self._config)))
+            effects += [SendFetch(broker_id, each) for each in self._requests(session, wanted, forgotten)]
         return effects
+
+    def _requests(
+        self, session: Session, wanted: list[data_pb2.FetchPosition], forgotten: list[PartitionKey]
+    ) -> Iterator[data_pb2.FetchRequest]:
+        """In as few messages as may be; nothing is in both. Without either: the credit alone."""
+        parts = zip_longest(parts_of(wanted, MAX_POSITIONS), parts_of(forgotten, MAX_POSITIONS), fillvalue=())
+        for positions, left in list(parts) or [((), ())]:
+            yield requests.fetch_request(session, positions, left, self._config)
 
     def life_sign(self, broker_id: int) -> data_pb2.FetchRequest:
         """What to send to a broker that has heard nothing for a while: the credit, once more."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from minilog.errors import MinilogError
+from minilog.limits import MAX_PRODUCE_ENTRIES
 from minilog.producer.batch import Batch
 from minilog.v1 import data_pb2
 
@@ -58,11 +59,11 @@ Effect: TypeAlias = Connect | Send | RefreshMetadata | NeedProducerId | Delivere
 
 
 def messages(entries: Iterable[data_pb2.ProduceEntry]) -> Iterator[list[data_pb2.ProduceEntry]]:
-    """Entries in order, in messages of about 1 MiB; a larger one goes alone."""
+    """Entries in order, in messages of about 1 MiB and no more entries than one may have; a larger one goes alone."""
     part: list[data_pb2.ProduceEntry] = []
     size = 0
     for entry in entries:
-        if part and size + len(entry.batch) > _MESSAGE_BYTES:
+        if part and (size + len(entry.batch) > _MESSAGE_BYTES or len(part) == MAX_PRODUCE_ENTRIES):
             yield part
             part, size = [], 0
         part.append(entry)

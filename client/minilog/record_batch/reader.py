@@ -31,7 +31,7 @@ _CONTROL_LENGTH = struct.Struct("<I")
 _CODECS = {0: "none", int(Attributes.LZ4): "lz4", int(Attributes.ZSTD): "zstd"}
 # Arrow nodes and buffers of the columns: binary 1 and 3, timestamp 1 and 2, list<struct<string, binary>> 4 and 9.
 _SHAPES = {0: (2, 5), 1: (3, 8), 2: (6, 14), 3: (7, 17)}
-_MAX_BUFFERS = 17
+MAX_BUFFERS = 17
 
 
 def read_payload(
@@ -126,7 +126,7 @@ def _payload(batch: Buffer, header: BatchHeader) -> memoryview:
 
 
 def _check_message(payload: memoryview, header: BatchHeader, max_uncompressed_bytes: int) -> None:
-    message = read_arrow_metadata(payload, max_buffers=_MAX_BUFFERS)
+    message = read_arrow_metadata(payload, max_buffers=MAX_BUFFERS)
     where = f"the record batch at offset {header.base_offset}"
     if message.row_count != header.record_count:
         raise CorruptMessage(

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from minilog.errors import CorruptMessage, MessageTooLarge
+from minilog.record_batch.arrow_metadata import read_arrow_metadata
 from minilog.record_batch.header import (
+    HEADER_BYTES,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -22,12 +24,13 @@ from minilog.record_batch.header import (
     check_crc,
     decode_header,
 )
-from minilog.record_batch.reader import read_payload
+from minilog.record_batch.reader import MAX_BUFFERS, read_payload
 from minilog.record_batch.schema import uncompressed_limit
 
 # Written by brokers and the quorum only, or (both codecs at once) by nobody.
 _NOT_FOR_CLIENTS = Attributes.CONTROL | Attributes.COMPACTED
 _BOTH_CODECS = Attributes.LZ4 | Attributes.ZSTD
+_ATTRIBUTES_AT = 28  # their lowest byte, in which the codecs are
 
 
 def validate_batch(topic_id: bytes, partition: int, batch: Buffer, *, max_message_bytes: int) -> BatchHeader:
@@ -50,6 +53,18 @@ def validate_batch(topic_id: bytes, partition: int, batch: Buffer, *, max_messag
     _check_timestamps(header, records.column("timestamp"))
     _check_headers(records.column("headers"))
     return header
+
+
+def decoded_bytes(batch: Buffer) -> int:
+    """How many bytes `batch` says that it has when decompressed, which is what its validation costs: looked up without
+    a checksum, so nothing else may be concluded from it. Its own where it is not compressed, or no batch at all."""
+    if len(batch) <= HEADER_BYTES or not batch[_ATTRIBUTES_AT] & _BOTH_CODECS:
+        return len(batch)
+    try:
+        message = read_arrow_metadata(memoryview(batch)[HEADER_BYTES:], max_buffers=MAX_BUFFERS)
+    except CorruptMessage:
+        return len(batch)
+    return max(len(batch), message.uncompressed_bytes)
 
 
 def _check_attributes(header: BatchHeader) -> None:

@@ -29,6 +29,9 @@ ASK: dict[type[Message], Ask] = {
     peer_pb2.AllocateProducerIdsRequest: lambda controller, ticket, what, _: controller.allocate_producer_ids(
         ticket, what
     ),
+    peer_pb2.CreateInternalTopicRequest: lambda controller, ticket, what, _: controller.create_internal_topic(
+        ticket, what
+    ),
     admin_pb2.CreateTopicsRequest: lambda controller, ticket, what, _: controller.create_topics(ticket, what),
     admin_pb2.DeleteTopicsRequest: lambda controller, ticket, what, _: controller.delete_topics(ticket, what),
     admin_pb2.AlterTopicsRequest: lambda controller, ticket, what, _: controller.alter_topics(ticket, what),
@@ -62,7 +65,7 @@ def plausible(world: World) -> Plausible:
         "partitions": (0, 1),
         "leader_epoch": (0,),
         "partition_epoch": (0,),
-        "name": ("flights", "planes"),
+        "name": ("flights", "planes", "__groups"),
         "num_partitions": (1, 3),
         "replication_factor": (1, 3, -1),
         "replicas": brokers,

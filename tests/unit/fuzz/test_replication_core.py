@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from minilog.errors import MinilogError
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.trimming import DeleteRecordsRequest
 from tests.unit.fuzz.messages import fuzzing, messages
 from tests.unit.replication.invariants import Checker
 from tests.unit.replication.world import KEY, TOPIC_ID, World, batch
@@ -177,3 +178,17 @@ def test_the_honest_case_is_judged_so() -> None:
     judged(world, Checker(world))
     with pytest.raises(KeyError):
         world[1].answers["nothing"]
+
+
+@fuzzing(80)
+@given(_partition_keys, st.sampled_from([-1, 0, 1, 2**31 - 1]), st.sampled_from([-1, 0, 1, 2, 3, 2**63 - 1, -(2**63)]))
+def test_delete_records(key: PartitionKey, leader_epoch: int, before_offset: int) -> None:
+    world = world_with_two_records()
+    broker = world[1]
+    wanted = DeleteRecordsRequest("ticket", before_offset, world.now_ms + 100.0)
+    broker.manager.delete_records(key, leader_epoch, wanted)
+    broker.run()
+    world.advance(1_000.0)
+    answer = broker.deleted["ticket"]
+    assert answer.error is not None or (key == KEY and answer.low_watermark >= before_offset)
+    judged(world, Checker(world), honest=False)

@@ -17,6 +17,7 @@ from minilog_broker.replication.effects import AnswerProduce, ProposalAnswer, Pr
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
+from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.find_ends import EndsSearch
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
@@ -205,6 +206,10 @@ class Broker:
                 manager.log_opened(key, self.logs[key], ProducerState(), now_ms)
             case effects.RecoverLog(key=key):
                 self._recover(key)
+            case effects.CheckCopy(key=key, offset=offset, max_bytes=max_bytes):
+                log = self.logs.get(key)
+                error = None if log is None else check_copy(log, *key, offset, max_bytes)
+                manager.copy_checked(key, offset, error, now_ms)
             case effects.DeleteLog(key=key):
                 self.logs.pop(key, None)
                 self.let_go[key] += 1

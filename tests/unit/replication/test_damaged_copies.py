@@ -7,6 +7,10 @@ import pytest
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import check_crc, iterate_headers
 from minilog.v1 import common_pb2
+from minilog.v1.common_pb2 import PartitionId
+from minilog.v1.data_pb2 import FetchPosition, FetchRequest
+from minilog_broker.replication.copy_checks import MAX_WAITING, CopyChecks
+from minilog_broker.replication.effects import CheckCopy
 from minilog_broker.storage.segment import segment_path
 from tests.unit.replication.world import KEY, World
 
@@ -127,3 +131,47 @@ def first_broken(batches: bytes) -> int | None:
     except CorruptMessage:
         return offset
     return None if position == len(batches) else offset
+
+
+def looks(world: World, broker_id: int) -> list[CheckCopy]:
+    return [each for each in world[broker_id].history if isinstance(each, CheckCopy)]
+
+
+def test_however_often_it_is_asked_a_place_is_looked_at_once_by_the_disk_and_one_place_at_a_time() -> None:
+    world = World()
+    for _ in range(3):
+        world.produce(1)
+    world.settle()
+    sessions = [world.consume(1, 3) for _ in range(3)]
+    for number in range(2, 100):
+        for session in sessions:
+            world.fetch(1, session, number % 3, position_number=number, came_damaged=True)
+    assert len(looks(world, 1)) == 1
+    assert len(world[1].disk) == 1, "the loop reads nothing"
+    world.settle()
+    assert len(looks(world, 1)) == 3
+    for session in sessions:  # the last position counts, and is sent from once it was looked at
+        assert [run.first_offset for run in world.runs(1, session) if run.batches] == [0]
+
+
+def test_a_position_that_was_forgotten_or_replaced_while_its_copy_is_looked_at_is_not_sent_from() -> None:
+    world = World()
+    world.produce(1)
+    world.settle()
+    forgotten, replaced = world.consume(1, 1), world.consume(1, 1)
+    for session in (forgotten, replaced):
+        world.fetch(1, session, 0, position_number=2, came_damaged=True)
+    world[1].manager.fetch_request(forgotten, FetchRequest(forgotten=[PartitionId(topic_id=KEY[0])]), world.now_ms)
+    world.fetch(1, replaced, 1, position_number=3)
+    world.settle()
+    for session in (forgotten, replaced):
+        assert not [run for run in world.runs(1, session) if run.batches]
+
+
+def test_where_too_many_looks_wait_a_position_is_sent_from_without_one() -> None:
+    checks = CopyChecks(lambda _: None, 1)
+    assert all(checks.ask(KEY, offset) for offset in range(MAX_WAITING))
+    assert not checks.hold(KEY, 1, FetchPosition(fetch_offset=MAX_WAITING))
+    assert checks.hold(KEY, 1, FetchPosition(fetch_offset=0)), "what is asked already costs nothing more"
+    assert list(checks.looked(KEY, 0)) == [1]
+    assert checks.ask(KEY, MAX_WAITING)

@@ -22,6 +22,7 @@ from minilog.errors import (
     UnknownOutcome,
     UnknownTopicId,
 )
+from minilog.record_batch.header import decode_header
 from minilog_broker.replication.effects import AppendToLog
 from minilog_broker.replication.state import PartitionKey
 from tests.unit.replication.world import KEY, World, batch
@@ -357,3 +358,15 @@ def test_a_failed_sync_takes_the_replica_offline_and_the_outcome_is_unknown() ->
     assert error_of(world, 1, ticket) is UnknownOutcome
     assert KEY in world[1].offline
     assert world[1].leader() is None
+
+
+def test_a_batch_that_was_validated_already_is_not_validated_again_and_its_error_is_the_answer() -> None:
+    world = World()
+    data = batch()
+    manager, now_ms = world[1].manager, world.now_ms
+    manager.produce("good", KEY, 0, -1, 100.0, data, now_ms, None, decode_header(data))
+    manager.produce("bad", KEY, 0, -1, 100.0, data, now_ms, None, CorruptMessage("as was found before"))
+    world.settle()
+    assert world[1].answers["good"].error is None
+    assert str(world[1].answers["bad"].error) == "as was found before"
+    assert world[1].ends() == (1, 1, 1)

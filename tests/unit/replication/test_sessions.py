@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from minilog.limits import MAX_POSITIONS
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication.effects import LeaderSessionReady, SessionReady
+from minilog_broker.replication.session import MAX_RUNS
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey
 from tests.unit.replication.world import KEY, TOPIC_ID, Broker, Link, World, batch, count_effects
@@ -289,3 +291,32 @@ def test_a_session_of_an_earlier_life_is_refused() -> None:
     settle_but(world, 2, 3)
     session_id = follower_session(world, 2, credit=1)
     assert session_id in world[1].refused
+
+
+# -- many partitions
+
+
+def test_a_session_of_many_partitions_says_all_in_messages_of_no_more_than_one_may_name() -> None:
+    world = World(brokers=2)
+    count = MAX_POSITIONS + 100
+    for number in range(1, count):
+        world.controller.create(PartitionKey(TOPIC_ID, number), (1, 2), 1)
+        world.settle()
+    follower, leader = world[2].manager, world[1].manager
+    follower.leader_session_closed(1, world.now_ms)
+    world.now_ms += 1_000.0
+    follower.tick(world.now_ms)
+    follower.leader_session_opened(1, world.now_ms)  # opened anew, it tells all positions at once
+    session_id = world.session_id()
+    asked: list[peer_pb2.ReplicateRequest] = []
+    while (request := follower.next_request(1, world.now_ms)) is not None and len(asked) < 5:
+        asked.append(request)
+    assert [len(each.positions) for each in asked if each.positions] == [MAX_POSITIONS, 100]
+    assert all(len(each.progress) <= MAX_POSITIONS for each in asked)
+    told: list[int] = []
+    leader.open_follower_session(session_id, 2, asked[0].broker_epoch, world.now_ms)
+    for request in asked:
+        leader.replicate_request(session_id, request, world.now_ms)
+    while (message := leader.next_message(session_id, world.now_ms)) is not None and message.runs:
+        told.append(len(message.runs))
+    assert told == [MAX_RUNS, MAX_RUNS, 100]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from minilog_broker.server.disk import DiskCommand, DiskThread
+from minilog_broker.server.disk import BoundedLane, DiskCommand, DiskThread
 
 FULL = OSError(errno.ENOSPC, "no space left on device")
 TAKES_AT_MOST_S = 10.0
@@ -181,3 +181,32 @@ def test_a_fault_of_our_own_ends_the_thread_and_is_told() -> None:
     (crash,) = in_world(scene).crashed
     with pytest.raises(ValueError, match="offset 7 does not fit on"):
         raise crash
+
+
+class Thread:
+    """Takes commands, and does one when it is told to."""
+
+    def __init__(self) -> None:
+        self.given: list[DiskCommand] = []
+
+    def submit(self, command: DiskCommand) -> None:
+        self.given.append(command)
+
+    def do_one(self, error: OSError | None = None) -> None:
+        command = self.given.pop(0)
+        result = command.work()
+        command.on_done(result) if error is None else command.on_failed(error)
+
+
+def test_of_many_logs_that_are_made_or_dropped_a_few_are_with_the_thread_at_a_time_in_order_whether_they_fail() -> None:
+    thread, told = Thread(), list[object]()
+    lane = BoundedLane(thread, 3)
+    for number in range(10):
+        lane.submit(DiskCommand(lambda number=number: number, told.append, told.append))  # type: ignore[misc]
+    failure = OSError(errno.EIO, "the disk failed")
+    for done in range(10):
+        assert len(thread.given) == min(3, 10 - done)
+        thread.do_one(failure if done == 4 else None)
+    assert told == [0, 1, 2, 3, failure, 5, 6, 7, 8, 9]
+    lane.submit(DiskCommand(lambda: "later", told.append, told.append))
+    assert len(thread.given) == 1

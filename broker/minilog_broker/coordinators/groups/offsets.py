@@ -23,6 +23,7 @@ from minilog.errors import (
     OutOfOrderSequenceNumber,
     UnknownTopicId,
 )
+from minilog.limits import MAX_GROUP_OFFSETS
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.groups.records import (
     GroupChange,
@@ -37,7 +38,7 @@ from minilog_broker.replication.state import PartitionKey
 
 MAX_ID_CHARACTERS = 255
 MAX_METADATA_CHARACTERS = 4_096  # Kafka's offset.metadata.max.bytes
-MAX_OFFSETS = 10_000  # of one commit, which is one batch: about a mebibyte
+MAX_OFFSETS = MAX_GROUP_OFFSETS
 NO_SEQUENCE = -1
 
 GroupTable = Table[GroupKey, GroupValue]

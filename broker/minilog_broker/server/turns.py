@@ -1,0 +1,54 @@
+"""Turns on the event loop for work that is in proportion to a message, so that heartbeats and votes stay timely.
+
+What is costly asks for a turn before each piece of it. One piece runs per turn of the loop, whoever asks, in the order
+asked; then everything else has the loop for as long as the piece took. So however many costly messages there are, they
+have half of the loop at most, and nothing waits for longer than a piece. Work of many items looks at the clock between
+them (`Piece.is_over`), and takes another turn when it has had its slice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+SLICE_S = 0.01  # of a piece that can be cut: a request and its answer cross some ten turns of loops
+
+
+class Turns:
+    """See the module's text. One per event loop."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Lock()
+
+    def piece(self) -> Piece:
+        """The beginning of work that may be short: it needs no turn until it has had a slice."""
+        return Piece(self)
+
+    async def take(self) -> Piece:
+        """Wait for a turn; what follows, up to where the caller waits next, is the piece."""
+        await self._free.acquire()
+        piece = Piece(self)
+        asyncio.get_running_loop().call_soon(self._piece_ended, piece)
+        return piece
+
+    def _piece_ended(self, piece: Piece) -> None:
+        took_s = time.monotonic() - piece.began_s
+        asyncio.get_running_loop().call_later(took_s, self._free.release)
+
+
+class Piece:
+    """One piece of work, from its turn on."""
+
+    __slots__ = ("_turns", "began_s")
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self.began_s = time.monotonic()
+
+    def is_over(self) -> bool:
+        """Has it had its slice?"""
+        return time.monotonic() - self.began_s > SLICE_S
+
+    async def next(self) -> Piece:
+        """Another turn, for the next piece of the same work."""
+        return await self._turns.take()

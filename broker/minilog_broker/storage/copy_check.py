@@ -1,0 +1,26 @@
+"""Is a log's copy of some batches what was written? Their checksums say so, of what is on the disk now."""
+
+from __future__ import annotations
+
+from minilog.errors import CorruptMessage, OffsetOutOfRange
+from minilog.record_batch.header import check_crc, iterate_headers
+from minilog_broker.storage.log import Log
+
+
+def check_copy(
+    log: Log, topic_id: bytes, partition: int, offset: int, max_bytes: int
+) -> CorruptMessage | OSError | None:
+    """What is wrong with the batches from the one with `offset` on, about `max_bytes` of them; None: nothing.
+
+    None too where the log does not have the offset (any more): there is no copy to be wrong."""
+    if not log.log_start_offset <= offset < log.log_end_offset:
+        return None
+    try:
+        run = log.read(offset, max_bytes)
+        for position, header in iterate_headers(run):
+            check_crc(topic_id, partition, memoryview(run)[position : position + header.length], header)
+    except OffsetOutOfRange:  # retention was quicker
+        return None
+    except (OSError, CorruptMessage) as error:
+        return error
+    return None

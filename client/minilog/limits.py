@@ -1,0 +1,29 @@
+"""How much one message may name: brokers refuse more, and whoever asks for more splits it.
+
+A broker does its work on one event loop, and a message has it to itself: each of these counts is some ten milliseconds
+of it. The brokers' table of all messages (minilog_broker.server.request_limits) takes its numbers from here; what sends
+them splits by the same numbers, so that no user of ours ever meets a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+MAX_PRODUCE_ENTRIES = 500  # of one ProduceRequest: each is judged, given its place and answered
+MAX_POSITIONS = 1_000  # of one FetchRequest or ReplicateRequest; so many that are forgotten, or progress, besides
+MAX_OFFSETS_ENTRIES = 1_000  # of one ListOffsetsRequest: each may search an index
+MAX_DELETION_ENTRIES = 1_000  # of one DeleteRecordsRequest
+MAX_METADATA_TOPICS = 5_000  # of one GetMetadataRequest, by name or by id
+MAX_ADMIN_TOPICS = 1_000  # to be created, deleted or altered by one request: each is a decision of the controller
+MAX_NEW_PARTITIONS = 10_000  # of all topics that one request creates, or adds partitions to
+MAX_ADMIN_PARTITIONS = 1_000  # to be elected or reassigned by one request
+MAX_GROUP_OFFSETS = 10_000  # of one commit, which is one batch: about a mebibyte; and of one question for them
+
+_Item = TypeVar("_Item")
+
+
+def parts_of(items: Sequence[_Item], most: int) -> Iterator[Sequence[_Item]]:
+    """The items in order, at most so many at a time; nothing where there are none."""
+    for start in range(0, len(items), most):
+        yield items[start : start + most]

@@ -1,0 +1,218 @@
+"""The coordinators of transactions and of groups, and the markers of transactions, under requests that nobody of ours
+would send: each is answered, once, with an error or what it did.
+
+Nothing is raised but MinilogError, and what is written can be read: another coordinator loads it to the same state.
+Afterwards an honest writer commits a transaction, and an honest consumer its offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minilog.errors import InvalidArgument
+from minilog.v1 import coordinator_pb2
+from minilog_broker.replication.effects import EndMarker
+from minilog_broker.server.coordinator_checks import (
+    check_commit,
+    check_end,
+    check_group_id,
+    check_partitions,
+    check_transactional_id,
+)
+from tests.unit.coordinators.grouping import G, Grouping
+from tests.unit.coordinators.transacting import ORDERS_0, ORDERS_1, T, Transacting, winner
+from tests.unit.coordinators.world import ORDERS, PAYMENTS, error_of
+from tests.unit.coordinators.world import World as CoordinatorWorld
+from tests.unit.fuzz.messages import Plausible, fuzzing, messages
+from tests.unit.replication.invariants import Checker
+from tests.unit.replication.world import World, batch
+
+MAX_BATCHES = 100
+OPEN_PRODUCER, PENDING_PRODUCER = 100, 500
+PLAUSIBLE: Plausible = {
+    "transactional_id": (T, "program"),
+    "group_id": (G,),
+    "generation": (0, 1),
+    "attempt_id": (b"a", b"b"),
+    "run_id": (b"r",),
+    "producer_id": (OPEN_PRODUCER, PENDING_PRODUCER, OPEN_PRODUCER + 1),
+    "producer_ids": (OPEN_PRODUCER, OPEN_PRODUCER + 1),
+    "topic_id": (ORDERS, PAYMENTS),
+    "partition": (0, 1),
+    "last_sequence": (0,),
+    "sequence": (0, 1),
+    "offset": (0, 5),
+    "leader_epoch": (0,),
+    "coordinator_epoch": (0,),
+    "committed": (True,),
+    "timeout_ms": (1_000,),
+    "metadata": ("m",),
+}
+Ask = Callable[[Any, int, Any], None]
+"""(world, ticket, request): what the service checks, and then what it asks its core."""
+
+
+def transaction(call: Callable[..., None], *checks: Callable[[Any], None], timed: bool = True) -> Ask:
+    def ask(world: Transacting, ticket: int, request: Any) -> None:
+        check_transactional_id(request.transactional_id)
+        for check in checks:
+            check(request)
+        call(world.coordinator, ticket, request, *((world.now,) if timed else ()))
+
+    return ask
+
+
+def group(call: Callable[..., None], *checks: Callable[[Any], None], timed: bool = False) -> Ask:
+    def ask(world: Grouping, ticket: int, request: Any) -> None:
+        check_group_id(request.group_id)
+        for check in checks:
+            check(request)
+        call(world.coordinator, ticket, request, *((world.now,) if timed else ()))
+
+    return ask
+
+
+def of_partitions(request: Any) -> None:
+    check_partitions(request.partitions)
+
+
+TRANSACTIONS: dict[type[Message], Ask] = {
+    coordinator_pb2.EnlistRequest: transaction(
+        lambda core, ticket, request, now: core.enlist(ticket, request, OPEN_PRODUCER + 50 + ticket, now)
+    ),
+    coordinator_pb2.RegisterPartitionsRequest: transaction(
+        lambda core, ticket, request, now: core.register(ticket, request, now), of_partitions
+    ),
+    coordinator_pb2.KeepAliveRequest: transaction(
+        lambda core, ticket, request, now: core.keep_alive(ticket, request, now)
+    ),
+    coordinator_pb2.EndTransactionRequest: transaction(
+        lambda core, ticket, request, now: core.end(ticket, request, now), check_end
+    ),
+    coordinator_pb2.AbortAttemptRequest: transaction(
+        lambda core, ticket, request, now: core.abort(ticket, request, now)
+    ),
+    coordinator_pb2.DescribeTransactionRequest: transaction(
+        lambda core, ticket, request, now: core.describe(ticket, request, now)
+    ),
+    coordinator_pb2.AbortTransactionRequest: transaction(
+        lambda core, ticket, request, now: core.abort_by_command(ticket, request, now)
+    ),
+    coordinator_pb2.ForgetTransactionRequest: transaction(
+        lambda core, ticket, request: core.forget(ticket, request), timed=False
+    ),
+    coordinator_pb2.ListTransactionsRequest: lambda world, ticket, request: world.coordinator.list(ticket, request),
+}
+GROUPS: dict[type[Message], Ask] = {
+    coordinator_pb2.CommitOffsetsRequest: group(
+        lambda core, ticket, request, now: core.commit(ticket, request, now), check_commit, timed=True
+    ),
+    coordinator_pb2.FetchOffsetsRequest: group(
+        lambda core, ticket, request: core.fetch(ticket, request), of_partitions
+    ),
+    coordinator_pb2.DescribeGroupRequest: group(lambda core, ticket, request: core.describe(ticket, request)),
+    coordinator_pb2.DeleteGroupRequest: group(
+        lambda core, ticket, request: core.delete(ticket, request), of_partitions
+    ),
+    coordinator_pb2.ListGroupsRequest: lambda world, ticket, request: world.coordinator.list(ticket, request),
+    coordinator_pb2.WriteMarkersRequest: lambda world, ticket, request: world.coordinator.write_markers(
+        ticket, request
+    ),
+}
+
+
+def transacting() -> Transacting:
+    """A transaction is open, its writer registered in a partition."""
+    world = Transacting()
+    assert world.writer(ORDERS_0) == OPEN_PRODUCER
+    return world
+
+
+def grouping() -> Grouping:
+    """An offset is committed, and one is pending in a transaction."""
+    world = Grouping()
+    world.commit_offsets({ORDERS_0: 5})
+    world.commit_offsets({ORDERS_1: 7}, producer_id=PENDING_PRODUCER)
+    return world
+
+
+def answered(world: CoordinatorWorld[Any], ask: Ask, request: Message) -> None:
+    """Once, with an error or what it did; what waits for a time is answered when that is over."""
+    ticket, before = world.ticket(), len(world.batches)
+    try:
+        ask(world, ticket, request)
+    except InvalidArgument:
+        assert len(world.batches) == before, "what was refused was written"
+        return
+    world.collect()
+    if isinstance(world, Grouping):
+        world.register_producers()
+    world.commit()
+    if isinstance(world, Transacting):
+        world.write_markers()
+        world.wait(120_000.0)
+        world.write_markers()
+    assert not world.waits(ticket)
+    world.answers.pop(ticket)
+    assert len(world.batches) - before < MAX_BATCHES, "work without bound"
+
+
+def loads_again(world: CoordinatorWorld[Any]) -> None:
+    world.commit()
+    state = world.coordinator.committed_state()
+    world.fail_over()
+    assert world.coordinator.committed_state() == state
+
+
+@pytest.mark.parametrize("kind", TRANSACTIONS, ids=lambda kind: kind.DESCRIPTOR.name)
+def test_transactions(kind: type[Message]) -> None:
+    @fuzzing(60)
+    @given(st.lists(messages(kind, PLAUSIBLE), min_size=1, max_size=4))
+    def answered_and_harmless(requests: list[Message]) -> None:
+        world = transacting()
+        for request in requests:
+            answered(world, TRANSACTIONS[kind], request)
+        loads_again(world)
+        producer_id = world.writer(ORDERS_1, name="afterwards")
+        assert error_of(world.end([winner(producer_id, {ORDERS_1: 0})], name="afterwards")) is None
+
+    answered_and_harmless()
+
+
+@pytest.mark.parametrize("kind", GROUPS, ids=lambda kind: kind.DESCRIPTOR.name)
+def test_groups(kind: type[Message]) -> None:
+    @fuzzing(60)
+    @given(st.lists(messages(kind, PLAUSIBLE), min_size=1, max_size=4))
+    def answered_and_harmless(requests: list[Message]) -> None:
+        world = grouping()
+        for request in requests:
+            answered(world, GROUPS[kind], request)
+        loads_again(world)
+        assert world.commit_offsets({ORDERS_0: 9}, group="afterwards") is None
+        assert world.fetched(group="afterwards") == {ORDERS_0: 9}
+
+    answered_and_harmless()
+
+
+@fuzzing(80)
+@given(st.lists(messages(coordinator_pb2.WriteMarkersRequest, PLAUSIBLE), min_size=1, max_size=4))
+def test_markers_for_a_partition_of_a_topic(requests: list[coordinator_pb2.WriteMarkersRequest]) -> None:
+    world = World()
+    world.produce(1)
+    world.settle()
+    checker = Checker(world)
+    for request in requests:
+        markers = [EndMarker(each.producer_id, each.committed, each.last_sequence) for each in request.markers]
+        ticket = world.write_markers(1, *markers)
+        world.advance(60_000.0)
+        assert ticket in world[1].marked
+    checker.check()
+    ticket = world.produce(1, data=batch())
+    world.settle()
+    assert world[1].answers[ticket].error is None

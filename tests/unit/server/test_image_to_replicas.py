@@ -1,0 +1,132 @@
+"""A large decision is told to the replicas a piece at a time, with their newest states; a small one at once."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import random
+import time
+from typing import Any
+
+from minilog.v1 import records_pb2
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.state import PartitionKey, TopicConfig
+from minilog_broker.server.disk import DiskThread
+from minilog_broker.server.image_to_replicas import PARTITIONS_AT_ONCE, ImageToReplicas
+from minilog_broker.server.log_directory import LogDirectory
+from minilog_broker.server.replicas import Replicas
+from minilog_broker.server.turns import Turns
+from minilog_broker.storage.data_directory import DataDirectory
+from minilog_broker.storage.files import OsFileSystem
+from minilog_broker.storage.reserve import Reserve
+
+TOPIC_ID = b"t" * 16
+CONFIG = TopicConfig(1, 1 << 20, 1 << 30, 1 << 40, True, -1, -1, False)
+MANY = 3 * PARTITIONS_AT_ONCE + 7
+
+
+class World:
+    """The replicas of broker 1, on a disk of their own."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        files = OsFileSystem()
+        directory = DataDirectory.open(files, str(folder), 1, None, boot_id="boot")
+        reserve = Reserve(files, directory.path, time.monotonic)
+        self.crashed: list[BaseException] = []
+        self.disk = DiskThread("test-disk", asyncio.get_running_loop(), self.crashed.append)
+        self.manager = ReplicaManager(1, ReplicationSettings(), random.Random(1))
+        logs = LogDirectory(files, directory, 60_000, reserve)
+        self.replicas = Replicas(self.manager, self.disk, logs, reserve)
+        self.replicas.crashed = self.crashed.append
+        self.replicas.tell_coordinator = lambda _: None
+        self.image = MetadataImage()
+        self.deletions = 0
+        self.tasks: list[asyncio.Task[None]] = []
+        self.told = ImageToReplicas(
+            self.image, logs, self.replicas, lambda _: CONFIG, self._deleted, Turns(), self._spawn
+        )
+        self.apply(broker_registration=records_pb2.BrokerRegistrationRecord(broker_id=1, host="h", port=1))
+        self.manager.set_broker_epoch(0, 0.0)
+
+    def _deleted(self) -> None:
+        self.deletions += 1
+
+    def _spawn(self, work: Any) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
+
+    def apply(self, **record: Any) -> None:
+        self.image.apply(0, records_pb2.MetadataRecord(**record))
+
+    def create(self, partitions: int, *, leader_epoch: int = 0) -> None:
+        self.apply(topic=records_pb2.TopicRecord(name="t", topic_id=TOPIC_ID))
+        for number in range(partitions):
+            self.apply(
+                partition=records_pb2.PartitionRecord(
+                    topic_id=TOPIC_ID,
+                    partition=number,
+                    replicas=[1],
+                    in_sync_replicas=[1],
+                    leader_id=1,
+                    leader_epoch=leader_epoch,
+                    partition_epoch=leader_epoch,
+                )
+            )
+
+    def change(self) -> None:
+        self.told.changed(self.image.take_changes())
+
+    def known(self) -> int:
+        return sum(self.manager._replicas[key].state is not None for key in self.manager._replicas)
+
+    async def rest(self) -> None:
+        await asyncio.gather(*self.tasks)
+        await self.disk.stop()
+        assert not self.crashed
+
+
+def test_a_small_decision_is_told_at_once(tmp_path: pathlib.Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path)
+        world.create(PARTITIONS_AT_ONCE)
+        world.change()
+        assert world.known() == PARTITIONS_AT_ONCE
+        assert not world.tasks
+        await world.rest()
+
+    asyncio.run(scenario())
+
+
+def test_a_large_decision_is_told_in_pieces_and_what_follows_meanwhile_with_its_newest_state(
+    tmp_path: pathlib.Path,
+) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path)
+        world.create(MANY)
+        world.change()
+        assert world.known() == PARTITIONS_AT_ONCE
+        world.create(MANY, leader_epoch=1)
+        world.change()
+        assert world.known() == PARTITIONS_AT_ONCE, "it waits its turn"
+        await world.rest()
+        assert world.known() == MANY
+        epochs = {replica.state.leader_epoch for replica in world.manager._replicas.values() if replica.state}
+        assert epochs == {1}
+
+    asyncio.run(scenario())
+
+
+def test_what_is_deleted_before_it_was_told_is_never_made(tmp_path: pathlib.Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path)
+        world.create(MANY)
+        world.change()
+        world.apply(topic_deletion=records_pb2.TopicDeletionRecord(topic_id=TOPIC_ID))
+        world.change()
+        await world.rest()
+        assert world.known() == 0
+        assert world.deletions
+        assert PartitionKey(TOPIC_ID, MANY - 1) not in world.manager._replicas
+
+    asyncio.run(scenario())
