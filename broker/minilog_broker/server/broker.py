@@ -36,7 +36,7 @@ from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.admin_service import AdminService
-from minilog_broker.server.admission import Admission
+from minilog_broker.server.admission import Admission, AdmissionInterceptor
 from minilog_broker.server.channels import create_server, let_calls_end
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.controller_link import ControllerLink
@@ -213,7 +213,7 @@ class Broker:
         )
 
     def _bind(self) -> Any:
-        server = create_server(Admission(self._turns))
+        server = create_server(AdmissionInterceptor(Admission(self._turns)))
         producer_ids = ProducerIds(self._link.allocate_producer_ids)
         metadata = MetadataService(
             self._quorum, self._replicas, producer_ids, self._internal_topics, lambda: self._registered, self._turns
