@@ -32,7 +32,7 @@ from minilog.errors import CorruptMessage, StorageError
 
 logger = structlog.get_logger()
 
-LOGS_AT_ONCE = 8  # that are made, recovered or dropped: some ten milliseconds, which is what an append waits
+LOGS_AT_ONCE = 2  # that are made, recovered or dropped: an append waits for them; the next is there when one is done
 MAX_GROUP_COMMANDS = 256  # a group's sync is waited for by its first command: bounded so that the wait is
 
 
