@@ -213,7 +213,7 @@ class Judge:
         log, replica = life.logs.get(truth.key), life.manager._replicas.get(truth.key)
         if log is None or replica is None or replica.log is None:
             return
-        for producer_id, committed in truth.transactions.advance(log):
+        for producer_id, committed, _ in truth.transactions.advance(log):
             self.states["markers committed"] += 1
             if self._fates.setdefault(producer_id, committed) != committed:
                 text = f"producer {producer_id} is committed in one partition, and aborted in another"

@@ -87,7 +87,7 @@ class TransactionTruth:
         span.ends.append(entry.next_offset)
 
     def _mark(self, entry: Entry, markers: tuple[Marker, ...]) -> None:
-        for producer_id, committed in markers:
+        for producer_id, committed, _ in markers:
             if producer_id in self.fates:
                 raise self._fail("V15", f"producer {producer_id} is marked again at {entry.base_offset}")
             self.fates[producer_id] = committed
