@@ -139,10 +139,15 @@ class LeaderPartition:
         self._accepting.resign(why)
         self.trimming.resign(why)
 
-    def excuse(self, now_ms: float) -> None:
-        """This process stood still: nobody is late for one full lag period."""
+    def excuse(self, delay_ms: float, now_ms: float) -> None:
+        """This process stood still for so long: nobody is later for it."""
         if self.leading:
-            self.in_sync.excuse(now_ms)
+            self.in_sync.excuse(delay_ms, self.log.appended_end, now_ms)
+
+    def follower_left(self, broker_id: int, now_ms: float) -> None:
+        """Its session is closed, or it follows no more: nobody waits for it to join."""
+        if self.leading and self.in_sync.left(broker_id):
+            self._advance(now_ms)
 
     def lives_changed(self, now_ms: float) -> None:
         """Another life of a replica began, or whether it may join changed."""
@@ -262,10 +267,13 @@ class LeaderPartition:
     # -- followers
 
     def progress(self, session: Session, progress: peer_pb2.ReplicaProgress, now_ms: float) -> None:
-        """Durable progress behind an accepted position; what does not fit our log is never counted."""
+        """Durable progress behind an accepted position; what does not fit our log is never counted, nor what was told
+        before the follower was outside the ISR last."""
         if not self.leading or (view := self.in_sync.views.get(session.broker_id)) is None:
             return
         if not view.accepted or view.broker_epoch != session.broker_epoch:
+            return
+        if progress.partition_epoch < view.counts_from:
             return
         if progress.HasField("corrupt_offset"):
             self._check_own_copy(progress.corrupt_offset)
@@ -279,7 +287,8 @@ class LeaderPartition:
                     subscription, CorruptMessage(f"{self}: progress to {end} is not on the leader's log"), now_ms
                 )
             return
-        view.log_start = progress.log_start_offset
+        view.log_start, view.partition_epoch = progress.log_start_offset, progress.partition_epoch
+        view.wants_in = not progress.no_space
         view.progressed(end, log_end=self.log.appended_end, marks=self.in_sync.marks, now_ms=now_ms)
         self._advance(now_ms)
         self.in_sync.propose_joiner(session.broker_id, self.log.high_watermark, now_ms)
