@@ -176,9 +176,8 @@ class QuorumNode:
 
     def _at(self, now_ms: float) -> None:
         """An event: did this process stand still before it? At the event before it did not, and that is counted."""
-        member, state = self._member, self._transitions.state
-        due_ms = max(self.next_tick_ms(), member.now_ms)
-        delay_ms = own_delay_ms(due_ms, now_ms, member.settings.shortest_timeout_ms)
+        member, state, due_ms = self._member, self._transitions.state, self.next_tick_ms()
+        delay_ms = own_delay_ms(max(due_ms, member.now_ms), now_ms, member.settings.shortest_timeout_ms)
         member.now_ms = now_ms
         if delay_ms > 0 and isinstance(state, Leader | Follower | Observer):
             state.excuse(delay_ms, now_ms)

@@ -238,10 +238,10 @@ class PartitionOffline:
 
 @dataclass(frozen=True, slots=True)
 class ProposalAnswer:
-    """The controller's answer to a proposal: the committed state after it, and an error where it was refused."""
+    """The controller's answer to a proposal. What became of it comes as metadata: an answer may be old, or of a
+    controller that is deposed."""
 
     error: MinilogError | None
-    state: PartitionState | None
 
 
 Effect: TypeAlias = (

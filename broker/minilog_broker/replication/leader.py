@@ -14,7 +14,6 @@ time-out, resignation        parked entries are answered: outcome unknown (V16)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from minilog.errors import (
     CorruptMessage,
@@ -318,15 +317,9 @@ class LeaderPartition:
         self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
 
     def proposal_answered(self, answer: ProposalAnswer, now_ms: float) -> None:
-        """What the controller says: a newer committed state counts as metadata does."""
-        if not self.leading:
-            return
-        told = answer.state
-        if told is not None and told.leader_epoch == self.leader_epoch and told.leader_id == self._host.broker_id:
-            damaged = tuple(b for b in self.state.damaged_replicas if b not in told.in_sync_replicas)
-            self.commit(replace(told, topic_name=self.state.topic_name, damaged_replicas=damaged), now_ms)
-        self.in_sync.answered(answer, now_ms)
-        self._advance(now_ms)
+        """What the controller says: what it committed comes as metadata."""
+        if self.leading:
+            self.in_sync.answered(answer, now_ms)
 
     # -- what sessions ask (session.Source)
 

@@ -1,7 +1,7 @@
 """The ISR of one led partition: what the followers told, the committed ISR, and the one proposal in flight.
 
     the proposal                         ends by
-    committed                            metadata (or an answer) with a higher partition epoch
+    committed                            metadata with a higher partition epoch
     refused, the joiner is ineligible    the same: the refusal is committed, as a higher partition epoch and no other
                                          change; the joiner is not proposed for a while
     lost, or refused otherwise           never: the same proposal again (it may have been committed)
