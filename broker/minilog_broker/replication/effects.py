@@ -22,7 +22,7 @@ from typing import TypeAlias
 from minilog.errors import MinilogError
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog_broker.replication.led import LedEffect
-from minilog_broker.replication.state import PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.state import PartitionKey, TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
