@@ -300,7 +300,7 @@ class Replicas:
     def close_session(self, session_id: int) -> None:
         """The stream of a session is gone."""
         if self.sessions.pop(session_id, None) is not None:
-            self.manager.close_session(session_id)
+            self.manager.close_session(session_id, self._life.now_ms)
             self.run()
 
     # -- links to leaders

@@ -34,6 +34,7 @@ from minilog_broker.controller.election import (
     Outcome,
     can_be_led_by_another,
     depart,
+    overtaking,
     reconsider,
 )
 from minilog_broker.controller.image import Broker
@@ -169,18 +170,20 @@ class BrokerLives:
         return peer_pb2.HeartbeatResponse(fenced=broker.fenced, should_stop=should_stop)
 
     def _went_offline(self, broker_id: int, keys: set[PartitionKey], damaged: set[PartitionKey]) -> None:
-        """An I/O error or damage took replicas offline: out of the ISR, and what they hold is not to be relied on.
+        """An I/O error or damage took replicas offline: out of the ISR, and what they hold is not to be relied on, nor
+        what they said before: one that was out already is so anew.
 
         One that is not named any more went from this broker, or came back with a new log, or was damaged and is cut.
         """
         known = self._ledger.offline.get(broker_id, frozenset())
         self._ledger.offline[broker_id] = frozenset(keys)
-        self._ledger.write_outcomes(
-            self._states(broker_id, keys - known),
-            lambda state, rules: depart(
-                state, broker_id, Departure.DAMAGED if state.key in damaged else Departure.UNCLEAN, rules
-            ),
-        )
+
+        def go_out(state: PartitionState, rules: ElectionRules) -> Outcome:
+            departure = Departure.DAMAGED if state.key in damaged else Departure.UNCLEAN
+            outcome = depart(state, broker_id, departure, rules)
+            return overtaking(state) if outcome.state == state else outcome
+
+        self._ledger.write_outcomes(self._states(broker_id, keys - known), go_out)
         self._ledger.write_outcomes(self._states(broker_id, known - keys), reconsider)
 
     def _is_full(self, broker_id: int, *, full: bool) -> None:

@@ -10,8 +10,8 @@ eligible leader, for the high watermark cannot move meanwhile, until the ISR is 
 first electable replica of the ISR, in the order of the replicas; then of the eligible ones, whose ISR begins with
 itself alone; then, only where it is configured, of all (KIP-966).
 
-Every change, and every proposal refused for good, raises the partition epoch; a leader of another life, or another
-leader, or none, or one replica less, raises the leader epoch.
+Every change, every proposal refused for good, and every copy that went offline raises the partition epoch; a leader of
+another life, or another leader, or none, or one replica less, raises the leader epoch.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def reassign(
     return _settle(state, begun(state, target, throttle_bytes_per_second), frozenset(), rules)
 
 
-def refusing(state: PartitionState) -> Outcome:
-    """The state after a proposal was refused for good: it is older than that, and so is every copy still under way."""
+def overtaking(state: PartitionState) -> Outcome:
+    """The same state anew: every proposal that was made from the former one, and every copy of it, is older."""
     return Outcome(replace(state, partition_epoch=state.partition_epoch + 1))
 
 

@@ -12,8 +12,10 @@ INELIGIBLE_REPLICA ends the proposal: it is committed as a higher partition epoc
 its way could be accepted when the joiner is eligible again, after the leader went back to the committed ISR (V10); and
 a controller that is deposed and does not know it could make the leader go back from what another has accepted.
 
-A joiner that registered as damaged may join: the leader has checked its position in this epoch, and it truncated and
-fetched what it lacked. That ends the damage.
+A joiner that is known as damaged may join: the leader has checked its position in this epoch, and it truncated and
+fetched what it lacked. That ends the damage. What it told its leader before it was cut is no ground to propose it: a
+copy that goes offline, damaged or not, raises the partition epoch, so that every proposal from before is refused; and
+one made since rests on what the joiner told since (replication/in_sync.py).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from minilog.errors import (
 )
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.controller.brokers import require_life
-from minilog_broker.controller.election import refusing, with_in_sync_replicas
+from minilog_broker.controller.election import overtaking, with_in_sync_replicas
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
 
@@ -52,7 +54,7 @@ def _answer(ledger: Ledger, leader_id: int, proposal: peer_pb2.InSyncReplicasPro
     except MinilogError as refused:
         error = refused
         if isinstance(refused, IneligibleReplica):
-            ledger.write_outcome(refusing(ledger.image.partitions[key]))
+            ledger.write_outcome(overtaking(ledger.image.partitions[key]))
     state = ledger.image.partitions.get(key)
     return peer_pb2.InSyncReplicasAnswer(
         partition_id=proposal.partition_id,

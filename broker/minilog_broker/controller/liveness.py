@@ -1,12 +1,14 @@
 """Who was heard when: silence fences, but never by the judgement of a process that itself stood still.
 
-After a late tick of its own (by a quarter of the time-out) nobody is late for one full period; a new controller gives
-everybody a full period too. Times are this process's monotonic clock, in milliseconds.
+The time in which its own process stood still does not count (replication/own_delay.py); a new controller gives
+everybody a full period. Times are this process's monotonic clock, in milliseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+from minilog_broker.replication.own_delay import excused, own_delay_ms
 
 _TICKS_PER_TIMEOUT = 30  # silence is noticed at most a thirtieth of the time-out late
 
@@ -57,8 +59,8 @@ class Liveness:
         """Those of `unfenced` that were silent for too long."""
         if now_ms < self._due_ms:
             return []
-        stood_still = now_ms - self._due_ms > self._timeout_ms / 4
+        delay_ms = own_delay_ms(self._due_ms, now_ms, self._timeout_ms)
         self._due_ms = now_ms + self._interval_ms
-        if stood_still:
-            self._heard = dict.fromkeys(self._heard, now_ms)
+        if delay_ms > 0:
+            self._heard = {each: excused(heard_ms, delay_ms, now_ms) for each, heard_ms in self._heard.items()}
         return [broker_id for broker_id in sorted(unfenced) if self.is_silent(broker_id, now_ms)]

@@ -17,6 +17,8 @@ from minilog_broker.replication.leader_session import LeaderSession
 from minilog_broker.replication.replica_log import QueuedAppend
 from minilog_broker.replication.state import PartitionKey
 
+NO_PARTITION_EPOCH = -1  # voters commit by majority: there is no ISR to be in or out of
+
 
 class Fetcher:
     """See the module's text. `confirmed`: on this stream the leader has spoken as the leader of our epoch."""
@@ -33,18 +35,16 @@ class Fetcher:
 
     def start(self, now_ms: float) -> None:
         """What the epoch rests on is durable: open the session, or go on in it."""
-        number = self._follower.position_number if self._follower is not None else 0
         self._follower = FollowerPartition(
             METADATA_KEY,
             self.leader_id,
             self.epoch,
+            NO_PARTITION_EPOCH,
             self._member.log,
             self.session,
             self._member.emit_log,
             self._member.settings,
         )
-        # Within one session and epoch a number is not used again: what was sent for an older position stays that.
-        self._follower.position_number = number
         self.session.follow(self._follower, now_ms)
 
     def halt(self) -> None:

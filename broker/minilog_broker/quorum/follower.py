@@ -3,7 +3,7 @@
     what happens                                     when it stands
     the stream breaks or is refused                  at once, with jitter
     nothing is heard, though the stream is open      after quorum.fetch.timeout: the leader hangs, or the link is cut
-    our own clock stood still                        one full period later
+    our own process stood still                      so much later
 
 Standing begins with a pre-vote: where others hear the leader, nothing comes of it (V20).
 """
@@ -15,6 +15,7 @@ import math
 from minilog_broker.quorum.fetcher import Fetcher
 from minilog_broker.quorum.member import Member, Role
 from minilog_broker.replication.leader_session import LinkState
+from minilog_broker.replication.own_delay import excused
 
 
 class Follower:
@@ -48,8 +49,9 @@ class Follower:
         self._broken = True
         self.due_ms = min(self.due_ms, now_ms + self._member.jitter_ms())
 
-    def excuse(self, now_ms: float) -> None:
-        self.fetcher.session.excuse(now_ms)
+    def excuse(self, delay_ms: float, now_ms: float) -> None:
+        """This process stood still for so long: the leader is not to blame for that."""
+        self.fetcher.session.excuse(delay_ms, now_ms)
         if not self._broken:
-            self.due_ms = now_ms + self._member.timing.fetch_timeout_ms
-            self._heard_ms = now_ms if self.fetcher.confirmed else self._heard_ms
+            self.due_ms = excused(self.due_ms, delay_ms, now_ms + self._member.timing.fetch_timeout_ms)
+            self._heard_ms = excused(self._heard_ms, delay_ms, now_ms) if self.fetcher.confirmed else self._heard_ms

@@ -117,11 +117,11 @@ class Leader:
             )
             self._member.emit(SendBeginQuorumEpoch(voter_id, request))
 
-    def excuse(self, now_ms: float) -> None:
-        """This process stood still: the others are not to blame."""
-        self.voters.excuse(now_ms)
+    def excuse(self, delay_ms: float, now_ms: float) -> None:
+        """This process stood still for so long: the others are not to blame for that."""
+        self.voters.excuse(delay_ms, now_ms)
         for session in self._sessions.values():
-            session.last_heard_ms = now_ms
+            session.excuse(delay_ms, now_ms)
 
     def resign(self, epoch: int, leader_id: int) -> None:
         """Lead no more: every session is told the epoch known now, and who leads it."""

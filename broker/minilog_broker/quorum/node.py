@@ -46,6 +46,7 @@ from minilog_broker.quorum.snapshots import Snapshots
 from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.voters import Voter
 from minilog_broker.replication.host import TimerKind
+from minilog_broker.replication.own_delay import own_delay_ms
 from minilog_broker.replication.settings import ReplicationSettings
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class QuorumNode:
         return min(self._member.host.timers.next_ms(), self._transitions.state.due_ms)
 
     def tick(self, now_ms: float) -> None:
-        """Call when `next_tick_ms` is reached. After a late tick of its own nobody else is late."""
+        """Call when `next_tick_ms` is reached. Nobody is late for what this process stood still itself."""
         self._at(now_ms)
         for kind, reference in self._member.host.timers.due(now_ms):
             leader, fetcher = self._transitions.leader, self._transitions.fetcher
@@ -174,12 +175,12 @@ class QuorumNode:
             self._transitions.due(now_ms)
 
     def _at(self, now_ms: float) -> None:
-        """An event: did this process stand still before it?"""
-        self._member.now_ms = now_ms
-        if now_ms - self.next_tick_ms() > self._member.settings.late_tick_ms:
-            state = self._transitions.state
-            if isinstance(state, Leader | Follower | Observer):
-                state.excuse(now_ms)
+        """An event: did this process stand still before it? At the event before it did not, and that is counted."""
+        member, state, due_ms = self._member, self._transitions.state, self.next_tick_ms()
+        delay_ms = own_delay_ms(max(due_ms, member.now_ms), now_ms, member.settings.shortest_timeout_ms)
+        member.now_ms = now_ms
+        if delay_ms > 0 and isinstance(state, Leader | Follower | Observer):
+            state.excuse(delay_ms, now_ms)
 
     # -- votes, and who leads (quorum.elections)
 

@@ -13,6 +13,7 @@ import math
 
 from minilog_broker.quorum.fetcher import Fetcher
 from minilog_broker.quorum.member import NO_LEADER, Member, Role
+from minilog_broker.replication.own_delay import excused
 
 
 class Observer:
@@ -91,8 +92,9 @@ class Observer:
         self._pause_ms = min(2 * self._pause_ms, self._member.settings.reopen_max_ms)
         return due_ms
 
-    def excuse(self, now_ms: float) -> None:
+    def excuse(self, delay_ms: float, now_ms: float) -> None:
+        """This process stood still for so long: the leader is not to blame for that."""
         if self.fetcher is not None:
-            self.fetcher.session.excuse(now_ms)
-            self.due_ms = now_ms + self._member.timing.fetch_timeout_ms
-            self._heard_ms = now_ms if self.fetcher.confirmed else self._heard_ms
+            self.fetcher.session.excuse(delay_ms, now_ms)
+            self.due_ms = excused(self.due_ms, delay_ms, now_ms + self._member.timing.fetch_timeout_ms)
+            self._heard_ms = excused(self._heard_ms, delay_ms, now_ms) if self.fetcher.confirmed else self._heard_ms

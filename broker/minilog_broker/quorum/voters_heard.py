@@ -1,7 +1,7 @@
 """What a leader knows of each voter: its durable end, when it was heard, and whether it was told who leads.
 
 Check-quorum (V21): a leader that hears no majority for quorum.fetch.timeout resigns. A new leader gives everybody a
-full period, and so does one whose own clock stood still.
+full period; the time in which its own process stood still does not count (replication/own_delay.py).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from minilog_broker.quorum.ballot import is_majority
 from minilog_broker.quorum.member import Member
 from minilog_broker.quorum.voters import VoterKey, VoterSet
+from minilog_broker.replication.own_delay import excused
 
 _SLOWEST_TELLING_MS = 1_000.0  # a voter that is down is told no more often: when it starts, it asks by itself
 
@@ -63,9 +64,12 @@ class VotersHeard:
         if self._counts(key):
             self._of(key).heard_ms = now_ms
 
-    def excuse(self, now_ms: float) -> None:
-        """This process stood still until now."""
-        self._excused_ms = self._stood_still_ms = now_ms
+    def excuse(self, delay_ms: float, now_ms: float) -> None:
+        """This process stood still for so long, until now."""
+        self._stood_still_ms = now_ms
+        self._excused_ms = excused(self._excused_ms, delay_ms, now_ms)
+        for voter in self._voters.values():
+            voter.heard_ms = excused(voter.heard_ms, delay_ms, now_ms)
 
     def quorum_until_ms(self) -> float:
         """Until when a majority of each set counts as heard; infinity where this node is the majority by itself."""

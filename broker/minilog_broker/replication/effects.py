@@ -24,7 +24,7 @@ from typing import TypeAlias
 from minilog.errors import MinilogError
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog_broker.replication.led import LedEffect
-from minilog_broker.replication.state import PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.state import PartitionKey, TopicConfig
 from minilog_broker.storage.transactions import Range
 
 
@@ -261,10 +261,10 @@ class PartitionOffline:
 
 @dataclass(frozen=True, slots=True)
 class ProposalAnswer:
-    """The controller's answer to a proposal: the committed state after it, and an error where it was refused."""
+    """The controller's answer to a proposal. What became of it comes as metadata: an answer may be old, or of a
+    controller that is deposed."""
 
     error: MinilogError | None
-    state: PartitionState | None
 
 
 Effect: TypeAlias = (

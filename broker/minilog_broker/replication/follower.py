@@ -55,6 +55,9 @@ class Outbox(Protocol):
     def resume_at(self, key: PartitionKey, due_ms: float) -> None:
         """Call `resume` then."""
 
+    def next_position_number(self) -> int:
+        """One that this life has not used: what was said of an older position stays that, whoever followed then."""
+
     def credit_source(self) -> tuple[int, int]:
         """(leader id, session number): whom an append's bytes are given back to."""
 
@@ -67,6 +70,7 @@ class FollowerPartition:
         key: PartitionKey,
         leader_id: int,
         leader_epoch: int,
+        partition_epoch: int,
         log: ReplicaLog,
         outbox: Outbox,
         emit: Callable[[Effect], None],
@@ -75,6 +79,8 @@ class FollowerPartition:
         self.key = key
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.no_space = False  # an append found the disk full, and none has succeeded since
         self.log = log
         self.state = FollowerState.TRUNCATING if log.truncating else FollowerState.IDLE
         self.position_number = 0
@@ -126,7 +132,7 @@ class FollowerPartition:
 
     def progress(self) -> peer_pb2.ReplicaProgress | None:
         """The durable end, named by the position it belongs to; None while our log is not known to be the leader's."""
-        if self.state is not FollowerState.FETCHING:
+        if self.state is not FollowerState.FETCHING and not (self.no_space and self.state is FollowerState.PAUSED):
             return None
         durable_end = self.log.durable_end
         return peer_pb2.ReplicaProgress(
@@ -137,10 +143,18 @@ class FollowerPartition:
             last_epoch=self.log.last_epoch if durable_end == self.log.end else self.log.log.epoch_before(durable_end),
             corrupt_offset=self.corrupt_offset,
             log_start_offset=self.log.log_start,
+            partition_epoch=self.partition_epoch,
+            no_space=self.no_space,
         )
 
+    def learn(self, partition_epoch: int, *, in_sync: bool) -> None:
+        """The committed state changed: outside the ISR, the leader counts what is told under the newest one."""
+        self.partition_epoch = partition_epoch
+        if not in_sync:
+            self._outbox.progress_due(self.key)
+
     def _take_position(self) -> None:
-        self.position_number += 1
+        self.position_number = self._outbox.next_position_number()
         if not self._connected:
             self.state = FollowerState.IDLE
             return
@@ -152,6 +166,13 @@ class FollowerPartition:
         """Drop what comes, and ask again after `pause_ms`."""
         self.state = FollowerState.PAUSED
         self._outbox.resume_at(self.key, now_ms + pause_ms)
+
+    def found_no_space(self, now_ms: float) -> None:
+        """The disk is full: the leader is told that it need not wait for us, and it is tried again after a pause."""
+        self.no_space = True
+        self.pause(now_ms, self._settings.no_space_pause_ms)
+        if self._connected:
+            self._outbox.progress_due(self.key)
 
     # -- what comes from the leader
 
@@ -303,6 +324,7 @@ class FollowerPartition:
 
     def flushed(self) -> None:
         """The durable end moved: adopt what the leader said, and tell it."""
+        self.no_space = False
         self._adopt()
         if self.state is FollowerState.FETCHING:
             self._outbox.progress_due(self.key)

@@ -77,6 +77,7 @@ class HostedReplica:
         self._sessions = sessions
         self._opening = False
         self._to_recover = False
+        self._offline_since = -1  # the partition epoch that we had seen when we went offline
         self._snapshot_due_bytes = 0
 
     # -- metadata
@@ -97,8 +98,9 @@ class HostedReplica:
             self.take_role(now_ms, why="another leader epoch began")
         elif self.leader is not None:
             self.leader.commit(state, now_ms)
-        elif self.reads is not None:
+        elif self.follower is not None and self.reads is not None:
             self._limit(self._sessions.to(state.leader_id), now_ms)
+            self.follower.learn(state.partition_epoch, in_sync=self._is_in_sync())
             self.reads.in_sync = self._is_in_sync()
             self.reads.look(now_ms)
 
@@ -115,13 +117,15 @@ class HostedReplica:
             self._host.emit(OpenLog(self.key, self.state.topic_name, self.config))
 
     def _recover_log(self) -> None:
-        """A damaged copy is cut and fetched again when the controller counts on it no more. Once in a life: a disk that
-        damages it again is not to be trusted, and the replica stays offline."""
+        """A damaged copy is cut and fetched again when the controller counts on it no more, by a state that was
+        committed since: so that what we told our leader before the cut is known to be older (in_sync.py). Once in a
+        life: a disk that damages it again is not to be trusted, and the replica stays offline."""
         state, config = self.state, self.config
         if (
             self._to_recover
             and state is not None
             and config is not None
+            and state.partition_epoch > self._offline_since
             and self._host.broker_id in state.damaged_replicas
         ):
             self._to_recover, self.offline, self._opening = False, None, True
@@ -149,7 +153,7 @@ class HostedReplica:
                 self.leader = LeaderPartition(*args, read_failed=lambda error: self.go_offline(error, now_ms))
                 watch(host, self.leader)
             elif state.leader_id not in (host.broker_id, NO_LEADER) and host.broker_epoch is not None:
-                self._follow(state.leader_id, state.leader_epoch, self.log, now_ms)
+                self._follow(state, self.log, now_ms)
         for subscription in list(self.subscribers.values()):
             source = self.source_for(subscription.session.audience)
             subscription.session.source_changed(subscription, source, now_ms)
@@ -163,9 +167,10 @@ class HostedReplica:
         if leader.leading and not led_before:
             tell_led(self._host, leader)
 
-    def _follow(self, leader_id: int, leader_epoch: int, log: ReplicaLog, now_ms: float) -> None:
-        host, session = self._host, self._sessions.to(leader_id)
-        follower = FollowerPartition(self.key, leader_id, leader_epoch, log, session, host.emit, host.settings)
+    def _follow(self, state: PartitionState, log: ReplicaLog, now_ms: float) -> None:
+        host, session = self._host, self._sessions.to(state.leader_id)
+        epochs = (state.leader_epoch, state.partition_epoch)
+        follower = FollowerPartition(self.key, state.leader_id, *epochs, log, session, host.emit, host.settings)
         self.follower = follower
         self.reads = FollowerReads(
             follower, self.subscribers, lambda error: self.go_offline(error, now_ms), in_sync=self._is_in_sync()
@@ -285,7 +290,7 @@ class HostedReplica:
             self.leader.no_space(now_ms)
             self._lead_when_settled(self.leader, now_ms, again=True)
         if self.follower is not None:
-            self.follower.pause(now_ms, self._host.settings.no_space_pause_ms)
+            self.follower.found_no_space(now_ms)
 
     def due(self, kind: TimerKind, now_ms: float) -> None:
         """A timer of this partition."""
@@ -321,4 +326,4 @@ class HostedReplica:
         damaged = isinstance(error, CorruptMessage)
         self._host.emit(PartitionOffline(self.key, self.offline, damaged))
         self._to_recover, self.damaged = damaged and not self.damaged, self.damaged or damaged
-        self._recover_log()
+        self._offline_since = -1 if self.state is None else self.state.partition_epoch

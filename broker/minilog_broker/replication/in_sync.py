@@ -6,9 +6,16 @@ has reached; while it has reached the log's end, it is caught up now.
     out   last caught up longer ago than the lag time; or, where a bound in records is set, more than it below the end
           of one check earlier, on two checks running
     in    durable end >= HW and >= the start of the leader's epoch, log start no lower than the leader's, position
-          accepted in this epoch, and its life is the current one, not fenced and not stopping. (A damaged replica was
-          cut by its recovery: it is whole again when it has all below HW, and being taken in is what ends its damage,
-          as records.proto says.)
+          accepted in this epoch, its session open and its disk not full, and its life is the current one, not fenced
+          and not stopping. (A damaged replica was cut by its recovery: it is whole again when it has all below HW, and
+          being taken in is what ends its damage, as records.proto says.)
+
+A copy may be cut within one life, where it was found damaged. So whatever puts a replica out, or takes its copy
+offline, is committed as a higher partition epoch; the copy is cut only when its broker has seen that; and a follower
+names with its progress the partition epoch that it has seen. Of one outside the ISR the leader counts what was told
+under the committed state it knows, or a later one, and nothing older; once in, it stays at that bound. A proposal is
+accepted under the very partition epoch that it was made from: so nothing befell the joiner between its last word and
+its joining, however late messages and metadata are and whatever overtakes what.
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
+from minilog_broker.replication.own_delay import excused
 from minilog_broker.replication.state import BrokerLife
 
 MARKS = 64  # a ring of this many, each `lag time / 32` apart: two lag times
@@ -71,6 +79,9 @@ class FollowerView:
     accepted: bool = False  # a position of this epoch passed the checks
     durable_end: int | None = None
     log_start: int = -1  # its durable one
+    partition_epoch: int = -1  # of the committed state that it had seen when it told its durable end
+    counts_from: int = -1  # a word from before this partition epoch counts for nothing
+    wants_in: bool = False  # it is heard in an open session, and its disk is not full
     last_caught_up_ms: float = field(default=-math.inf)
     checks_behind: int = 0
     refused_until_ms: float = field(default=-math.inf)
@@ -78,12 +89,24 @@ class FollowerView:
     def forget(self, broker_epoch: int | None = None) -> None:
         """Another life, or a position that diverged: nothing is known."""
         self.broker_epoch = broker_epoch
-        self.accepted = False
+        self.accepted = self.wants_in = False
         self.durable_end = None
-        self.log_start = -1
+        self.log_start = self.partition_epoch = -1
+
+    def is_out(self, partition_epoch: int) -> None:
+        """Outside the ISR by the committed state of `partition_epoch`: what was known of it before is over."""
+        self.counts_from = partition_epoch
+        self.last_caught_up_ms = -math.inf
+
+    def excuse(self, delay_ms: float, *, log_end: int, marks: Marks, now_ms: float) -> None:
+        """We stood still for so long: that is not held against it."""
+        caught_up_ms = self.caught_up_ms(log_end=log_end, marks=marks, now_ms=now_ms)
+        self.last_caught_up_ms = excused(caught_up_ms, delay_ms, now_ms)
 
     def progressed(self, durable_end: int, *, log_end: int, marks: Marks, now_ms: float) -> None:
-        """Its durable end, told in this epoch and life behind an accepted position."""
+        """Its durable end, told in this epoch and life behind an accepted position. A shorter one: its log was cut."""
+        if self.durable_end is not None and durable_end < self.durable_end:
+            self.last_caught_up_ms = -math.inf
         self.durable_end = durable_end
         caught_up_ms = now_ms if durable_end >= log_end else marks.last_reached(durable_end)
         self.last_caught_up_ms = max(self.last_caught_up_ms, caught_up_ms)
@@ -98,8 +121,10 @@ class FollowerView:
 
 
 def known_end(view: FollowerView, life: BrokerLife | None) -> int | None:
-    """The durable end of a member, where it is known of its current life."""
+    """The durable end of a member, where it is known of its current life, and since it was outside the ISR last."""
     if life is None or not view.accepted or view.broker_epoch != life.broker_epoch:
+        return None
+    if view.partition_epoch < view.counts_from:
         return None
     return view.durable_end
 
@@ -112,7 +137,7 @@ def known_log_start(view: FollowerView, life: BrokerLife | None) -> int:
 def eligible_end(view: FollowerView, life: BrokerLife | None, *, epoch_start: int) -> int | None:
     """The durable end of a follower that may join but for the high watermark; None where it may not."""
     end = known_end(view, life)
-    if life is None or end is None or life.fenced or life.stopping or end < epoch_start:
+    if life is None or end is None or life.fenced or life.stopping or not view.wants_in or end < epoch_start:
         return None
     return end
 

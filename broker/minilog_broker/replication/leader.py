@@ -14,7 +14,6 @@ time-out, resignation        parked entries are answered: outcome unknown (V16)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from minilog.errors import (
     CorruptMessage,
@@ -139,10 +138,15 @@ class LeaderPartition:
         self._accepting.resign(why)
         self.trimming.resign(why)
 
-    def excuse(self, now_ms: float) -> None:
-        """This process stood still: nobody is late for one full lag period."""
+    def excuse(self, delay_ms: float, now_ms: float) -> None:
+        """This process stood still for so long: nobody is later for it."""
         if self.leading:
-            self.in_sync.excuse(now_ms)
+            self.in_sync.excuse(delay_ms, self.log.appended_end, now_ms)
+
+    def follower_left(self, broker_id: int, now_ms: float) -> None:
+        """Its session is closed, or it follows no more: nobody waits for it to join."""
+        if self.leading and self.in_sync.left(broker_id):
+            self._advance(now_ms)
 
     def lives_changed(self, now_ms: float) -> None:
         """Another life of a replica began, or whether it may join changed."""
@@ -267,10 +271,13 @@ class LeaderPartition:
     # -- followers
 
     def progress(self, session: Session, progress: peer_pb2.ReplicaProgress, now_ms: float) -> None:
-        """Durable progress behind an accepted position; what does not fit our log is never counted."""
+        """Durable progress behind an accepted position; what does not fit our log is never counted, nor what was told
+        before the follower was outside the ISR last."""
         if not self.leading or (view := self.in_sync.views.get(session.broker_id)) is None:
             return
         if not view.accepted or view.broker_epoch != session.broker_epoch:
+            return
+        if progress.partition_epoch < view.counts_from:
             return
         if progress.HasField("corrupt_offset"):
             self._host.copy_checks.ask(self.key, progress.corrupt_offset)  # it came damaged three times: is it ours?
@@ -284,7 +291,8 @@ class LeaderPartition:
                     subscription, CorruptMessage(f"{self}: progress to {end} is not on the leader's log"), now_ms
                 )
             return
-        view.log_start = progress.log_start_offset
+        view.log_start, view.partition_epoch = progress.log_start_offset, progress.partition_epoch
+        view.wants_in = not progress.no_space
         view.progressed(end, log_end=self.log.appended_end, marks=self.in_sync.marks, now_ms=now_ms)
         self._advance(now_ms)
         self.in_sync.propose_joiner(session.broker_id, self.log.high_watermark, now_ms)
@@ -306,15 +314,9 @@ class LeaderPartition:
         self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
 
     def proposal_answered(self, answer: ProposalAnswer, now_ms: float) -> None:
-        """What the controller says: a newer committed state counts as metadata does."""
-        if not self.leading:
-            return
-        told = answer.state
-        if told is not None and told.leader_epoch == self.leader_epoch and told.leader_id == self._host.broker_id:
-            damaged = tuple(b for b in self.state.damaged_replicas if b not in told.in_sync_replicas)
-            self.commit(replace(told, topic_name=self.state.topic_name, damaged_replicas=damaged), now_ms)
-        self.in_sync.answered(answer, now_ms)
-        self._advance(now_ms)
+        """What the controller says: what it committed comes as metadata."""
+        if self.leading:
+            self.in_sync.answered(answer, now_ms)
 
     # -- what sessions ask (session.Source)
 

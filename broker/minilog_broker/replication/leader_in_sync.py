@@ -1,7 +1,7 @@
 """The ISR of one led partition: what the followers told, the committed ISR, and the one proposal in flight.
 
     the proposal                         ends by
-    committed                            metadata (or an answer) with a higher partition epoch
+    committed                            metadata with a higher partition epoch
     refused, the joiner is ineligible    the same: the refusal is committed, as a higher partition epoch and no other
                                          change; the joiner is not proposed for a while
     lost, or refused otherwise           never: the same proposal again (it may have been committed)
@@ -48,9 +48,11 @@ class LeaderInSync:
         """A view for each other replica; one that left is forgotten. The `fresh` members get a full lag period."""
         own = self._host.broker_id
         self.views = {b: self.views.get(b) or FollowerView(b) for b in self.state.replicas if b != own}
-        for broker_id in fresh & self.views.keys():
-            view = self.views[broker_id]
-            view.last_caught_up_ms = max(view.last_caught_up_ms, now_ms)
+        for broker_id, view in self.views.items():
+            if broker_id in fresh:
+                view.last_caught_up_ms = max(view.last_caught_up_ms, now_ms)
+            elif broker_id not in self.committed:
+                view.is_out(self.state.partition_epoch)
 
     # -- the committed state
 
@@ -72,9 +74,18 @@ class LeaderInSync:
             self.views[broker_id].refused_until_ms = until_ms
             self._arm_lag(until_ms)
 
-    def excuse(self, now_ms: float) -> None:
-        """Nobody in the ISR is late for one full period."""
-        self._update_views(self.committed, now_ms)
+    def excuse(self, delay_ms: float, log_end: int, now_ms: float) -> None:
+        """We stood still for so long: nobody is later for it."""
+        for view in self.views.values():
+            view.excuse(delay_ms, log_end=log_end, marks=self.marks, now_ms=now_ms)
+
+    def left(self, broker_id: int) -> bool:
+        """A follower is heard no more: what it told goes on to count, but it does not join. Whether it was heard."""
+        view = self.views.get(broker_id)
+        if view is None or not view.wants_in:
+            return False
+        view.wants_in = False
+        return True
 
     # -- high watermark
 

@@ -25,6 +25,7 @@ from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.effects import CloseLeaderSession, LeaderSessionReady, OpenLeaderSession
 from minilog_broker.replication.follower import FollowerPartition
 from minilog_broker.replication.host import Host, TimerKind
+from minilog_broker.replication.own_delay import excused
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.replication.throttle import Throttle
 
@@ -227,9 +228,9 @@ class LeaderSession:
                     due_ms = now_ms + settings.session_keepalive_ms
                 self._arm(min(due_ms, self._last_heard_ms + settings.silence_ms))
 
-    def excuse(self, now_ms: float) -> None:
-        """This process stood still: the other side is not to blame."""
-        self._last_heard_ms = max(self._last_heard_ms, now_ms)
+    def excuse(self, delay_ms: float, now_ms: float) -> None:
+        """This process stood still for so long: the other side is not to blame for that."""
+        self._last_heard_ms = excused(self._last_heard_ms, delay_ms, now_ms)
 
     def _arm(self, due_ms: float) -> None:
         self._host.timers.arm(TimerKind.LEADER_SESSION, self.leader_id, due_ms)
@@ -246,6 +247,9 @@ class LeaderSession:
 
     def resume_at(self, key: PartitionKey, due_ms: float) -> None:
         self._host.timers.arm(TimerKind.FOLLOWER_RESUME, key, due_ms)
+
+    def next_position_number(self) -> int:
+        return self._host.next_number()
 
     def credit_source(self) -> tuple[int, int]:
         return self.leader_id, self._number

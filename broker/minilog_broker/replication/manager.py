@@ -36,6 +36,7 @@ from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.hosted import HostedReplica, LeaderSessions
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.marking import MarkersRequest
+from minilog_broker.replication.own_delay import own_delay_ms
 from minilog_broker.replication.own_log import append_own, refuse_client, trim_own
 from minilog_broker.replication.parked import ProduceEntry, TransactionalWrite
 from minilog_broker.replication.served_sessions import ServedSessions
@@ -128,7 +129,7 @@ class ReplicaManager:
     def _lives_changed(self, broker_ids: set[int], now_ms: float) -> None:
         """A broker lives anew, or was fenced or unfenced: rare, so all partitions are looked at."""
         for broker_id in broker_ids:
-            self._served.broker_lives_anew(broker_id)
+            self._served.broker_lives_anew(broker_id, now_ms)
             if (to_leader := self._leaders.by_leader.get(broker_id)) is not None:
                 to_leader.leader_lives_anew(now_ms)
         for leader in self.led_partitions():
@@ -290,9 +291,9 @@ class ReplicaManager:
         """A follower's session: one per broker, the newest; of an earlier life it is refused."""
         self._served.open_follower(session_id, broker_id, broker_epoch, now_ms)
 
-    def close_session(self, session_id: int) -> None:
-        """The stream is gone. What its follower told stays true, and counts on."""
-        self._served.close(session_id)
+    def close_session(self, session_id: int, now_ms: float) -> None:
+        """The stream is gone. What its follower told counts on while it is in the ISR; it joins none by it."""
+        self._served.close(session_id, now_ms)
 
     def fetch_request(self, session_id: int, request: data_pb2.FetchRequest, now_ms: float) -> None:
         """A consumer's message."""
@@ -385,10 +386,10 @@ class ReplicaManager:
         return self._host.timers.next_ms()
 
     def tick(self, now_ms: float) -> None:
-        """Time-outs, signs of life, who is late. A tick that comes late itself blames nobody."""
-        due_ms = self.next_tick_ms()
-        if now_ms - due_ms > self._host.settings.late_tick_ms:
-            self._excuse_all(now_ms)
+        """Time-outs, signs of life, who is late; nobody by what this process stood still itself (own_delay.py)."""
+        delay_ms = own_delay_ms(self.next_tick_ms(), now_ms, self._host.settings.shortest_timeout_ms)
+        if delay_ms > 0:
+            self._excuse_all(delay_ms, now_ms)
         for kind, reference in self._host.timers.due(now_ms):
             if isinstance(reference, PartitionKey):
                 if (replica := self._replicas.get(reference)) is not None:
@@ -398,9 +399,9 @@ class ReplicaManager:
             elif (session := self._leaders.by_leader.get(reference)) is not None:
                 session.look(now_ms)
 
-    def _excuse_all(self, now_ms: float) -> None:
-        self._served.excuse(now_ms)
+    def _excuse_all(self, delay_ms: float, now_ms: float) -> None:
+        self._served.excuse(delay_ms, now_ms)
         for to_leader in self._leaders.by_leader.values():
-            to_leader.excuse(now_ms)
+            to_leader.excuse(delay_ms, now_ms)
         for leader in self.led_partitions():
-            leader.excuse(now_ms)
+            leader.excuse(delay_ms, now_ms)

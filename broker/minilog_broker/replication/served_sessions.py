@@ -55,16 +55,16 @@ class ServedSessions:
             self._host.emit(SessionRefused(session_id, self._stale(broker_id, broker_epoch)))
             return
         if (older := self._of_follower.get(broker_id)) is not None:
-            self._refuse(older, StaleBrokerEpoch(f"broker {broker_id} has opened a newer session"))
+            self._refuse(older, StaleBrokerEpoch(f"broker {broker_id} has opened a newer session"), now_ms)
         session = self.open(session_id, Audience.FOLLOWER, now_ms)
         session.broker_id, session.broker_epoch = broker_id, broker_epoch
         self._of_follower[broker_id] = session_id
 
-    def broker_lives_anew(self, broker_id: int) -> None:
+    def broker_lives_anew(self, broker_id: int, now_ms: float) -> None:
         """A session of its earlier life is worth nothing."""
         session = self._sessions.get(self._of_follower.get(broker_id, -1))
         if session is not None and self._is_stale(broker_id, session.broker_epoch):
-            self._refuse(session.session_id, self._stale(broker_id, session.broker_epoch))
+            self._refuse(session.session_id, self._stale(broker_id, session.broker_epoch), now_ms)
 
     def _is_stale(self, broker_id: int, broker_epoch: int) -> bool:
         life = self._host.lives.get(broker_id)
@@ -73,11 +73,11 @@ class ServedSessions:
     def _stale(self, broker_id: int, broker_epoch: int) -> StaleBrokerEpoch:
         return StaleBrokerEpoch(f"broker epoch {broker_epoch} of broker {broker_id} is over: a newer life registered")
 
-    def _refuse(self, session_id: int, error: MinilogError) -> None:
-        self.close(session_id)
+    def _refuse(self, session_id: int, error: MinilogError, now_ms: float) -> None:
+        self.close(session_id, now_ms)
         self._host.emit(SessionRefused(session_id, error))
 
-    def close(self, session_id: int) -> None:
+    def close(self, session_id: int, now_ms: float) -> None:
         """The stream is gone."""
         session = self._sessions.pop(session_id, None)
         if session is None:
@@ -85,11 +85,14 @@ class ServedSessions:
         if self._of_follower.get(session.broker_id) == session_id:
             del self._of_follower[session.broker_id]
         for key in list(session.subscriptions):
-            self._unsubscribe(session, key)
+            self._unsubscribe(session, key, now_ms)
 
-    def _unsubscribe(self, session: Session, key: PartitionKey) -> None:
+    def _unsubscribe(self, session: Session, key: PartitionKey, now_ms: float) -> None:
         self._host.copy_checks.let_go(key, session.session_id)
         session.forget(key)
+        replica = self._replicas.get(key)
+        if session.audience is Audience.FOLLOWER and replica is not None and replica.leader is not None:
+            replica.leader.follower_left(session.broker_id, now_ms)
         subscribers = self._subscribers.get(key)
         if subscribers is not None:
             subscribers.pop(session.session_id, None)
@@ -106,7 +109,7 @@ class ServedSessions:
         if session is None:
             return
         for partition_id in request.forgotten:
-            self._unsubscribe(session, _key(partition_id))
+            self._unsubscribe(session, _key(partition_id), now_ms)
         if not all(self._take_position(session, position, now_ms) for position in request.positions):
             return
         session.grant(request.credit_bytes, now_ms)
@@ -119,7 +122,7 @@ class ServedSessions:
             error = InvalidArgument(
                 f"a position at offset {position.fetch_offset} of topic id {key.topic_id.hex()} is none"
             )
-            self._refuse(session.session_id, error)
+            self._refuse(session.session_id, error, now_ms)
             return False
         replica = self._replicas.get(key)
         checks = self._host.copy_checks
@@ -174,14 +177,14 @@ class ServedSessions:
         follower = session.audience is Audience.FOLLOWER
         silence_ms = settings.silence_ms if follower else settings.consumer_silence_ms
         if now_ms >= session.last_heard_ms + silence_ms:
-            self._refuse(session_id, TimedOut(f"nothing was heard on the session for {silence_ms:.0f} ms"))
+            self._refuse(session_id, TimedOut(f"nothing was heard on the session for {silence_ms:.0f} ms"), now_ms)
         else:
             session.look(now_ms)
 
-    def excuse(self, now_ms: float) -> None:
-        """This process stood still: the other sides are not to blame."""
+    def excuse(self, delay_ms: float, now_ms: float) -> None:
+        """This process stood still for so long: the other sides are not to blame for that."""
         for session in self._sessions.values():
-            session.last_heard_ms = now_ms
+            session.excuse(delay_ms, now_ms)
 
 
 def _key(partition_id: common_pb2.PartitionId) -> PartitionKey:

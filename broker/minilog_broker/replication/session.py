@@ -31,6 +31,7 @@ from minilog.errors import (
 from minilog.record_batch.header import decode_header
 from minilog.v1 import common_pb2, data_pb2
 from minilog_broker.replication.divergence import Diverged
+from minilog_broker.replication.own_delay import excused
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.source import Audience, Judgement, Refuse, Send, Source, Wait
 from minilog_broker.replication.state import PartitionKey
@@ -230,6 +231,10 @@ class Session:
             self._wake()
         else:
             self.hold(self.session_id, due_ms)
+
+    def excuse(self, delay_ms: float, now_ms: float) -> None:
+        """This process stood still for so long: the other side is not to blame for that."""
+        self.last_heard_ms = excused(self.last_heard_ms, delay_ms, now_ms)
 
     def look(self, now_ms: float) -> None:
         """Held back long enough: is news due, or a sign of life?"""

@@ -33,6 +33,6 @@ class ReplicationSettings:
         return 5 * self.session_keepalive_ms
 
     @property
-    def late_tick_ms(self) -> float:
-        """A tick later than this says that this process stood still: nobody is late for one full period."""
-        return min(self.silence_ms, self.replica_lag_time_max_ms) / 4
+    def shortest_timeout_ms(self) -> float:
+        """By which this broker judges others."""
+        return min(self.silence_ms, self.replica_lag_time_max_ms)

@@ -28,6 +28,7 @@ from minilog_broker.quorum.effects import NO_LEADER, QuorumEffect
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication import effects
+from minilog_broker.replication.own_delay import own_delay_ms
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.config import BrokerOptions
 from minilog_broker.server.metadata_log import MetadataLog
@@ -73,7 +74,7 @@ class QuorumShell:
         self.on_committed: Callable[[int], None]
         self.on_changed: Callable[[ImageChanges], None]
         self._broker_id = options.broker_id
-        self._late_tick_ms = settings.late_tick_ms
+        self._shortest_timeout_ms = settings.shortest_timeout_ms
         self._fetch_timeout_ms = float(options.config.quorum_fetch_timeout_ms)
         self._failed = failed
         config = options.config
@@ -198,8 +199,8 @@ class QuorumShell:
 
     def _look_whether_late(self) -> None:
         """This process stood still: it blames nobody for its own length of that, and others may have blamed it."""
-        late_ms = now_ms() - self._node.next_tick_ms()
-        if late_ms > self._late_tick_ms:
+        late_ms = own_delay_ms(self._node.next_tick_ms(), now_ms(), self._shortest_timeout_ms)
+        if late_ms > 0:
             logger.warning("the event loop was late", late_ms=round(late_ms))
 
     def _look_at_leadership(self) -> None:

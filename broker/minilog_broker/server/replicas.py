@@ -74,7 +74,7 @@ class Replicas:
     def close_session(self, session_id: int) -> None:
         """The stream of a session is gone."""
         self.sessions.close(session_id)
-        self.manager.close_session(session_id)
+        self.manager.close_session(session_id, now_ms())
         self.run()
 
     # -- effects

@@ -300,6 +300,8 @@ class ReplicaProgress(_message.Message):
     LAST_EPOCH_FIELD_NUMBER: _builtins.int
     CORRUPT_OFFSET_FIELD_NUMBER: _builtins.int
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
+    NO_SPACE_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     position_number: _builtins.int
     durable_end_offset: _builtins.int
@@ -309,6 +311,12 @@ class ReplicaProgress(_message.Message):
     """This copy was sent damaged three times at this offset: the leader looks at its own."""
     log_start_offset: _builtins.int
     """Durable too: who deletes records is answered when all that could be elected have said so."""
+    partition_epoch: _builtins.int
+    """Of the committed state that the follower had seen when it said this. Of a follower outside the ISR the leader counts
+    nothing older than the state it knows: the copy may have been cut since.
+    """
+    no_space: _builtins.bool
+    """The disk is full: the follower does not ask to be taken into the ISR, and nobody is to wait for it."""
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
     def __init__(
@@ -321,10 +329,12 @@ class ReplicaProgress(_message.Message):
         last_epoch: _builtins.int | None = ...,
         corrupt_offset: _builtins.int | None = ...,
         log_start_offset: _builtins.int = ...,
+        partition_epoch: _builtins.int = ...,
+        no_space: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "last_epoch", b"last_epoch", "partition_id", b"partition_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "durable_end_offset", b"durable_end_offset", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id", "position_number", b"position_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "durable_end_offset", b"durable_end_offset", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "no_space", b"no_space", "partition_epoch", b"partition_epoch", "partition_id", b"partition_id", "position_number", b"position_number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__corrupt_offset: _TypeAlias = _typing.Literal["corrupt_offset"]  # noqa: Y015
     _WhichOneofArgType__corrupt_offset: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset"]  # noqa: Y015

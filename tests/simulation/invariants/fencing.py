@@ -1,11 +1,12 @@
 """Who stood still blames nobody: section 2, Controller and clock (mutant 30). Beside V20, for brokers.
 
 A controller whose process was stopped longer than a quarter of the session time-out fences no live broker by silence
-for one full session time-out after it went on.
+before that broker was silent for one session time-out, of which the time that the controller stood still is no part.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -23,15 +24,17 @@ class Fencing:
     session_timeout_ms: float
     _paused_ms: dict[int, float] = field(default_factory=dict)  # since when
     _woken_ms: dict[int, float] = field(default_factory=dict)  # from a long pause
+    _silent_ms: dict[int, dict[int, float]] = field(default_factory=dict)  # of whom, by broker, when it stood still
     _fenced: dict[tuple[int, int], frozenset[tuple[int, int]]] = field(default_factory=dict)  # lives, by tenure
 
-    def saw(self, node_id: int, paused: bool, now_ms: float) -> bool:
-        """Whether the process of a node is stopped now; True where that has changed."""
+    def saw(self, node_id: int, paused: bool, heard_ms: Mapping[int, float], now_ms: float) -> bool:
+        """Whether the process of a node is stopped now; True where that has changed. `heard_ms`: of its controller."""
         since_ms = self._paused_ms.get(node_id)
         if paused == (since_ms is not None):
             return False
         if paused:
             self._paused_ms[node_id] = now_ms
+            self._silent_ms[node_id] = {broker_id: now_ms - each_ms for broker_id, each_ms in heard_ms.items()}
             return True
         del self._paused_ms[node_id]
         if since_ms is not None and now_ms - since_ms > LONG_PAUSE * self.session_timeout_ms:
@@ -46,10 +49,11 @@ class Fencing:
         before = self._fenced.get(tenure)
         self._fenced[tenure] = fenced
         woken_ms = self._woken_ms.get(tenure[0])
-        if before is None or woken_ms is None or now_ms - woken_ms > FULL_PERIOD * self.session_timeout_ms:
+        if before is None or woken_ms is None:
             return
         for broker_id, epoch in fenced - before:
-            if alive.get(broker_id) == epoch:
+            silent_ms = now_ms - woken_ms + self._silent_ms[tenure[0]].get(broker_id, math.inf)
+            if alive.get(broker_id) == epoch and silent_ms <= FULL_PERIOD * self.session_timeout_ms:
                 since = f"node {tenure[0]} woke {now_ms - woken_ms:.0f} ms ago"
                 raise Violation(
                     "V20", f"{since} and fences broker {broker_id}, which lives", nodes=(*tenure[:1], broker_id)

@@ -9,7 +9,7 @@ V11 V20 V21      quorum.py       votes, epochs, tenures
 V12 V13          metadata.py     what is committed, and what images are
 V1 KIP-107       trims.py        log starts, and what is deleted
 V7               here            acknowledgements, and what a disk kept from life to life
-V20 of brokers   here            who stood still fences nobody for one full period (mutant 30)
+V20 of brokers   here            who stood still fences nobody for that (mutant 30)
 V14 V16 V8       history.py      what clients saw;  V19: liveness.py
 """
 
@@ -187,7 +187,9 @@ class Judge:
         for node_id in touched.nodes:
             life = self.cluster.nodes[node_id].life
             paused = life is not None and life.process.paused
-            if self.fencing.saw(node_id, paused, self.cluster.now_ms):
+            term = None if life is None else life.controller._term
+            heard_ms = {} if term is None else term.liveness._heard
+            if self.fencing.saw(node_id, paused, heard_ms, self.cluster.now_ms):
                 self.quorum.disturbed(node_id, self.cluster.now_ms)
 
     # -- logs

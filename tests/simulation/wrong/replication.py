@@ -35,11 +35,11 @@ Patches = list[tuple[Any, str, Any]]
 def truncate_to_high_watermark() -> Patches:
     follow = HostedReplica._follow
 
-    def mutant(self: HostedReplica, leader_id: int, leader_epoch: int, log: ReplicaLog, now_ms: float) -> Any:
+    def mutant(self: HostedReplica, state: PartitionState, log: ReplicaLog, now_ms: float) -> Any:
         if log.settled and log.end > log.high_watermark:
             log.begin_truncation(log.high_watermark)
             self._host.emit(TruncateLog(self.key, log.high_watermark))
-        return follow(self, leader_id, leader_epoch, log, now_ms)
+        return follow(self, state, log, now_ms)
 
     return [(HostedReplica, "_follow", mutant)]
 

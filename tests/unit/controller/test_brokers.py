@@ -253,14 +253,27 @@ def test_a_broker_that_is_heard_is_not_fenced(world: World) -> None:
     assert not any(broker.fenced for broker in world.image.brokers.values())
 
 
-def test_after_a_late_tick_of_its_own_nobody_is_late_for_one_full_period(world: World) -> None:
+def test_what_the_controller_stood_still_itself_is_nobody_elses_silence(world: World) -> None:
     world.now_ms += 60_000
     world.controller.tick(world.now_ms)
     world.commit()
-    world.advance(SESSION_TIMEOUT_MS - 1)
+    world.advance(SESSION_TIMEOUT_MS * 0.95)
     assert not any(broker.fenced for broker in world.image.brokers.values())
     world.advance(SESSION_TIMEOUT_MS / 5)
     assert all(broker.fenced for broker in world.image.brokers.values())
+
+
+def test_a_controller_that_is_late_now_and_then_fences_who_is_silent(world: World) -> None:
+    began_ms, stall_ms = world.now_ms, SESSION_TIMEOUT_MS * 0.3
+    while not world.image.brokers[3].fenced and world.now_ms < began_ms + 10 * SESSION_TIMEOUT_MS:
+        world.advance(SESSION_TIMEOUT_MS / 5)
+        world.now_ms = world.controller.next_tick_ms + stall_ms
+        world.heartbeat(1)
+        world.heartbeat(2)
+        world.controller.tick(world.now_ms)
+        world.commit()
+    assert [broker.broker_id for broker in world.image.brokers.values() if broker.fenced] == [3]
+    assert world.now_ms - began_ms < 4 * SESSION_TIMEOUT_MS, "of each period it slept three fifths"
 
 
 def test_a_new_controller_gives_everybody_a_full_period(world: World) -> None:

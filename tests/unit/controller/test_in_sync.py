@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from minilog.errors import (
@@ -104,6 +106,24 @@ def test_a_replica_whose_disk_failed_may_not_join_in_this_life(world: World) -> 
     assert isinstance(error_of(world.propose(key, [1, 2, 3])), IneligibleReplica)
     world.start(leaves)
     assert error_of(world.propose(key, [1, 2, 3])) is None
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_a_replica_that_is_out_said_before_it_went_offline_takes_it_in_by_no_controller(
+    world: World, damaged: bool
+) -> None:
+    """It is out of the ISR already, and known as damaged: the state is no other, and yet it is so anew."""
+    key, _, _, leaves = shrunk(world)
+    if damaged:
+        world.heartbeat(leaves, damaged=[key])
+        world.heartbeat(leaves)
+    before = world.state(key)
+    world.heartbeat(leaves, offline=[] if damaged else [key], damaged=[key] if damaged else [])
+    assert world.state(key) == replace(before, partition_epoch=before.partition_epoch + 1)
+    world.heartbeat(leaves)  # cut, or with a new log; a controller that is new knows no more than this one now
+    refusal = world.propose(key, [1, 2, 3], partition_epoch=before.partition_epoch)
+    assert isinstance(error_of(refusal), InvalidUpdateVersion)
+    assert error_of(world.propose(key, [1, 2, 3])) is None, "its leader has heard it since"
 
 
 def test_the_leader_is_in_every_isr_and_members_are_replicas_once_each(world: World) -> None:

@@ -317,12 +317,23 @@ def test_a_new_coordinator_grants_a_full_period() -> None:
     assert isinstance(error_of(world.keep_alive(producer_id)), ProducerFenced)
 
 
-def test_a_coordinator_that_stood_still_itself_times_nobody_out_for_a_full_period() -> None:
+def test_what_a_coordinator_stood_still_itself_is_nobody_elses_silence() -> None:
     world = Transacting()
     producer_id = world.writer(ORDERS_0)
     world.now_ms += TIMEOUT_MS * 3
     world.coordinator.tick(world.now)
     assert error_of(world.keep_alive(producer_id)) is None
+
+
+def test_a_coordinator_that_is_late_now_and_then_times_out_who_is_silent() -> None:
+    world = Transacting()
+    producer_id = world.writer(ORDERS_0)
+    for _ in range(6):
+        world.wait(TIMEOUT_MS / 4)
+        world.now_ms += TIMEOUT_MS * 0.3
+        world.coordinator.tick(world.now)
+        world.commit()
+    assert isinstance(error_of(world.keep_alive(producer_id)), ProducerFenced)
 
 
 def test_a_time_out_that_cannot_be_written_is_tried_again() -> None:

@@ -86,7 +86,7 @@ def test_fetch_requests(requests: list[data_pb2.FetchRequest]) -> None:
                 break
             broker.run()
             world.settle()
-        broker.manager.close_session(session_id)
+        broker.manager.close_session(session_id, world.now_ms)
         broker.consumers_ready.pop(session_id, None)
     judged(world, checker)
 
@@ -115,7 +115,7 @@ def test_replicate_requests(requests: list[peer_pb2.ReplicateRequest], who: tupl
                     break
         except MinilogError:
             break
-    broker.manager.close_session(session_id)
+    broker.manager.close_session(session_id, world.now_ms)
     broker.run()
     world.advance(60.0)
     assert all(len(each.history) < MAX_EFFECTS for each in world.live()), "work without bound"

@@ -121,6 +121,30 @@ def test_a_leader_that_stood_still_gives_everybody_a_full_period() -> None:
     assert leader.node.is_active
 
 
+def stalling(world: World, machine: Machine, *, until: float) -> None:
+    """Its loop is late by 400 ms in every second."""
+    while world.now_ms < until:
+        machine.pause(400)
+        world.run(1_000)
+
+
+def test_a_leader_that_is_late_now_and_then_resigns_where_it_hears_no_majority() -> None:
+    world, leader, others = quorum()
+    world.stop(*(machine.node_id for machine in others))
+    stalling(world, leader, until=world.now_ms + 10_000)
+    assert leader.node is not None
+    assert not leader.node.is_leader
+
+
+def test_a_voter_that_is_late_now_and_then_stands_where_it_hears_no_leader() -> None:
+    world, leader, others = quorum()
+    leader.pause(60_000)
+    world.stop(others[0].node_id)
+    stalling(world, others[1], until=world.now_ms + 10_000)
+    assert others[1].node is not None
+    assert others[1].node.role is not Role.FOLLOWER
+
+
 def test_what_a_leader_was_sent_while_it_stood_still_is_no_sign_that_a_majority_hears_it_now() -> None:
     """Else one that was deposed meanwhile stands above its follower, and deposes it (found by the simulator)."""
     world, leader, others = quorum()
@@ -129,7 +153,7 @@ def test_what_a_leader_was_sent_while_it_stood_still_is_no_sign_that_a_majority_
     assert heard is not None
     key = next(voter.key for voter in leader.node.voters if voter.broker_id == others[0].node_id)
     now_ms = world.now_ms
-    heard.voters.excuse(now_ms)
+    heard.voters.excuse(1_000.0, now_ms)
     heard.voters.hear(key, now_ms + 1.0)
     assert not heard.voters.hears_majority(now_ms + 2.0)
     heard.voters.hear(key, now_ms + 1_001.0)

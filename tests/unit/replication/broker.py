@@ -241,7 +241,6 @@ class Broker:
         log.close(clean=False)
         self.logs[key] = self._open(key, unclean=True)
         del self.offline[key]
-        self.let_go[key] += 1
         self.manager.log_opened(key, self.logs[key], recover_producer_state(self.logs[key]), self.world.now_ms)
 
     def _append(self, key: PartitionKey, batches: effects.PlacedBatches) -> None:

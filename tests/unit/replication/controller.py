@@ -93,6 +93,19 @@ class Controller:
         self.elect_missing()
         self._commit(*self.partitions)
 
+    def damage(self, broker_id: int, key: PartitionKey) -> None:
+        """Its copy is damaged: out of the ISR, no eligible leader; and where it was that already, it is so anew."""
+        state = self.partitions[key]
+        others = tuple(b for b in state.in_sync_replicas if b != broker_id) or state.in_sync_replicas
+        state = replace(state, damaged_replicas=tuple(sorted({*state.damaged_replicas, broker_id})))
+        leader_id = NO_LEADER if state.leader_id == broker_id else state.leader_id
+        self._change(state, others, leader_id, set(state.eligible_leaders))
+        state = self.partitions[key]
+        eligible = tuple(b for b in state.eligible_leaders if b != broker_id)
+        self.partitions[key] = replace(state, eligible_leaders=eligible)
+        self.elect_missing()
+        self._commit(key)
+
     def change_life(self, broker_id: int, *, fenced: bool = False, stopping: bool = False) -> None:
         self.lives[broker_id] = replace(self.lives[broker_id], fenced=fenced, stopping=stopping)
         self._commit()
@@ -104,7 +117,7 @@ class Controller:
                 continue
             for candidate in (*state.in_sync_replicas, *state.eligible_leaders):
                 life = self.lives.get(candidate)
-                if life is not None and not life.fenced:
+                if life is not None and not life.fenced and candidate not in state.damaged_replicas:
                     in_sync = state.in_sync_replicas if candidate in state.in_sync_replicas else (candidate,)
                     self._change(state, in_sync, candidate, set(state.eligible_leaders))
                     break
@@ -128,11 +141,13 @@ class Controller:
         error = self._judge(broker_id, broker_epoch, asked, state)
         if error is None:
             in_sync = tuple(b for b, _ in asked.members)
+            damaged = tuple(b for b in state.damaged_replicas if b not in in_sync)
+            state = replace(state, damaged_replicas=damaged)
             self._change(state, in_sync, state.leader_id, set(state.eligible_leaders))
             self._commit(asked.key)
         elif isinstance(error, IneligibleReplica):  # refused for good: older than the state from now on
             self.set_state(asked.key)
-        return ProposalAnswer(error, self.partitions[asked.key])
+        return ProposalAnswer(error)
 
     def _judge(
         self, broker_id: int, broker_epoch: int, asked: ProposeInSyncReplicas, state: PartitionState

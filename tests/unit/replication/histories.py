@@ -6,13 +6,15 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from minilog.record_batch.header import decode_header, iterate_headers
+from minilog.errors import CorruptMessage
+from minilog.record_batch.header import HEADER_BYTES, decode_header, iterate_headers
 from minilog.v1 import common_pb2
 from minilog_broker.replication.effects import AnswerProduce
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.replication.state import NO_LEADER
+from minilog_broker.replication.state import NO_LEADER, PartitionKey
+from minilog_broker.storage.segment import segment_path
 from tests.unit.replication.invariants import Checker, Entry, entry
-from tests.unit.replication.world import KEY, Broker, World, batch
+from tests.unit.replication.world import KEY, TOPIC_ID, Broker, World, batch
 
 # Short enough that a history of a few hundred steps sees late followers and silent streams.
 SETTINGS = ReplicationSettings(replica_lag_time_max_ms=150.0, session_keepalive_ms=20.0, replica_fetch_max_bytes=4_000)
@@ -129,10 +131,14 @@ class History:
     seed: int
     steps: int = 400
     reads_anywhere: bool = False
+    rots: bool = False  # copies rot, which is found at once
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
+        self._rotten: set[tuple[int, int]] = set()  # (broker, life): once in a life is a replica fetched again
         self.world = World(settings=SETTINGS)
+        if self.rots:  # its session is open whatever befalls the copy of the other partition
+            self.world.controller.create(PartitionKey(TOPIC_ID, 1), tuple(self.world.brokers), 1)
         self.checker = Checker(self.world)
         self.producer, self.reader = Producer(), Reader(self.reads_anywhere)
         self.world.on_answer = self._answered
@@ -204,7 +210,26 @@ class History:
             faults.append(lambda: self._unfence(broker_id))
             if broker_id in state.in_sync_replicas and not world.controller.lives[broker_id].fenced:
                 faults.extend([lambda: world.controller.move(KEY, broker_id)] * 4)
+        if self.rots:
+            faults.extend([lambda: self._rot(broker)] * 8)
         return faults
+
+    def _rot(self, broker: Broker) -> None:
+        """A bit of a copy flips, where another member of the ISR has all; it is found, and the controller told."""
+        life, state = (broker.broker_id, broker.lives), self.world.controller.partitions[KEY]
+        others = set(state.in_sync_replicas) - {broker.broker_id}
+        if not broker.alive or life in self._rotten or not others or KEY not in broker.logs or not broker.ends()[1]:
+            return
+        self._rotten.add(life)
+        headers = broker.headers_below(KEY, broker.ends()[1])
+        lengths = [header.length for header in headers]
+        broken = self.rng.randrange(len(lengths))
+        content = broker.files.open(segment_path(broker.logs[KEY].directory, 0)).content
+        content[sum(lengths[:broken]) + self.rng.randrange(HEADER_BYTES, lengths[broken])] ^= 1
+        broker.manager.log_damaged(KEY, CorruptMessage("a bit has flipped"), self.world.now_ms)
+        broker.run()
+        if KEY in broker.offline:  # else it has no role yet, and hears of no damage
+            self.world.controller.damage(broker.broker_id, KEY)
 
     def _unfence(self, broker_id: int) -> None:
         self.world.controller.change_life(broker_id)

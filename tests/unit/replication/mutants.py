@@ -25,6 +25,7 @@ from minilog_broker.replication.parked import ParkedProduce
 from minilog_broker.replication.replica_log import Ends, ReplicaLog
 from minilog_broker.replication.session import Session
 from minilog_broker.replication.source import Judgement, Refuse, Send, Wait
+from minilog_broker.replication.state import PartitionState
 from minilog_broker.storage.producer_state import ProducerState
 
 Patches = list[tuple[Any, str, Any]]
@@ -33,11 +34,11 @@ Patches = list[tuple[Any, str, Any]]
 def _truncate_to_high_watermark() -> Patches:
     follow = HostedReplica._follow
 
-    def mutant(self: HostedReplica, leader_id: int, leader_epoch: int, log: ReplicaLog, now_ms: float) -> None:
+    def mutant(self: HostedReplica, state: PartitionState, log: ReplicaLog, now_ms: float) -> None:
         if log.settled and log.end > log.high_watermark:
             log.begin_truncation(log.high_watermark)
             self._host.emit(TruncateLog(self.key, log.high_watermark))
-        follow(self, leader_id, leader_epoch, log, now_ms)
+        follow(self, state, log, now_ms)
 
     return [(HostedReplica, "_follow", mutant)]
 
@@ -168,6 +169,16 @@ READ_MUTANTS: dict[str, Callable[[], Patches]] = {
 }
 """Found by a reader that goes anywhere."""
 
+
+def _progress_survives_being_put_out() -> Patches:
+    return [(in_sync.FollowerView, "is_out", lambda self, partition_epoch: None)]
+
+
+ROT_MUTANTS: dict[str, Callable[[], Patches]] = {
+    "progress survives being put out": _progress_survives_being_put_out,
+}
+"""Found where copies rot."""
+
 MUTANTS: dict[str, Callable[[], Patches]] = {
     "1 truncate to the high watermark": _truncate_to_high_watermark,
     "3 progress counted from another epoch or a diverging position": _progress_without_position,
@@ -189,7 +200,10 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
     """The wrong rule, for the length of the block."""
-    patches = [patch.object(target, attribute, value) for target, attribute, value in (MUTANTS | READ_MUTANTS)[name]()]
+    patches = [
+        patch.object(target, attribute, value)
+        for target, attribute, value in (MUTANTS | READ_MUTANTS | ROT_MUTANTS)[name]()
+    ]
     for each in patches:
         each.start()
     try:

@@ -240,7 +240,7 @@ class Rules:
         return replica if offset == replica.high_watermark else replica._replace(high_watermark=offset)
 
     def _view(self, broker_id: int, view: View) -> FollowerView:
-        return FollowerView(broker_id, view.broker_epoch, view.accepted, view.durable_end)
+        return FollowerView(broker_id, view.broker_epoch, view.accepted, view.durable_end, wants_in=True)
 
     def _life(self, broker_id: int, life: int) -> BrokerLife:
         """As a leader has seen it last; that it is fenced it sees too late: the controller refuses it then."""

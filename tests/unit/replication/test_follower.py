@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from minilog.record_batch.header import PLACEMENT_BYTES, placement
@@ -33,8 +35,9 @@ class Bench:
         self.effects: list[Effect] = []
         self.positions = self.progress = 0
         self.resume_ms: list[float] = []
+        self.numbers = itertools.count(1)
         self.replica = ReplicaLog(self.log)
-        self.follower = FollowerPartition(KEY, 1, 5, self.replica, self, self.effects.append, ReplicationSettings())
+        self.follower = FollowerPartition(KEY, 1, 5, 9, self.replica, self, self.effects.append, ReplicationSettings())
         self.follower.connect()
 
     def _write(self, data: bytes) -> None:
@@ -51,6 +54,9 @@ class Bench:
 
     def resume_at(self, key: PartitionKey, due_ms: float) -> None:
         self.resume_ms.append(due_ms)
+
+    def next_position_number(self) -> int:
+        return next(self.numbers)
 
     def credit_source(self) -> tuple[int, int]:
         return 1, 1

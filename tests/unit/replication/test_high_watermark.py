@@ -232,20 +232,34 @@ def test_a_joiner_is_waited_for_under_load(lag_ms: float) -> None:
     assert 3 in world.controller.partitions[KEY].in_sync_replicas
 
 
-def test_a_joiner_that_stops_is_not_waited_for_longer_than_the_lag_time() -> None:
+def hung_joiner() -> World:
+    """3 is outside the ISR and could join; its process is stopped, and its session still open."""
     world = World(settings=ReplicationSettings(replica_lag_time_max_ms=200.0))
     world.controller.set_state(KEY, in_sync_replicas=(1, 2))
-    while world[1].images_replayed < len(world.controller.images):
-        world.replay(world[1])
+    world.settle(controller=False)
     world.lose_proposal(world[1])
     world[1].proposal_answers.clear()  # the controller does not answer: 3 stays a joiner
     leader = world[1].leader()
     assert leader is not None
     leader.in_sync.proposal = None
-    world.cut.add((3, 1))
-    world.break_link(world[3].links[1])
+    world[3].alive = False
+    return world
+
+
+def test_a_joiner_that_stops_is_not_waited_for_longer_than_the_lag_time() -> None:
+    world = hung_joiner()
     ticket = world.produce(1)
     world.settle()
     assert ticket not in world[1].answers, "it was caught up a moment ago"
     world.advance(600)
+    assert world[1].answers[ticket].error is None
+
+
+def test_a_joiner_whose_session_closes_is_not_waited_for_at_all() -> None:
+    world = hung_joiner()
+    ticket = world.produce(1)
+    world.settle()
+    assert ticket not in world[1].answers
+    world.break_link(world[3].links[1])
+    world.settle()
     assert world[1].answers[ticket].error is None

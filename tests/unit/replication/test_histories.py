@@ -9,13 +9,14 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.replication.histories import History
-from tests.unit.replication.mutants import MUTANTS, READ_MUTANTS, mutated
+from tests.unit.replication.mutants import MUTANTS, READ_MUTANTS, ROT_MUTANTS, mutated
 
 SEEDS = 120
 SEEDS_PER_TEST = 20
 READING_SEEDS = 8
+ROTTING_SEEDS = 40
 SEEDS_TO_KILL_A_MUTANT = 60
-LATE = {"4 ISR grows against a lagging high watermark": 240}  # rare: the search begins where it is known to be found
+LATE = {"4 ISR grows against a lagging high watermark": 40}  # rare: the search begins where it is known to be found
 
 
 @pytest.mark.parametrize("first_seed", range(0, SEEDS, SEEDS_PER_TEST))
@@ -35,6 +36,26 @@ def test_a_wrong_rule_is_found(name: str) -> None:
             try:
                 History(seed).run()
             except (AssertionError, ValueError):
+                return
+    pytest.fail(f"{name}: {SEEDS_TO_KILL_A_MUTANT} histories did not find it")
+
+
+@pytest.mark.parametrize("first_seed", range(0, ROTTING_SEEDS, SEEDS_PER_TEST))
+def test_the_invariants_hold_where_copies_rot_and_are_cut_within_a_life(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
+        try:
+            History(seed, rots=True).run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, with rot: {error}") from error
+
+
+@pytest.mark.parametrize("name", ROT_MUTANTS)
+def test_a_wrong_rule_about_copies_that_are_cut_is_found(name: str) -> None:
+    with mutated(name):
+        for seed in range(SEEDS_TO_KILL_A_MUTANT):
+            try:
+                History(seed, rots=True).run()
+            except AssertionError:
                 return
     pytest.fail(f"{name}: {SEEDS_TO_KILL_A_MUTANT} histories did not find it")
 

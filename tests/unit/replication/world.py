@@ -47,6 +47,7 @@ class World:
         self.controller = Controller(min_in_sync)
         self.cut: set[tuple[int, int]] = set()  # (follower, leader) that cannot reach each other
         self.on_answer: Callable[[Broker, AnswerProduce], None] | None = None
+        self.late: set[tuple[int, int]] = set()  # (follower, leader) between whom nothing arrives yet, and all is kept
         self.late_proposals: list[tuple[int, int, ProposeInSyncReplicas]] = []  # who asked, in which life, for what
         self._next_session_id = 0
         self._next_ticket = 0
@@ -79,7 +80,7 @@ class World:
         link.up.clear()
         link.down.clear()
         if link.session_id is not None and leader.sessions.pop(link.session_id, None) is not None and leader.alive:
-            leader.manager.close_session(link.session_id)
+            leader.manager.close_session(link.session_id, self.now_ms)
             leader.run()
         if tell_follower and follower.links.get(link.leader_id) is link:
             del follower.links[link.leader_id]
@@ -170,8 +171,8 @@ class World:
 
     # -- what can happen
 
-    def steps(self) -> list[Callable[[], None]]:
-        """Everything that could happen next without time passing."""
+    def steps(self, *, controller: bool = True) -> list[Callable[[], None]]:
+        """Everything that could happen next without time passing; without `controller`, but its decisions."""
         found: list[Callable[[], None]] = []
         for broker in self.live():
             if broker.disk:
@@ -180,7 +181,7 @@ class World:
                 found.append(broker.flush)
             if broker.images_replayed < len(self.controller.images):
                 found.append(lambda broker=broker: self.replay(broker))  # type: ignore[misc]
-            if broker.proposals:
+            if broker.proposals and controller:
                 found.append(lambda broker=broker: self.decide_proposal(broker))  # type: ignore[misc]
             if broker.proposal_answers:
                 found.append(lambda broker=broker: self.answer_proposal(broker))  # type: ignore[misc]
@@ -191,22 +192,23 @@ class World:
         for link in self.links():
             if link.session_id is None:
                 found.append(lambda link=link: self.open_link(link))  # type: ignore[misc]
+            arrives = (link.follower_id, link.leader_id) not in self.late
             for flag, step in (
                 (link.up_ready, self.pull_up),
                 (link.down_ready, self.pull_down),
-                (link.up, self.deliver_up),
-                (link.down, self.deliver_down),
+                (link.up and arrives, self.deliver_up),
+                (link.down and arrives, self.deliver_down),
             ):
                 if flag and link.session_id is not None:
                     found.append(lambda link=link, step=step: step(link))  # type: ignore[misc]
         return found
 
-    def settle(self) -> None:
-        """Let all happen that can without time passing."""
+    def settle(self, *, controller: bool = True) -> None:
+        """Let all happen that can without time passing; without `controller`, but its decisions."""
         for broker in self.live():
             broker.run()
         for _ in range(20_000):
-            steps = self.steps()
+            steps = self.steps(controller=controller)
             if not steps:
                 return
             steps[0]()

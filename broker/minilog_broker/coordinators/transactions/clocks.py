@@ -1,13 +1,15 @@
 """When open transactions time out: nothing was heard of their writers for as long as they asked for.
 
 A clock begins anew at every enlistment, registration and keep-alive. A coordinator that is new gives everybody a full
-period, and so does one that stood still itself: after a late tick of its own (by a quarter of the shortest time-out)
-nobody is late. Times are this process's monotonic clock.
+period; the time in which its own process stood still does not count (replication/own_delay.py). Times are this
+process's monotonic clock.
 """
 
 from __future__ import annotations
 
 import math
+
+from minilog_broker.replication.own_delay import excused, own_delay_ms
 
 _TICKS_PER_TIMEOUT = 30  # silence is noticed at most a thirtieth of the shortest time-out late
 
@@ -46,10 +48,11 @@ class Clocks:
         """Those that were silent for too long."""
         if now_ms < self._due_ms or not self._heard:
             return []
-        stood_still = now_ms - self._due_ms > self._shortest_ms / 4
+        delay_ms = own_delay_ms(self._due_ms, now_ms, self._shortest_ms)
         self._due_ms = now_ms + self._interval_ms
-        if stood_still:
-            self._heard = {each: (now_ms, timeout_ms) for each, (_, timeout_ms) in self._heard.items()}
+        if delay_ms > 0:
+            found = self._heard.items()
+            self._heard = {each: (excused(heard_ms, delay_ms, now_ms), out_ms) for each, (heard_ms, out_ms) in found}
         return sorted(each for each, (heard_ms, timeout_ms) in self._heard.items() if now_ms - heard_ms >= timeout_ms)
 
     @property
