@@ -22,6 +22,10 @@ class InconsistentWrite(RuntimeError):
     """What the tasks of a write report does not belong together: nothing of it is committed."""
 
 
+class NotAReplay(RuntimeError):
+    """A generation is committed, and what is asked to be written under it again is something else: nothing of it is."""
+
+
 def refused(option: str, value: object, remedy: str) -> InvalidOption:
     """The one form of a refusal: the option as it is spelled in the documentation, the value given, the remedy."""
     return InvalidOption(f"option '{option}' is '{value}': {remedy}")

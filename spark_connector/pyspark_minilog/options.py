@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minilog.config import config_names, parse_config
 from minilog.errors import InvalidConfig
@@ -29,7 +29,8 @@ _GROUP = CLIENT_PREFIX + "group.id"
 _MOST_GROUP_CHARACTERS = 240  # of 255, which a broker takes; a prefix becomes a little longer
 SERVERS = ("bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers")
 
-_ADDED_BY_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
+_CHECKPOINT = "checkpointlocation"
+_ADDED_BY_SPARK = frozenset({"path", _CHECKPOINT, "queryname"})
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -52,7 +53,7 @@ _SOURCE = (
     _GROUP,
 )
 # includeHeaders does nothing in a sink, here as in Kafka's connector, whose jobs carry it: the column decides.
-_SINK = (*SERVERS, "topic", "includeHeaders", "exactlyOnce", "transactionalId", "transactionVersion")
+_SINK = (*SERVERS, "topic", "includeHeaders", "exactlyOnce", "checkReplay", "transactionalId", "transactionVersion")
 
 _OWNED = {
     "acks": "a Spark write is always acks=all; leave it out",
@@ -85,13 +86,16 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where a query writes. `topic` wins over the column of that name."""
+    """Where a query writes. `topic` wins over the column of that name. `check_replay`: what is committed already must
+    be the same as what is written now. `checkpoint`: that of a streaming query, where Spark says it."""
 
     client: dict[str, str]
     topic: str | None
     exactly_once: bool = True
     transactional_id: str | None = None
     transaction_version: int = 0
+    check_replay: bool = True
+    checkpoint: str | None = None
 
 
 def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -127,7 +131,8 @@ def parse_stream_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if options.transactional_id is not None:
         remedy = "a stream is named by its checkpoint; leave it out, or write batches with foreachBatch"
         raise refused("transactionalId", options.transactional_id, remedy)
-    return options
+    checkpoint = next((value for key, value in given.items() if key.lower() == _CHECKPOINT), None)
+    return replace(options, checkpoint=checkpoint)
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -151,6 +156,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         exactly_once=exactly_once,
         transactional_id=transactional_id and transactional_id.strip(),
         transaction_version=_number(named, "transactionVersion", 0, 0) or 0,
+        check_replay=_boolean(named, "checkReplay", True),
     )
 
 

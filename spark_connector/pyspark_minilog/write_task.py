@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from pyspark_minilog.checkpoint import offsets_digest
 from pyspark_minilog.options import SinkOptions
 from pyspark_minilog.sink import SinkPlan
 from pyspark_minilog.sink_protocol import (
@@ -90,7 +91,8 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All of it becomes visible. Raises MinilogError, UnknownOutcome where nobody can say whether it did."""
         reports = _reports(messages)
-        _carry_out(self._options, commit_decision(reports, begun=self._begun))
+        options = self._options
+        _carry_out(options, commit_decision(reports, begun=self._begun, check_replay=options.check_replay))
         _tell_of_a_replay(reports)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -116,8 +118,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """The micro-batch becomes visible, once. Raises MinilogError, UnknownOutcome."""
         if self._options.exactly_once:
-            reports = _reports(messages)
-            _carry_out(self._options, commit_decision(reports, batch_id=batchId))
+            reports, options = _reports(messages), self._options
+            decision = commit_decision(
+                reports,
+                batch_id=batchId,
+                offsets_digest=offsets_digest(options.checkpoint, batchId),
+                check_replay=options.check_replay,
+            )
+            _carry_out(options, decision)
             _tell_of_a_replay(reports)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -214,13 +222,13 @@ def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport 
 
 def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
     match decision:
-        case End(attempt, winners, coordinator_epoch):
+        case End(attempt, winners, contents, coordinator_epoch):
             from minilog.sync.transaction import Transactions
             from minilog.transactions import TransactionOutcome
             from pyspark_minilog.clients import lend
 
             with lend(Transactions, options.client) as transactions:
-                outcome = transactions.commit(attempt, winners, coordinator_epoch=coordinator_epoch)
+                outcome = transactions.commit(attempt, winners, contents, coordinator_epoch=coordinator_epoch)
             if outcome is not TransactionOutcome.COMMITTED:
                 logger.warning("%s is committed, and not visible everywhere yet", attempt)
         case Abort():
@@ -228,15 +236,13 @@ def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
 
 
 def _tell_of_a_replay(reports: Sequence[TaskReport | None]) -> None:
-    """Not to write is right then, and worth a line: a checkpoint that was set back by one batch looks the same."""
+    """Not to write is right then, and worth a line."""
     from minilog.transactions import AlreadyCommitted
 
-    told = [(each.rows, each.part.generation) for each in reports if each and isinstance(each.part, AlreadyCommitted)]
+    told = [(each.rows, each.part.attempt) for each in reports if each and isinstance(each.part, AlreadyCommitted)]
     if told:
-        rows, generation = sum(count for count, _ in told), told[0][1]
-        logger.warning(
-            "generation %s was committed by a run before this one: %s rows are not written", generation, rows
-        )
+        rows, attempt = sum(count for count, _ in told), told[0][1]
+        logger.warning("%s was committed by a run before this one: %s rows are not written again", attempt, rows)
 
 
 def _give_up(options: SinkOptions, decision: Abort | None) -> None:
