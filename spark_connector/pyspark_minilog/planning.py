@@ -63,7 +63,8 @@ def batch_ranges(starting: Resolved, ending: Resolved, snapshot: Snapshot) -> li
 def continue_from(
     start: SourceOffset, snapshot: Snapshot, known: Mapping[Partition, int] | None = None
 ) -> Continuation:
-    """Where a stream that stands at `start` goes on. New partitions and topics begin at their earliest offset.
+    """Where a stream that stands at `start` goes on. New partitions and topics begin at their earliest offset; where
+    that is not 0, the query has lost what was before it (Kafka's ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO).
 
     `known`: latest offsets heard of before, of the same topics; a lower one now is told, as one below `start` is.
     """
@@ -82,6 +83,11 @@ def continue_from(
             losses.append(
                 f"offsets {position} to {earliest} of partition {partition} are not there any more: its log starts at "
                 f"offset {earliest}"
+            )
+        if position is None and earliest > 0 and partition.topic not in recreated:
+            losses.append(
+                f"partition {partition} is new to this query, and offsets 0 to {earliest} are not there any more: its "
+                f"log starts at offset {earliest}"
             )
         heard_of = -1 if partition.topic in recreated else (known or {}).get(partition, -1)
         if position is not None and latest < position:

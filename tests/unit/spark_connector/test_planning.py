@@ -61,7 +61,17 @@ class TestStream:
         end = end_offset(start, way, way.end)
         assert stream_ranges(start, end) == [Range(A0, 50, 60, "ia"), Range(A1, 0, 9, "ia"), Range(B0, 2, 5, "ib")]
         assert end.begun_from == {A1: 0, B0: 2}
-        assert (way.losses, way.lower) == ((), {})
+        assert way.lower == {}
+
+    def test_what_a_new_partition_lost_before_it_was_read_is_loss(self) -> None:
+        start = SourceOffset({A0: 50}, {"a": "ia"})
+        way = continue_from(start, snapshot({A0: 60, A1: 9, B0: 5}, earliest={A0: 50, B0: 5}))
+        assert way.losses == (
+            "partition b-0 is new to this query, and offsets 0 to 5 are not there any more: its log starts at offset 5",
+        )
+        known = end_offset(start, way, way.end)
+        later = continue_from(known, snapshot({A0: 60, A1: 9, B0: 5}, earliest={A0: 50, B0: 5}))
+        assert later.losses == (), "it is said once"
 
     def test_a_new_partition_that_is_empty_is_kept(self) -> None:
         start = SourceOffset({A0: 50}, {"a": "ia"})
