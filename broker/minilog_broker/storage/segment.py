@@ -145,7 +145,7 @@ class Segment:
             return position, header.base_offset
         return self.end.size_bytes, self.end.end_offset
 
-    def position_of(self, offset: int) -> int:
+    def estimated_position(self, offset: int) -> int:
         """About where `offset` lies: between two positions that the index knows, in proportion to the offsets."""
         end, index = self.end, self.index
         entry = index.entry_at_or_before(offset)

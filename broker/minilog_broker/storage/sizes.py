@@ -35,7 +35,7 @@ def offsets_at_sizes(
         return [(end_offset, 0) for _ in sizes_bytes]
     tail = segments[segment_with(segments, from_offset) : segment_with(segments, end_offset) + 1]
     ends = list(accumulate(segment.end.size_bytes for segment in tail))
-    begun = tail[0].position_of(from_offset)
+    begun = tail[0].estimated_position(from_offset)
     last = (end_offset, (ends[-2] if len(ends) > 1 else 0) + tail[-1].position_after(end_offset) - begun)
     found = []
     for size in sizes_bytes:
