@@ -30,7 +30,15 @@ _MOST_GROUP_CHARACTERS = 240  # of 255, which a broker takes; a prefix becomes a
 SERVERS = ("bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers")
 
 _CHECKPOINT = "checkpointlocation"
-_ADDED_BY_SPARK = frozenset({"path", _CHECKPOINT, "queryname"})
+_ADDED_BY_SPARK = frozenset({_CHECKPOINT, "queryname"})
+# Of a table of the catalog Spark hands over its properties as well: these, and each option once more with a prefix.
+_PROVIDER = "provider"
+_TABLE_PROPERTIES = frozenset(
+    {_PROVIDER, "owner", "comment", "collation", "location", "external", "is_managed_location"}
+)
+_TABLE_OPTION_PREFIX = "option."
+# What load("..."), save("...") and start("...") become: Spark's own sources read and write folders.
+_PATHS = ("path", "paths")
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -54,6 +62,11 @@ _SOURCE = (
 )
 # includeHeaders does nothing in a sink, here as in Kafka's connector, whose jobs carry it: the column decides.
 _SINK = (*SERVERS, "topic", "includeHeaders", "exactlyOnce", "checkReplay", "transactionalId", "transactionVersion")
+
+_NO_PATH = {
+    "source": "a topic is not a path; name it with option('subscribe', ...), and call load() without an argument",
+    "sink": "a topic is not a path; name it with option('topic', ...), and call save() or start() without an argument",
+}
 
 _OWNED = {
     "acks": "a Spark write is always acks=all; leave it out",
@@ -198,17 +211,30 @@ def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[
     """The options under their documented spelling; client settings stay `minilog.<name>`."""
     spelling = {name.lower(): name for name in known}
     named = {}
-    for key, value in given.items():
+    for key, value in _without_properties(given).items():
         lower = key.lower()
         if lower in spelling:
             named[spelling[lower]] = value
         elif lower in _ADDED_BY_SPARK:
             continue
+        elif lower in _PATHS:
+            raise refused(key, value, _NO_PATH[side])
         elif lower.startswith(CLIENT_PREFIX):
             named[_client_option(lower, value)] = value
         else:
             raise _unknown(key, value, known, side)
     return named
+
+
+def _without_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """What was given as options, where Spark hands over the properties of a table, too."""
+    if not any(key.lower() == _PROVIDER for key in given):
+        return dict(given)
+    return {
+        key: value
+        for key, value in given.items()
+        if key.lower() not in _TABLE_PROPERTIES and not key.lower().startswith(_TABLE_OPTION_PREFIX)
+    }
 
 
 def _client_option(key: str, value: str) -> str:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from pyspark_minilog.errors import told_first
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -26,6 +28,7 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "minilog"
 
+    @told_first
     def schema(self) -> str:
         """The schema of SPARK.md section 2, all columns nullable. Raises InvalidOption."""
         from pyspark_minilog.options import parse_source_options
@@ -33,6 +36,7 @@ class DefaultSource(DataSource):
 
         return source_schema(parse_source_options(self.options).include_headers)
 
+    @told_first
     def reader(self, schema: StructType) -> BatchReader:
         from pyspark_minilog.batch_reader import BatchReader
         from pyspark_minilog.options import parse_batch_options
@@ -42,6 +46,7 @@ class DefaultSource(DataSource):
         check_source_schema(schema, options.include_headers)
         return BatchReader(options)
 
+    @told_first
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         from pyspark_minilog.options import parse_stream_options
         from pyspark_minilog.schema import check_source_schema
@@ -51,6 +56,7 @@ class DefaultSource(DataSource):
         check_source_schema(schema, options.include_headers)
         return StreamReader(options)
 
+    @told_first
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from pyspark_minilog.options import parse_sink_options
         from pyspark_minilog.sink import plan_sink, refuse_overwrite
@@ -61,6 +67,7 @@ class DefaultSource(DataSource):
             raise refuse_overwrite()
         return BatchWriter(options, plan_sink(schema, options.topic)).begin()
 
+    @told_first
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         from pyspark_minilog.options import parse_stream_sink_options
         from pyspark_minilog.sink import plan_sink

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_minilog.errors import DataLoss, InvalidOption
+from pyspark_minilog.errors import DataLoss, InvalidOption, each_told_first, told_first
 from pyspark_minilog.limits import Limits, Pace, capped
 from pyspark_minilog.loss import LossReport
 from pyspark_minilog.offsets import Partition, Positions, SourceOffset
@@ -32,6 +32,7 @@ from pyspark_minilog.planning import (
     Continuation,
     continue_from,
     end_offset,
+    missing_topics,
     recreated_topics,
     split,
     stream_ranges,
@@ -80,10 +81,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(limits.max_bytes)
         return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
 
+    @told_first
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix what is there now as the end of the query."""
         self._target = self._snapshot(must_exist=False)
 
+    @told_first
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query begins, the same each time it is asked in this process.
 
@@ -109,6 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._losses.report(resolved.losses)
         return SourceOffset(resolved.positions, snapshot.topic_ids, begun_from=resolved.positions)
 
+    @told_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next batch reads: `start` itself, as it came, where there is nothing new, or too little yet."""
         limits = _NO_LIMITS if isinstance(limit, ReadAllAvailable) else self._options.limits
@@ -130,6 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The newest offsets heard of, from memory: Spark asks as often as it asks for the next batch."""
         return None if self._known is None else self._known.to_json()
 
+    @told_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one micro-batch, from its two offsets alone."""
         ranges = stream_ranges(SourceOffset.from_json(start), SourceOffset.from_json(end))
@@ -139,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range as Arrow batches of the source's schema; runs in a Python worker."""
         assert isinstance(partition, ReadTask)
-        return read_range(partition.range, self._options)
+        return each_told_first(read_range(partition.range, self._options))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the checkpoint is Spark's. It comes late, and for the last batch never: `latestOffset` tells the
@@ -213,10 +218,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if measured and others:  # bytes were asked for above offsets of the former topic
             kept = {each: offset for each, offset in start.positions.items() if each.topic not in others}
             now = self._snapshot(must_exist=False, sizes_from=kept)
+        deleted = self._deleted(start, now)
         if self._target is None:
-            return continue_from(start, now, self._heard_of(now)), now
+            return continue_from(start, now, self._heard_of(now), deleted), now
         self._check_target(self._target, now)
-        return continue_from(start, until(self._target, now), self._target.latest), now
+        return continue_from(start, until(self._target, now), self._target.latest, deleted), now
+
+    def _deleted(self, start: SourceOffset, now: Snapshot) -> set[str]:
+        """Topics whose places need not be kept. A query that fails because of them keeps all it has."""
+        missing = missing_topics(start, now)
+        if not missing or self._options.fail_on_data_loss:
+            return set()
+        from pyspark_minilog.cluster import deleted_topics
+
+        return deleted_topics(self._options.client, missing)
 
     def _heard_of(self, now: Snapshot) -> Positions:
         """The latest offsets as heard of last, of the topics that are still the same."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pyspark_minilog.checkpoint import offsets_digest
+from pyspark_minilog.errors import told_first
 from pyspark_minilog.options import SinkOptions
 from pyspark_minilog.sink import SinkPlan
 from pyspark_minilog.sink_protocol import (
@@ -76,6 +77,7 @@ class BatchWriter(DataSourceArrowWriter):
                 self._begun = transactions.enlist(attempt, expires=True)
         return self
 
+    @told_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send one task's rows. Raises InvalidOption, MinilogError."""
         from minilog.transactions import AlreadyCommitted
@@ -88,6 +90,7 @@ class BatchWriter(DataSourceArrowWriter):
             case begun:
                 return Written(write_part(self._options, self._plan, iterator, begun.attempt, expires=True))
 
+    @told_first
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All of it becomes visible. Raises MinilogError, UnknownOutcome where nobody can say whether it did."""
         reports = _reports(messages)
@@ -95,6 +98,7 @@ class BatchWriter(DataSourceArrowWriter):
         _carry_out(options, commit_decision(reports, begun=self._begun, check_replay=options.check_replay))
         _tell_of_a_replay(reports)
 
+    @told_first
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """None of it ever does, unless it was committed."""
         _give_up(self._options, abort_decision(_reports(messages), begun=self._begun))
@@ -109,12 +113,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._plan = plan
         self._attempt_id = os.urandom(16)
 
+    @told_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send one task's rows. Raises InvalidOption, MinilogError."""
         if not self._options.exactly_once:
             return Written(write_batches(self._options, self._plan, iterator))
         return Written(write_part(self._options, self._plan, iterator, _stream_attempt(self._attempt_id)))
 
+    @told_first
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """The micro-batch becomes visible, once. Raises MinilogError, UnknownOutcome."""
         if self._options.exactly_once:
@@ -128,6 +134,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             _carry_out(options, decision)
             _tell_of_a_replay(reports)
 
+    @told_first
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """This attempt at it never does, unless it was committed."""
         _give_up(self._options, abort_decision(_reports(messages)))

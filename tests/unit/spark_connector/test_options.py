@@ -50,7 +50,26 @@ def test_keys_are_understood_in_any_case() -> None:
 
 
 def test_what_spark_adds_itself_is_ignored() -> None:
-    parse_stream_options({**BASE, "path": "x", "checkpointlocation": "y", "queryname": "z"})
+    parse_stream_options({**BASE, "checkpointlocation": "y", "queryname": "z"})
+
+
+def test_of_a_table_its_options_count_and_not_its_properties() -> None:
+    """What Spark hands over for CREATE TABLE ... USING minilog OPTIONS (...)."""
+    properties = {"provider": "minilog", "owner": "root", "comment": "mine", "location": "/warehouse/t"}
+    table = {**BASE, **properties, **{f"option.{name}": value for name, value in BASE.items()}}
+    assert parse_batch_options(table) == parse_batch_options(BASE)
+    with pytest.raises(InvalidOption, match="option 'owner'"):
+        parse_batch_options({**BASE, "owner": "root"})
+
+
+@pytest.mark.parametrize("key", ["path", "paths"])
+def test_what_load_save_and_start_are_given_is_no_topic(key: str) -> None:
+    with pytest.raises(
+        InvalidOption, match=rf"'{key}' is 't': a topic is not a path; name it with option\('subscribe'"
+    ):
+        parse_batch_options({**BASE, key: "t"})
+    with pytest.raises(InvalidOption, match=rf"'{key}' is 't': a topic is not a path; name it with option\('topic'"):
+        parse_sink_options({"bootstrap.servers": "h:1", "topic": "u", key: "t"})
 
 
 @pytest.mark.parametrize("name", ["bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers"])
