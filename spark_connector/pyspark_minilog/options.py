@@ -31,12 +31,12 @@ SERVERS = ("bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.se
 
 _CHECKPOINT = "checkpointlocation"
 _ADDED_BY_SPARK = frozenset({_CHECKPOINT, "queryname"})
-# Of a table of the catalog Spark hands over its properties as well: these, and each option once more with a prefix.
+# Spark adds it where a table of the catalog is made; where that is used it hands over no option at all (4.3).
 _PROVIDER = "provider"
-_TABLE_PROPERTIES = frozenset(
-    {_PROVIDER, "owner", "comment", "collation", "location", "external", "is_managed_location"}
+_NO_TABLE = (
+    "a table of the catalog cannot stand for a topic: Spark hands a Python data source none of the table's options "
+    "when it is read or written; use CREATE TEMPORARY VIEW ... USING minilog OPTIONS (...), or spark.read and df.write"
 )
-_TABLE_OPTION_PREFIX = "option."
 # What load("..."), save("...") and start("...") become: Spark's own sources read and write folders.
 _PATHS = ("path", "paths")
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
@@ -209,9 +209,13 @@ def _group(named: Mapping[str, str], chosen: Mapping[str, str]) -> str | None:
 
 def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[str, str]:
     """The options under their documented spelling; client settings stay `minilog.<name>`."""
+    if not given:
+        raise InvalidOption(f"no option is given: name at least brokers and a topic. If this is a table, {_NO_TABLE}")
+    if any(key.lower() == _PROVIDER for key in given):
+        raise InvalidOption(_NO_TABLE)
     spelling = {name.lower(): name for name in known}
     named = {}
-    for key, value in _without_properties(given).items():
+    for key, value in given.items():
         lower = key.lower()
         if lower in spelling:
             named[spelling[lower]] = value
@@ -224,17 +228,6 @@ def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[
         else:
             raise _unknown(key, value, known, side)
     return named
-
-
-def _without_properties(given: Mapping[str, str]) -> dict[str, str]:
-    """What was given as options, where Spark hands over the properties of a table, too."""
-    if not any(key.lower() == _PROVIDER for key in given):
-        return dict(given)
-    return {
-        key: value
-        for key, value in given.items()
-        if key.lower() not in _TABLE_PROPERTIES and not key.lower().startswith(_TABLE_OPTION_PREFIX)
-    }
 
 
 def _client_option(key: str, value: str) -> str:

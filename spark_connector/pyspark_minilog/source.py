@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_minilog.errors import told_first
+from pyspark_minilog.errors import InvalidOption, told_first
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_minilog.batch_reader import BatchReader
-    from pyspark_minilog.stream_reader import StreamReader
+    from pyspark_minilog.stream_reader import RefusedReader, StreamReader
     from pyspark_minilog.write_task import BatchWriter, StreamWriter
 
 
@@ -47,13 +47,16 @@ class DefaultSource(DataSource):
         return BatchReader(options)
 
     @told_first
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedReader:  # noqa: N802 - Spark's name
         from pyspark_minilog.options import parse_stream_options
         from pyspark_minilog.schema import check_source_schema
-        from pyspark_minilog.stream_reader import StreamReader
+        from pyspark_minilog.stream_reader import RefusedReader, StreamReader
 
-        options = parse_stream_options(self.options)
-        check_source_schema(schema, options.include_headers)
+        try:
+            options = parse_stream_options(self.options)
+            check_source_schema(schema, options.include_headers)
+        except InvalidOption as refusal:
+            return RefusedReader(refusal)
         return StreamReader(options)
 
     @told_first

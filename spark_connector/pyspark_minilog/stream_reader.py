@@ -55,6 +55,34 @@ _NO_LIMITS = Limits()
 _NOWHERE = SourceOffset({}, {}, begun_from={})
 
 
+class RefusedReader(DataSourceStreamReader):
+    """A source that cannot be meant says so when it is first asked: what the making of a reader raises Spark's runner
+    hides behind an error of its own, since it then stops a reader that is not there (4.3)."""
+
+    def __init__(self, refusal: InvalidOption) -> None:
+        self._refusal = refusal
+
+    @told_first
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, here and below
+        """Raises InvalidOption."""
+        raise self._refusal
+
+    @told_first
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Raises InvalidOption."""
+        raise self._refusal
+
+    @told_first
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Raises InvalidOption."""
+        raise self._refusal
+
+    @told_first
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises InvalidOption."""
+        raise self._refusal
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as a stream. Also pickled to the tasks, before any of its methods is called."""
 
