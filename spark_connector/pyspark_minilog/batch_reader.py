@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_minilog.errors import each_told_first, told_first
 from pyspark_minilog.loss import LossReport
 from pyspark_minilog.options import SourceOptions
 from pyspark_minilog.planning import batch_ranges, split
 from pyspark_minilog.read_task import ReadTask, read_range
+from pyspark_minilog.telling import each_told_first, told_first
 
 if TYPE_CHECKING:
     import pyarrow as pa

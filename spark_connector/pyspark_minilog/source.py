@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_minilog.errors import InvalidOption, told_first
+from pyspark_minilog.errors import InvalidOption
+from pyspark_minilog.telling import told_first
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_minilog.errors import DataLoss, InvalidOption, each_told_first, told_first
+from pyspark_minilog.errors import DataLoss, InvalidOption
 from pyspark_minilog.limits import Limits, Pace, capped
 from pyspark_minilog.loss import LossReport
 from pyspark_minilog.offsets import Partition, Positions, SourceOffset
@@ -41,6 +41,7 @@ from pyspark_minilog.planning import (
 )
 from pyspark_minilog.read_task import ReadTask, read_range
 from pyspark_minilog.resolving import Snapshot
+from pyspark_minilog.telling import each_told_first, told_first
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Self
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pyspark_minilog.checkpoint import offsets_digest
-from pyspark_minilog.errors import told_first
 from pyspark_minilog.options import SinkOptions
 from pyspark_minilog.sink import SinkPlan
 from pyspark_minilog.sink_protocol import (
@@ -31,6 +30,7 @@ from pyspark_minilog.sink_protocol import (
     commit_decision,
     stream_attempt,
 )
+from pyspark_minilog.telling import told_first
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

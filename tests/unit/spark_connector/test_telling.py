@@ -9,7 +9,8 @@ import pytest
 from pyspark.util import handle_worker_exception
 
 from minilog.errors import BrokerNotAvailable
-from pyspark_minilog.errors import DataLoss, each_told_first, told_first
+from pyspark_minilog.errors import DataLoss
+from pyspark_minilog.telling import each_told_first, told_first
 
 
 @pytest.fixture(autouse=True)
