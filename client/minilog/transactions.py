@@ -57,10 +57,23 @@ class Enlistment:
 
 
 @dataclass(frozen=True, slots=True)
-class AlreadyCommitted:
-    """Drain the input, and write nothing: this generation is committed."""
+class Contents:
+    """What a generation holds, by which a replay is known: the same however its rows are ordered and cut into tasks.
 
-    generation: int
+    `offsets_digest`: of the offsets that the rows were read from, at most 64 bytes; empty where nobody knows them.
+    """
+
+    rows: int
+    offsets_digest: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyCommitted:
+    """Drain the input, and write nothing: the attempt's generation is committed, and holds `contents`, as far as who
+    committed it said so."""
+
+    attempt: Attempt
+    contents: Contents | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +153,8 @@ def enlist_request(
 def enlisted(attempt: Attempt, response: coordinator_pb2.EnlistResponse) -> Enlistment | AlreadyCommitted:
     """What a response without an error says."""
     if response.outcome == coordinator_pb2.ENLIST_OUTCOME_ALREADY_COMMITTED:
-        return AlreadyCommitted(response.generation)
+        contents = contents_from_wire(response.contents) if response.HasField("contents") else None
+        return AlreadyCommitted(replace(attempt, generation=response.generation), contents)
     return Enlistment(
         replace(attempt, generation=response.generation),
         response.producer_id,
@@ -161,8 +175,21 @@ def keep_alive_request(enlistment: Enlistment) -> coordinator_pb2.KeepAliveReque
 # -- the end
 
 
+def contents_to_wire(contents: Contents) -> coordinator_pb2.GenerationContents:
+    return coordinator_pb2.GenerationContents(rows=contents.rows, offsets_digest=contents.offsets_digest)
+
+
+def contents_from_wire(contents: coordinator_pb2.GenerationContents) -> Contents:
+    return Contents(contents.rows, contents.offsets_digest)
+
+
 def end_request(
-    attempt: Attempt, winners: Iterable[Winner], *, timeout_ms: int, coordinator_epoch: int
+    attempt: Attempt,
+    winners: Iterable[Winner],
+    contents: Contents | None = None,
+    *,
+    timeout_ms: int,
+    coordinator_epoch: int,
 ) -> coordinator_pb2.EndTransactionRequest:
     """`timeout_ms`: how long the coordinator waits for the markers. `coordinator_epoch`: the highest known."""
     return coordinator_pb2.EndTransactionRequest(
@@ -171,6 +198,7 @@ def end_request(
         attempt_id=attempt.attempt_id,
         run_id=attempt.run_id,
         winners=[_winner(each) for each in winners],
+        contents=None if contents is None else contents_to_wire(contents),
         timeout_ms=timeout_ms,
         coordinator_epoch=coordinator_epoch,
     )

@@ -11,6 +11,7 @@ from pyspark_minilog.loss import LossReport
 from pyspark_minilog.options import SourceOptions
 from pyspark_minilog.planning import batch_ranges, split
 from pyspark_minilog.read_task import ReadTask, read_range
+from pyspark_minilog.telling import each_told_first, told_first
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +23,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
+    @told_first
     def partitions(self) -> list[InputPartition]:
         """The tasks. Raises InvalidOption, DataLoss, MinilogError."""
         from pyspark_minilog.cluster import resolve_place, take_snapshot
@@ -39,4 +41,4 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range as Arrow batches of the source's schema."""
         assert isinstance(partition, ReadTask)
-        return read_range(partition.range, self._options)
+        return each_told_first(read_range(partition.range, self._options))

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from minilog import Admin, TopicPartition
-from minilog.errors import OffsetNotAvailable, RetriableError
+from minilog import Admin, NewTopic, TopicPartition
+from minilog.errors import MinilogError, OffsetNotAvailable, RetriableError
 from minilog.types import SizesFrom
 from pyspark_minilog.clients import lend
 from pyspark_minilog.limits import Marks, sizes_to_ask
@@ -72,6 +72,20 @@ def topic_id(client: Mapping[str, str], topic: str) -> str | None:
     """The id of a topic by name, None where there is none."""
     with lend(Admin, client) as admin:
         return next((each.id for each in admin.describe_topics([topic], missing_ok=True)), None)
+
+
+def deleted_topics(client: Mapping[str, str], names: Sequence[str]) -> set[str]:
+    """Those that do not exist for sure. Any broker's metadata may be old; the controller, which creates topics, knows,
+    and is asked whether it would create these. One of which it cannot say yes is not among them."""
+    deleted = set()
+    with lend(Admin, client) as admin:
+        for name in names:
+            try:
+                admin.create_topics([NewTopic(name)], validate_only=True)
+                deleted.add(name)
+            except MinilogError as error:
+                logger.debug("topic '%s' may exist: %s", name, error)
+    return deleted
 
 
 def log_bounds(client: Mapping[str, str], partition: Partition) -> tuple[int, int]:

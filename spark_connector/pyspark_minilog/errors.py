@@ -1,6 +1,6 @@
 """What the connector refuses or reports itself. Each message is one sentence: what is wrong, and what to do.
 
-Errors of the cluster come from the client (`minilog.errors`) and are not wrapped.
+Errors of the cluster come from the client (`minilog.errors`) and are not wrapped. How users see them: telling.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ class ReadStalled(RuntimeError):
 
 class InconsistentWrite(RuntimeError):
     """What the tasks of a write report does not belong together: nothing of it is committed."""
+
+
+class NotAReplay(RuntimeError):
+    """A generation is committed, and what is asked to be written under it again is something else: nothing of it is."""
 
 
 def refused(option: str, value: object, remedy: str) -> InvalidOption:

@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minilog.config import config_names, parse_config
 from minilog.errors import InvalidConfig
@@ -29,7 +29,16 @@ _GROUP = CLIENT_PREFIX + "group.id"
 _MOST_GROUP_CHARACTERS = 240  # of 255, which a broker takes; a prefix becomes a little longer
 SERVERS = ("bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers")
 
-_ADDED_BY_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
+_CHECKPOINT = "checkpointlocation"
+_ADDED_BY_SPARK = frozenset({_CHECKPOINT, "queryname"})
+# Spark adds it where a table of the catalog is made; where that is used it hands over no option at all (4.3).
+_PROVIDER = "provider"
+_NO_TABLE = (
+    "a table of the catalog cannot stand for a topic: Spark hands a Python data source none of the table's options "
+    "when it is read or written; use CREATE TEMPORARY VIEW ... USING minilog OPTIONS (...), or spark.read and df.write"
+)
+# What load("..."), save("...") and start("...") become: Spark's own sources read and write folders.
+_PATHS = ("path", "paths")
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -52,7 +61,12 @@ _SOURCE = (
     _GROUP,
 )
 # includeHeaders does nothing in a sink, here as in Kafka's connector, whose jobs carry it: the column decides.
-_SINK = (*SERVERS, "topic", "includeHeaders", "exactlyOnce", "transactionalId", "transactionVersion")
+_SINK = (*SERVERS, "topic", "includeHeaders", "exactlyOnce", "checkReplay", "transactionalId", "transactionVersion")
+
+_NO_PATH = {
+    "source": "a topic is not a path; name it with option('subscribe', ...), and call load() without an argument",
+    "sink": "a topic is not a path; name it with option('topic', ...), and call save() or start() without an argument",
+}
 
 _OWNED = {
     "acks": "a Spark write is always acks=all; leave it out",
@@ -85,13 +99,16 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where a query writes. `topic` wins over the column of that name."""
+    """Where a query writes. `topic` wins over the column of that name. `check_replay`: what is committed already must
+    be the same as what is written now. `checkpoint`: that of a streaming query, where Spark says it."""
 
     client: dict[str, str]
     topic: str | None
     exactly_once: bool = True
     transactional_id: str | None = None
     transaction_version: int = 0
+    check_replay: bool = True
+    checkpoint: str | None = None
 
 
 def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -127,7 +144,8 @@ def parse_stream_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if options.transactional_id is not None:
         remedy = "a stream is named by its checkpoint; leave it out, or write batches with foreachBatch"
         raise refused("transactionalId", options.transactional_id, remedy)
-    return options
+    checkpoint = next((value for key, value in given.items() if key.lower() == _CHECKPOINT), None)
+    return replace(options, checkpoint=checkpoint)
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -151,6 +169,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         exactly_once=exactly_once,
         transactional_id=transactional_id and transactional_id.strip(),
         transaction_version=_number(named, "transactionVersion", 0, 0) or 0,
+        check_replay=_boolean(named, "checkReplay", True),
     )
 
 
@@ -190,6 +209,10 @@ def _group(named: Mapping[str, str], chosen: Mapping[str, str]) -> str | None:
 
 def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[str, str]:
     """The options under their documented spelling; client settings stay `minilog.<name>`."""
+    if not given:
+        raise InvalidOption(f"no option is given: name at least brokers and a topic. If this is a table, {_NO_TABLE}")
+    if any(key.lower() == _PROVIDER for key in given):
+        raise InvalidOption(_NO_TABLE)
     spelling = {name.lower(): name for name in known}
     named = {}
     for key, value in given.items():
@@ -198,6 +221,8 @@ def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[
             named[spelling[lower]] = value
         elif lower in _ADDED_BY_SPARK:
             continue
+        elif lower in _PATHS:
+            raise refused(key, value, _NO_PATH[side])
         elif lower.startswith(CLIENT_PREFIX):
             named[_client_option(lower, value)] = value
         else:

@@ -8,7 +8,7 @@ moved back, none is read twice, and what is skipped is only what is not there.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -61,11 +61,17 @@ def batch_ranges(starting: Resolved, ending: Resolved, snapshot: Snapshot) -> li
 
 
 def continue_from(
-    start: SourceOffset, snapshot: Snapshot, known: Mapping[Partition, int] | None = None
+    start: SourceOffset,
+    snapshot: Snapshot,
+    known: Mapping[Partition, int] | None = None,
+    deleted: Collection[str] = (),
 ) -> Continuation:
-    """Where a stream that stands at `start` goes on. New partitions and topics begin at their earliest offset.
+    """Where a stream that stands at `start` goes on. New partitions and topics begin at their earliest offset; where
+    that is not 0, the query has lost what was before it (Kafka's ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO).
 
     `known`: latest offsets heard of before, of the same topics; a lower one now is told, as one below `start` is.
+    `deleted`: topics of `start` that are deleted for sure: told, and left out from then on. The place of others that
+    are not there is kept, since they may come back, and are not to be read twice.
     """
     begin: Positions = {}
     end: Positions = {}
@@ -83,6 +89,11 @@ def continue_from(
                 f"offsets {position} to {earliest} of partition {partition} are not there any more: its log starts at "
                 f"offset {earliest}"
             )
+        if position is None and earliest > 0 and partition.topic not in recreated:
+            losses.append(
+                f"partition {partition} is new to this query, and offsets 0 to {earliest} are not there any more: its "
+                f"log starts at offset {earliest}"
+            )
         heard_of = -1 if partition.topic in recreated else (known or {}).get(partition, -1)
         if position is not None and latest < position:
             lower[partition] = f"partition {partition} ends at offset {latest}, the query has read to offset {position}"
@@ -95,6 +106,8 @@ def continue_from(
                 f"partition {partition}, read to offset {start.positions[partition]}, is not there any more, or not "
                 "read any more: its topic was deleted, or the checkpoint is that of a query of other topics"
             )
+            if partition.topic in deleted:
+                continue
             begin[partition] = end[partition] = start.positions[partition]
             if partition.topic in start.topic_ids:
                 topic_ids[partition.topic] = start.topic_ids[partition.topic]
@@ -104,6 +117,12 @@ def continue_from(
 def recreated_topics(start: SourceOffset, snapshot: Snapshot) -> set[str]:
     """The topics of `start` that are other ones of the same name now."""
     return {topic for topic, known in start.topic_ids.items() if snapshot.topic_ids.get(topic, known) != known}
+
+
+def missing_topics(start: SourceOffset, snapshot: Snapshot) -> list[str]:
+    """The topics of `start` of which nothing is there now, or is read now."""
+    there = {each.topic for each in snapshot.latest}
+    return sorted({each.topic for each in start.positions} - there)
 
 
 def end_offset(start: SourceOffset, way: Continuation, end: Positions) -> SourceOffset:

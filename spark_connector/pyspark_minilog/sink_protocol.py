@@ -6,12 +6,17 @@
                               Abort of its own producer, where it fails         it raises
                               nothing else: it reports what it wrote            when all of it is acknowledged
     the driver, commit        End, naming the producers that reported           (commit_decision)
+                              nothing, where tasks were told ALREADY            it raises unless this is a replay
     the driver, abort         Abort of the attempt, as far as it is known       (abort_decision)
 
 Spark hands `commit` one report for each partition, of the task attempt that it let win; what others wrote is aborted
 since nobody names it. Names come from Spark where it has one that lives as long as what it names: T and G from the
 query and the batch, R from the run. Task and stage attempts have none: (partition, attempt) repeats, and so a task is
 known by the producer id that it was given.
+
+A checkpoint that was set back by one batch asks for the generation that is committed, as a replay does. What both have
+the same, however Spark cuts and orders the rows and whatever a function like uuid() puts into them, is kept with the
+generation: how many rows there were, and a digest of the offsets that they were read from, where those are known.
 """
 
 from __future__ import annotations
@@ -19,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minilog.transactions import AlreadyCommitted, Attempt, Enlistment, Winner
-from pyspark_minilog.errors import InconsistentWrite
+from minilog.transactions import AlreadyCommitted, Attempt, Contents, Enlistment, Winner
+from pyspark_minilog.errors import InconsistentWrite, NotAReplay
 
 STREAM_PREFIX = "spark-"
 BATCH_PREFIX = "spark-write-"
@@ -41,6 +46,7 @@ class End:
 
     attempt: Attempt
     winners: tuple[Winner, ...]
+    contents: Contents
     coordinator_epoch: int
 
 
@@ -68,11 +74,15 @@ def commit_decision(
     *,
     begun: Enlistment | AlreadyCommitted | None = None,
     batch_id: int | None = None,
+    offsets_digest: bytes = b"",
+    check_replay: bool = True,
 ) -> End | Abort | None:
     """What the driver calls once all tasks have reported; None: nothing is to be called.
 
     `begun`: what the driver was answered itself, of a batch write. `batch_id`: which micro-batch Spark commits.
-    Raises InconsistentWrite: nothing may be committed, since what was reported is not one attempt, and whole.
+    `offsets_digest`: of the offsets that it was read from; empty: not known. `check_replay`: whether what is committed
+    already must be the same. Raises InconsistentWrite: nothing may be committed, since what was reported is not one
+    attempt, and whole; NotAReplay: what is committed is something else.
     """
     parts = [each.part for each in reports if each is not None and each.part is not None]
     if any(each is None for each in reports):
@@ -84,6 +94,9 @@ def commit_decision(
                 f"{len(parts) - len(enlistments)} tasks were told that {enlistments[0].attempt} is committed, and "
                 f"{len(enlistments)} that it is open: was it forgotten by command meanwhile? Nothing more is committed"
             )
+        if check_replay:
+            before = next(each for each in (begun, *parts) if isinstance(each, AlreadyCommitted))
+            _check_replay(before, Contents(_rows(reports), offsets_digest))
         return None  # it was committed before, by another run
     if not enlistments:
         return _abort(begun) if isinstance(begun, Enlistment) else None
@@ -94,7 +107,30 @@ def commit_decision(
     if [each.producer_id for each in winners] != [each.producer_id for each in enlistments]:
         raise InconsistentWrite(f"not every task of {attempt} has said what it wrote")
     epochs = [each.coordinator_epoch for each in (*enlistments, begun) if isinstance(each, Enlistment)]
-    return End(attempt, winners, max(epochs))
+    return End(attempt, winners, Contents(_rows(reports), offsets_digest), max(epochs))
+
+
+def _rows(reports: Sequence[TaskReport | None]) -> int:
+    return sum(each.rows for each in reports if each is not None)
+
+
+def _check_replay(before: AlreadyCommitted, now: Contents) -> None:
+    """Raises NotAReplay. What nobody knows of one of the two is not compared."""
+    held = before.contents
+    if held is None:
+        return
+    if held.rows != now.rows:
+        differs = f"it holds {held.rows} rows, and {now.rows} rows are asked to be written"
+    elif held.offsets_digest and now.offsets_digest and held.offsets_digest != now.offsets_digest:
+        differs = f"its {held.rows} rows were read from other offsets than those that are asked to be written"
+    else:
+        return
+    raise NotAReplay(
+        f"{before.attempt} is committed already, and this is no replay of it: {differs}. Nothing of it is written. Was "
+        "the checkpoint set back or restored, or is this another write under the same version? Put the checkpoint back "
+        "as it was after that batch, or start with a new one behind what is written; give another write another "
+        "transactionVersion. Where it is the same work, whose rows are not as many each time, set checkReplay to false"
+    )
 
 
 def abort_decision(

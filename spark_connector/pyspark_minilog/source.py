@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from pyspark_minilog.errors import InvalidOption
+from pyspark_minilog.telling import told_first
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_minilog.batch_reader import BatchReader
-    from pyspark_minilog.stream_reader import StreamReader
+    from pyspark_minilog.stream_reader import RefusedReader, StreamReader
     from pyspark_minilog.write_task import BatchWriter, StreamWriter
 
 
@@ -26,6 +29,7 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "minilog"
 
+    @told_first
     def schema(self) -> str:
         """The schema of SPARK.md section 2, all columns nullable. Raises InvalidOption."""
         from pyspark_minilog.options import parse_source_options
@@ -33,6 +37,7 @@ class DefaultSource(DataSource):
 
         return source_schema(parse_source_options(self.options).include_headers)
 
+    @told_first
     def reader(self, schema: StructType) -> BatchReader:
         from pyspark_minilog.batch_reader import BatchReader
         from pyspark_minilog.options import parse_batch_options
@@ -42,15 +47,20 @@ class DefaultSource(DataSource):
         check_source_schema(schema, options.include_headers)
         return BatchReader(options)
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+    @told_first
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedReader:  # noqa: N802 - Spark's name
         from pyspark_minilog.options import parse_stream_options
         from pyspark_minilog.schema import check_source_schema
-        from pyspark_minilog.stream_reader import StreamReader
+        from pyspark_minilog.stream_reader import RefusedReader, StreamReader
 
-        options = parse_stream_options(self.options)
-        check_source_schema(schema, options.include_headers)
+        try:
+            options = parse_stream_options(self.options)
+            check_source_schema(schema, options.include_headers)
+        except InvalidOption as refusal:
+            return RefusedReader(refusal)
         return StreamReader(options)
 
+    @told_first
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from pyspark_minilog.options import parse_sink_options
         from pyspark_minilog.sink import plan_sink, refuse_overwrite
@@ -61,6 +71,7 @@ class DefaultSource(DataSource):
             raise refuse_overwrite()
         return BatchWriter(options, plan_sink(schema, options.topic)).begin()
 
+    @told_first
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         from pyspark_minilog.options import parse_stream_sink_options
         from pyspark_minilog.sink import plan_sink

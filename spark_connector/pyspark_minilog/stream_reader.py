@@ -32,6 +32,7 @@ from pyspark_minilog.planning import (
     Continuation,
     continue_from,
     end_offset,
+    missing_topics,
     recreated_topics,
     split,
     stream_ranges,
@@ -40,6 +41,7 @@ from pyspark_minilog.planning import (
 )
 from pyspark_minilog.read_task import ReadTask, read_range
 from pyspark_minilog.resolving import Snapshot
+from pyspark_minilog.telling import each_told_first, told_first
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +54,34 @@ _IDLE_WAIT_S = 0.2
 _STORE_S = 0.5  # as long as an idle query waits for its group to be stored, which takes milliseconds
 _NO_LIMITS = Limits()
 _NOWHERE = SourceOffset({}, {}, begun_from={})
+
+
+class RefusedReader(DataSourceStreamReader):
+    """A source that cannot be meant says so when it is first asked: what the making of a reader raises Spark's runner
+    hides behind an error of its own, since it then stops a reader that is not there (4.3)."""
+
+    def __init__(self, refusal: InvalidOption) -> None:
+        self._refusal = refusal
+
+    @told_first
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, here and below
+        """Raises InvalidOption."""
+        raise self._refusal
+
+    @told_first
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Raises InvalidOption."""
+        raise self._refusal
+
+    @told_first
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Raises InvalidOption."""
+        raise self._refusal
+
+    @told_first
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises InvalidOption."""
+        raise self._refusal
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -80,10 +110,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(limits.max_bytes)
         return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
 
+    @told_first
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix what is there now as the end of the query."""
         self._target = self._snapshot(must_exist=False)
 
+    @told_first
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query begins, the same each time it is asked in this process.
 
@@ -109,6 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._losses.report(resolved.losses)
         return SourceOffset(resolved.positions, snapshot.topic_ids, begun_from=resolved.positions)
 
+    @told_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next batch reads: `start` itself, as it came, where there is nothing new, or too little yet."""
         limits = _NO_LIMITS if isinstance(limit, ReadAllAvailable) else self._options.limits
@@ -130,6 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The newest offsets heard of, from memory: Spark asks as often as it asks for the next batch."""
         return None if self._known is None else self._known.to_json()
 
+    @told_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one micro-batch, from its two offsets alone."""
         ranges = stream_ranges(SourceOffset.from_json(start), SourceOffset.from_json(end))
@@ -139,7 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range as Arrow batches of the source's schema; runs in a Python worker."""
         assert isinstance(partition, ReadTask)
-        return read_range(partition.range, self._options)
+        return each_told_first(read_range(partition.range, self._options))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the checkpoint is Spark's. It comes late, and for the last batch never: `latestOffset` tells the
@@ -213,10 +247,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if measured and others:  # bytes were asked for above offsets of the former topic
             kept = {each: offset for each, offset in start.positions.items() if each.topic not in others}
             now = self._snapshot(must_exist=False, sizes_from=kept)
+        deleted = self._deleted(start, now)
         if self._target is None:
-            return continue_from(start, now, self._heard_of(now)), now
+            return continue_from(start, now, self._heard_of(now), deleted), now
         self._check_target(self._target, now)
-        return continue_from(start, until(self._target, now), self._target.latest), now
+        return continue_from(start, until(self._target, now), self._target.latest, deleted), now
+
+    def _deleted(self, start: SourceOffset, now: Snapshot) -> set[str]:
+        """Topics whose places need not be kept. A query that fails because of them keeps all it has."""
+        missing = missing_topics(start, now)
+        if not missing or self._options.fail_on_data_loss:
+            return set()
+        from pyspark_minilog.cluster import deleted_topics
+
+        return deleted_topics(self._options.client, missing)
 
     def _heard_of(self, now: Snapshot) -> Positions:
         """The latest offsets as heard of last, of the topics that are still the same."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from pyspark_minilog.checkpoint import offsets_digest
 from pyspark_minilog.options import SinkOptions
 from pyspark_minilog.sink import SinkPlan
 from pyspark_minilog.sink_protocol import (
@@ -29,6 +30,7 @@ from pyspark_minilog.sink_protocol import (
     commit_decision,
     stream_attempt,
 )
+from pyspark_minilog.telling import told_first
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -75,6 +77,7 @@ class BatchWriter(DataSourceArrowWriter):
                 self._begun = transactions.enlist(attempt, expires=True)
         return self
 
+    @told_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send one task's rows. Raises InvalidOption, MinilogError."""
         from minilog.transactions import AlreadyCommitted
@@ -87,12 +90,15 @@ class BatchWriter(DataSourceArrowWriter):
             case begun:
                 return Written(write_part(self._options, self._plan, iterator, begun.attempt, expires=True))
 
+    @told_first
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All of it becomes visible. Raises MinilogError, UnknownOutcome where nobody can say whether it did."""
         reports = _reports(messages)
-        _carry_out(self._options, commit_decision(reports, begun=self._begun))
+        options = self._options
+        _carry_out(options, commit_decision(reports, begun=self._begun, check_replay=options.check_replay))
         _tell_of_a_replay(reports)
 
+    @told_first
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """None of it ever does, unless it was committed."""
         _give_up(self._options, abort_decision(_reports(messages), begun=self._begun))
@@ -107,19 +113,28 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._plan = plan
         self._attempt_id = os.urandom(16)
 
+    @told_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send one task's rows. Raises InvalidOption, MinilogError."""
         if not self._options.exactly_once:
             return Written(write_batches(self._options, self._plan, iterator))
         return Written(write_part(self._options, self._plan, iterator, _stream_attempt(self._attempt_id)))
 
+    @told_first
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """The micro-batch becomes visible, once. Raises MinilogError, UnknownOutcome."""
         if self._options.exactly_once:
-            reports = _reports(messages)
-            _carry_out(self._options, commit_decision(reports, batch_id=batchId))
+            reports, options = _reports(messages), self._options
+            decision = commit_decision(
+                reports,
+                batch_id=batchId,
+                offsets_digest=offsets_digest(options.checkpoint, batchId),
+                check_replay=options.check_replay,
+            )
+            _carry_out(options, decision)
             _tell_of_a_replay(reports)
 
+    @told_first
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """This attempt at it never does, unless it was committed."""
         _give_up(self._options, abort_decision(_reports(messages)))
@@ -214,13 +229,13 @@ def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport 
 
 def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
     match decision:
-        case End(attempt, winners, coordinator_epoch):
+        case End(attempt, winners, contents, coordinator_epoch):
             from minilog.sync.transaction import Transactions
             from minilog.transactions import TransactionOutcome
             from pyspark_minilog.clients import lend
 
             with lend(Transactions, options.client) as transactions:
-                outcome = transactions.commit(attempt, winners, coordinator_epoch=coordinator_epoch)
+                outcome = transactions.commit(attempt, winners, contents, coordinator_epoch=coordinator_epoch)
             if outcome is not TransactionOutcome.COMMITTED:
                 logger.warning("%s is committed, and not visible everywhere yet", attempt)
         case Abort():
@@ -228,15 +243,13 @@ def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
 
 
 def _tell_of_a_replay(reports: Sequence[TaskReport | None]) -> None:
-    """Not to write is right then, and worth a line: a checkpoint that was set back by one batch looks the same."""
+    """Not to write is right then, and worth a line."""
     from minilog.transactions import AlreadyCommitted
 
-    told = [(each.rows, each.part.generation) for each in reports if each and isinstance(each.part, AlreadyCommitted)]
+    told = [(each.rows, each.part.attempt) for each in reports if each and isinstance(each.part, AlreadyCommitted)]
     if told:
-        rows, generation = sum(count for count, _ in told), told[0][1]
-        logger.warning(
-            "generation %s was committed by a run before this one: %s rows are not written", generation, rows
-        )
+        rows, attempt = sum(count for count, _ in told), told[0][1]
+        logger.warning("%s was committed by a run before this one: %s rows are not written again", attempt, rows)
 
 
 def _give_up(options: SinkOptions, decision: Abort | None) -> None:

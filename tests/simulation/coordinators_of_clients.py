@@ -23,6 +23,7 @@ from minilog.metadata_cache import Leader, MetadataCache, metadata_request
 from minilog.transactions import (
     AlreadyCommitted,
     Attempt,
+    Contents,
     Ending,
     Enlistment,
     TransactionOutcome,
@@ -138,10 +139,12 @@ class CoordinatorsAsked:
         name, timeout_ms = enlistment.attempt.transactional_id, self._config.request_timeout_ms
         await self.call("KeepAlive", name, keep_alive_request(enlistment), timeout_ms=timeout_ms, changes=False)
 
-    async def commit(self, attempt: Attempt, winners: Sequence[Winner], coordinator_epoch: int) -> TransactionOutcome:
+    async def commit(
+        self, attempt: Attempt, winners: Sequence[Winner], contents: Contents, coordinator_epoch: int
+    ) -> TransactionOutcome:
         """As Transactions.commit."""
         try:
-            return await self._end(attempt, winners, coordinator_epoch)
+            return await self._end(attempt, winners, contents, coordinator_epoch)
         except UnknownOutcome as error:
             try:
                 outcome = await self.abort(attempt, (), coordinator_epoch)
@@ -151,14 +154,18 @@ class CoordinatorsAsked:
                 return TransactionOutcome.BECOMING_VISIBLE
             raise InvalidTxnState(f"{attempt} is aborted, and nothing of it will be seen: {error}") from error
 
-    async def _end(self, attempt: Attempt, winners: Sequence[Winner], coordinator_epoch: int) -> TransactionOutcome:
+    async def _end(
+        self, attempt: Attempt, winners: Sequence[Winner], contents: Contents, coordinator_epoch: int
+    ) -> TransactionOutcome:
         config, client, ending = self._config, self._client, Ending(attempt)
         within_ms = max(config.delivery_timeout_ms, config.request_timeout_ms)
         deadline_ms = client.now_ms + within_ms
         while (remaining_ms := deadline_ms - client.now_ms) > 0:
             call_ms = max(1, int(min(config.request_timeout_ms, remaining_ms)))
             markers_ms = call_ms // MARKERS_SHARE
-            request = end_request(attempt, winners, timeout_ms=markers_ms, coordinator_epoch=coordinator_epoch)
+            request = end_request(
+                attempt, winners, contents, timeout_ms=markers_ms, coordinator_epoch=coordinator_epoch
+            )
             try:
                 answer = await self.call("EndTransaction", attempt.transactional_id, request, timeout_ms=call_ms)
                 known = ending.answered(outcome_of(answer.outcome))

@@ -236,7 +236,9 @@ class Driver:
             sink.cluster.scheduler.after(sink.rng.expovariate(1.0 / 20.0), self.kill)
         winners = [winner.producer_id for winner in decision.winners]
         transactions.asked(winners)
-        outcome = await self._asked.commit(decision.attempt, decision.winners, decision.coordinator_epoch)
+        outcome = await self._asked.commit(
+            decision.attempt, decision.winners, decision.contents, decision.coordinator_epoch
+        )
         transactions.committed(generation, winners)
         sink.cluster.note(f"{sink.name} {self.run_id} {generation} is {outcome.value}, of {winners}")
         sink.cluster.count(f"spark: {outcome.value}")
@@ -314,7 +316,7 @@ class TaskAttempt:
             sink.cluster.count(f"spark: enlisting refused, {type(error).__name__}")
             return None
         if isinstance(part, AlreadyCommitted):
-            return TaskReport(0, part)
+            return TaskReport(len(rows), part)
         sink.history.transactions.enlisted(generation, part.producer_id)
         node_ids, name = sink.cluster.plan.node_ids, sink.next_writer()
         writer = TransactionalWriter(name, self._client, sink.config, node_ids, sink.history, self._rng, self._asked)

@@ -156,6 +156,14 @@ def edit_checkpoint(checkpoint: pathlib.Path, changes: dict[str, Any]) -> None:
         checksum.unlink()
 
 
+def forget_from(checkpoint: pathlib.Path, folder: str, first: int) -> None:
+    """As if the driver had died before it wrote this batch, and those after it, to this folder of the checkpoint."""
+    for written in (checkpoint / folder).iterdir():
+        number = written.name.removeprefix(".").removesuffix(".crc")
+        if number.isdigit() and int(number) >= first:
+            written.unlink()
+
+
 def read_bytes(cluster: Cluster, broker_id: int) -> int:
     """What this broker's process has read from files since it began: it grows by what it hands out."""
     counters = pathlib.Path(f"/proc/{cluster.processes[broker_id].pid}/io").read_text()

@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from minilog.errors import TransactionalIdNotFound
-from tests.spark.kit import Kit, finish, values
+from tests.spark.kit import Kit, finish, forget_from, values
 
 
 def rows(kit: Kit, count: int, *, partitions: int = 2) -> DataFrame:
@@ -43,14 +43,6 @@ def run(kit: Kit, source: str, sink: str, checkpoint: pathlib.Path, **options: o
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     finish(query)
     return query  # type: ignore[no-any-return]
-
-
-def forget_from(checkpoint: pathlib.Path, folder: str, first: int) -> None:
-    """As if the driver had died before it wrote this batch, and those after it, to this folder of the checkpoint."""
-    for written in (checkpoint / folder).iterdir():
-        number = written.name.removeprefix(".").removesuffix(".crc")
-        if number.isdigit() and int(number) >= first:
-            written.unlink()
 
 
 def committed(kit: Kit, transactional_id: str) -> int | None:

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from minilog import TopicPartition
 from tests.cluster import Cluster
-from tests.spark.kit import Collected, Kit, edit_checkpoint, run_available, values
+from tests.spark.kit import Collected, Kit, edit_checkpoint, run_available, values, wait_until
 
 
 def test_an_end_below_the_start_is_asked_for_again_then_reported_and_never_moved_back(
@@ -59,6 +59,34 @@ def test_a_range_that_was_trimmed_is_loss_with_topic_partition_and_both_offsets(
     kit.send(topic, ["g"])
     run_available(going_on, collected, tmp_path)
     assert collected.values == ["a", "b", "e", "f", "g"]
+
+
+@pytest.mark.parametrize("new", ["partition", "topic"])
+def test_records_of_a_new_partition_that_went_before_they_were_read_are_loss(
+    kit: Kit, tmp_path: pathlib.Path, new: str
+) -> None:
+    topic = kit.topic()
+    kit.send(topic, ["a"])
+    collected = Collected()
+    options = {"subscribePattern": f"{topic}.*", "startingOffsets": "earliest"}
+    run_available(kit.read_stream(**options), collected, tmp_path)
+    if new == "partition":
+        kit.admin.alter_topic(topic, num_partitions=2)
+        wait_until(lambda: len(kit.admin.describe_topics([topic])[0].partitions) == 2)
+        added = TopicPartition(topic, 1)
+    else:
+        added = TopicPartition(kit.topic(name=f"{topic}-more"), 0)
+    kit.send(added.topic, ["b", "c", "d"], partition=added.partition)
+    kit.admin.delete_records({added: 2})
+    with pytest.raises(
+        StreamingQueryException,
+        match=f"data was lost: partition {added.topic}-{added.partition} is new to this query, and offsets 0 to 2 are ",
+    ):
+        run_available(kit.read_stream(**options), collected, tmp_path)
+    assert collected.values == ["a"]
+    run_available(kit.read_stream(**options, failOnDataLoss="false"), collected, tmp_path)
+    run_available(kit.read_stream(**options), collected, tmp_path)
+    assert collected.values == ["a", "d"]
 
 
 def test_a_batch_read_of_a_trimmed_range_is_loss_and_without_the_option_what_is_there(kit: Kit) -> None:

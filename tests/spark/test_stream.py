@@ -227,6 +227,27 @@ def test_a_topic_that_is_gone_fails_the_query_or_is_waited_for(kit: Kit, tmp_pat
     assert collected.values == ["a", "b", "c"]
 
 
+def test_offsets_name_the_topics_that_there_are_and_not_all_that_ever_were(kit: Kit, tmp_path: pathlib.Path) -> None:
+    prefix = kit.topic()
+    days = [kit.topic(name=f"{prefix}.day-{day}") for day in range(3)]
+    collected = Collected()
+    options = {"subscribePattern": f"{prefix}\\..*", "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    for day in days:
+        kit.send(day, [day])
+    run_available(kit.read_stream(**options), collected, tmp_path)
+    for day in days[:2]:
+        kit.delete(day)
+    kit.send(days[2], ["more"])
+    run_available(kit.read_stream(**options), collected, tmp_path)
+    last = max((tmp_path / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    offset = json.loads(last.read_text().splitlines()[-1])
+    assert {name for name in offset if not name.startswith("__")} == {days[2]} == set(offset["__topic_ids"])
+    kit.topic(name=days[0])
+    kit.send(days[0], ["again"])
+    run_available(kit.read_stream(**options), collected, tmp_path)
+    assert collected.values == sorted([*days, "more", "again"])
+
+
 def test_a_stream_is_written_to_a_topic_over_a_restart(kit: Kit, tmp_path: pathlib.Path) -> None:
     source, sink = kit.topic(), kit.topic(partitions=2)
     frame = kit.read_stream(subscribe=source, startingOffsets="earliest").selectExpr(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
-from minilog_broker.controller.topic_config import MAX_BATCH_BYTES
+from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 
 INTERNAL_TOPIC_NAMES = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)
 _MOST_REPLICAS = 3
@@ -27,7 +27,7 @@ def internal_topic_config(replication_factor: int) -> Mapping[str, str]:
     """What is set for an internal topic. A decision is one batch, however large."""
     return {
         "flush.policy": "fsync",
-        "max.message.bytes": str(MAX_BATCH_BYTES),
+        "max.message.bytes": str(MAX_MESSAGE_BYTES),
         "min.insync.replicas": str(min(_IN_SYNC_REPLICAS, replication_factor)),
         "retention.bytes": "-1",
         "retention.ms": "-1",

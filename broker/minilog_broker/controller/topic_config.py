@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from minilog.errors import InvalidConfig, InvalidTopic
+from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog_broker.replication.state import TopicConfig
 
 MAX_NAME_LENGTH = 249  # Kafka's: a directory is named <topic>-<partition>, and a file name has at most 255 bytes
 INTERNAL_PREFIX = "__"
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _MIB = 1 << 20
-MAX_BATCH_BYTES = 64 << 20  # a message of gRPC holds one, with room to spare
 _MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a segment are 32 bits
 _MAX_INT64 = 2**63 - 1
 
@@ -57,7 +57,7 @@ _KEYS: dict[str, _Key] = {
     "min.insync.replicas": _integer("min_in_sync_replicas", 1, 100),
     "flush.policy": _choice("flush_on_append", {"fsync": True, "os": False}),
     "unclean.leader.election.enable": _choice("unclean_leader_election", {"true": True, "false": False}),
-    "max.message.bytes": _integer("max_message_bytes", 1024, MAX_BATCH_BYTES),
+    "max.message.bytes": _integer("max_message_bytes", 1024, MAX_MESSAGE_BYTES),
     "segment.bytes": _integer("segment_bytes", 1024, _MAX_SEGMENT_BYTES),
     "segment.ms": _integer("segment_ms", 1),
     "retention.ms": _integer("retention_ms", -1),

@@ -150,10 +150,15 @@ class Segment:
             return position, header.base_offset
         return self.end.size_bytes, self.end.end_offset
 
-    def position_before(self, offset: int) -> int:
-        """The last position that the index knows at or below the batch that contains `offset`."""
-        entry = self.index.entry_at_or_before(offset)
-        return self.index.positions[entry] if entry >= 0 else 0
+    def estimated_position(self, offset: int) -> int:
+        """About where `offset` lies: between two positions that the index knows, in proportion to the offsets."""
+        end, index = self.end, self.index
+        entry = index.entry_at_or_before(offset)
+        below, low = (index.offsets[entry], index.positions[entry]) if entry >= 0 else (self.base_offset, 0)
+        above, high = end.end_offset, end.size_bytes
+        if entry + 1 < len(index) and index.positions[entry + 1] < high:
+            above, high = index.offsets[entry + 1], index.positions[entry + 1]
+        return low + (high - low) * min(offset - below, above - below) // max(1, above - below)
 
     def position_after(self, offset: int) -> int:
         """The first position that the index knows with all below `offset` before it."""

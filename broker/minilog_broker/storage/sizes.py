@@ -1,6 +1,8 @@
 """How many bytes of batches lie between offsets, told from the sparse indexes alone: no batch is read.
 
-Exact to about `index_interval_bytes` or one batch, which is what a reader needs who wants "about 100 MiB".
+Exact to about `index_interval_bytes` or one batch, which is what a reader needs who wants "about 100 MiB". Of a batch
+that `from_offset` lies within only what is left counts, in proportion to its records: who reads a large batch in parts
+would else be told each time that all of it is still to come.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def offsets_at_sizes(
         return [(end_offset, 0) for _ in sizes_bytes]
     tail = segments[segment_with(segments, from_offset) : segment_with(segments, end_offset) + 1]
     ends = list(accumulate(segment.end.size_bytes for segment in tail))
-    begun = tail[0].position_before(from_offset)
+    begun = tail[0].estimated_position(from_offset)
     last = (end_offset, (ends[-2] if len(ends) > 1 else 0) + tail[-1].position_after(end_offset) - begun)
     found = []
     for size in sizes_bytes:

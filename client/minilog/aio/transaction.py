@@ -60,7 +60,7 @@ class Transaction:
             raise InvalidTxnState("this transaction has begun before: take another one of the producer")
         found = await self._participation.begin(self._run.next_attempt())
         if not isinstance(found, Enlistment):
-            raise InvalidTxnState(f"generation {found.generation} is committed, and was not to be asked for: a bug")
+            raise InvalidTxnState(f"{found.attempt} is committed, and was not to be asked for: a bug")
         self._run.enlisted(found)
         self._enlistment = found
         return self

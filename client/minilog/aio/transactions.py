@@ -12,6 +12,7 @@ from minilog.errors import InvalidTxnState, MinilogError, UnknownOutcome
 from minilog.transactions import (
     AlreadyCommitted,
     Attempt,
+    Contents,
     Ending,
     Enlistment,
     TransactionOutcome,
@@ -23,7 +24,7 @@ from minilog.transactions import (
     keep_alive_request,
     outcome_of,
 )
-from minilog.v1 import coordinator_pb2_grpc
+from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 
 _MARKERS_SHARE = 2  # of request.timeout.ms: the answer "becoming visible" is to arrive before the call is given up
 
@@ -64,14 +65,19 @@ class Transactions:
         )
 
     async def commit(
-        self, attempt: Attempt, winners: Sequence[Winner], *, coordinator_epoch: int = 0
+        self,
+        attempt: Attempt,
+        winners: Sequence[Winner],
+        contents: Contents | None = None,
+        *,
+        coordinator_epoch: int = 0,
     ) -> TransactionOutcome:
         """End, and where its outcome cannot be learned Abort, whose answer says which of the two it was.
 
         Raises what `end` raises; InvalidTxnState where it was not committed in time, and is aborted now.
         """
         try:
-            return await self.end(attempt, winners, coordinator_epoch=coordinator_epoch)
+            return await self.end(attempt, winners, contents, coordinator_epoch=coordinator_epoch)
         except UnknownOutcome as error:
             try:
                 outcome = await self.abort(attempt, coordinator_epoch=coordinator_epoch)
@@ -82,7 +88,12 @@ class Transactions:
             raise InvalidTxnState(f"{attempt} is aborted, and nothing of it will be seen: {error}") from error
 
     async def end(
-        self, attempt: Attempt, winners: Sequence[Winner], *, coordinator_epoch: int = 0
+        self,
+        attempt: Attempt,
+        winners: Sequence[Winner],
+        contents: Contents | None = None,
+        *,
+        coordinator_epoch: int = 0,
     ) -> TransactionOutcome:
         """Commit: COMMITTED, or BECOMING_VISIBLE where its markers take longer than delivery.timeout.ms.
 
@@ -94,22 +105,27 @@ class Transactions:
         deadline_s = time.monotonic() + within_ms / 1000.0
         while (remaining_ms := (deadline_s - time.monotonic()) * 1000.0) > 0:
             call_ms = max(1, int(min(self._config.request_timeout_ms, remaining_ms)))
+            request = end_request(
+                attempt,
+                winners,
+                contents,
+                timeout_ms=call_ms // _MARKERS_SHARE,
+                coordinator_epoch=coordinator_epoch,
+            )
             try:
-                known = ending.answered(await self._end_once(attempt, winners, coordinator_epoch, call_ms))
+                known = ending.answered(await self._end_once(request, call_ms))
             except MinilogError as error:
                 known = ending.failed(error)
             if known is not None:
                 return known
         return ending.out_of_time(within_ms)
 
-    async def _end_once(
-        self, attempt: Attempt, winners: Sequence[Winner], coordinator_epoch: int, timeout_ms: int
-    ) -> TransactionOutcome:
+    async def _end_once(self, request: coordinator_pb2.EndTransactionRequest, timeout_ms: int) -> TransactionOutcome:
         response = await self._coordinators.call(
             TRANSACTIONS_TOPIC_NAME,
-            attempt.transactional_id,
+            request.transactional_id,
             lambda channel: coordinator_pb2_grpc.TransactionServiceStub(channel).EndTransaction,
-            end_request(attempt, winners, timeout_ms=timeout_ms // _MARKERS_SHARE, coordinator_epoch=coordinator_epoch),
+            request,
             timeout_ms=timeout_ms,
         )
         return outcome_of(response.outcome)

@@ -35,9 +35,10 @@ def check_record(topic: str, value: object, key: object) -> None:
 def cut_columns(
     accumulator: Accumulator, topic: Topic, columns: pa.RecordBatch, partition: int | None
 ) -> list[tuple[int | None, pa.RecordBatch]]:
-    """(partition, rows) in order, each about batch.size; None: the next partition in turn.
+    """(partition, rows) in order, each about batch.size, or one larger row; None: the next partition in turn.
 
-    Raises InvalidRecord, MessageTooLarge, UnknownTopicOrPartition.
+    What is too large for the topic its leader says, who knows max.message.bytes as it is now, and the size when it is
+    compressed. Raises InvalidRecord, UnknownTopicOrPartition.
     """
     check_partition(topic, partition)
     if not isinstance(columns, pa.RecordBatch):

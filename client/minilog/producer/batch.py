@@ -14,6 +14,7 @@ from minilog.errors import MinilogError
 from minilog.metadata_cache import PartitionKey
 from minilog.producer.futures import RecordFuture, finish_all
 from minilog.record_batch.builder import build_batch, records_to_columns, set_producer
+from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.types import BatchMetadata, Headers, RecordMetadata
 
 
@@ -94,7 +95,8 @@ class Batch:
         *,
         transactional: bool = False,
     ) -> None:
-        """Build the bytes, or stamp those built before with another producer or sequence. Raises InvalidRecord."""
+        """Build the bytes, or stamp those built before with another producer or sequence. Raises InvalidRecord,
+        and MessageTooLarge for what no topic takes."""
         topic_id, partition = self.key
         if self.encoded is None:
             self.encoded = build_batch(
@@ -107,6 +109,7 @@ class Batch:
                 base_sequence=base_sequence,
                 timestamp_us=timestamp_us,
                 transactional=transactional,
+                max_bytes=MAX_MESSAGE_BYTES,
             )
         elif (producer, base_sequence) != (self.producer, self.base_sequence):
             self.encoded = set_producer(self.encoded, topic_id, partition, *producer, base_sequence)

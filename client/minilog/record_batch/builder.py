@@ -144,31 +144,30 @@ def records_to_columns(
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(given))
 
 
-def split_columns(columns: pa.RecordBatch, max_bytes: int) -> list[pa.RecordBatch]:
-    """`columns` as slices in order, without a copy, of which `build_batch` makes batches of at most `max_bytes`.
+def split_columns(columns: pa.RecordBatch, target_bytes: int) -> list[pa.RecordBatch]:
+    """`columns` as slices in order, without a copy, of which `build_batch` makes batches of at most `target_bytes`.
 
-    Rows of one size fill their slices nearly; the sizes are those before compression. Raises MessageTooLarge for a
-    single row above `max_bytes`, and what `build_batch` raises for columns that do not fit.
+    Rows of one size fill their slices nearly; the sizes are those before compression. A row above `target_bytes` is a
+    slice of its own: whether it is too large is not said by where to cut. Raises what `build_batch` raises for columns
+    that do not fit.
     """
     if columns.num_rows == 0:
         return []
     measured = _payload_columns(columns, timestamp_us=0)
-    return [columns.slice(start, rows) for start, rows in _split(measured, 0, columns.num_rows, max_bytes)]
+    return [columns.slice(start, rows) for start, rows in _split(measured, 0, columns.num_rows, target_bytes)]
 
 
-def _split(measured: pa.RecordBatch, start: int, rows: int, max_bytes: int) -> list[tuple[int, int]]:
+def _split(measured: pa.RecordBatch, start: int, rows: int, target_bytes: int) -> list[tuple[int, int]]:
     """Even parts, those still too large divided again: at most log2(rows) deep, for every part has fewer rows."""
     size = HEADER_BYTES + pa.ipc.get_record_batch_size(measured.slice(start, rows))
-    if size <= max_bytes:
+    if size <= target_bytes or rows == 1:
         return [(start, rows)]
-    if rows == 1:
-        raise _too_large(f"row {start} alone makes a record batch of {size} bytes", max_bytes)
     # 5 % more parts than the size asks for, so that rows of about one size need no second division.
-    parts = min(rows, max(2, -(-size * 21 // (max_bytes * 20))))
+    parts = min(rows, max(2, -(-size * 21 // (target_bytes * 20))))
     cuts = [start + rows * part // parts for part in range(parts + 1)]
     found = []
     for first, end in pairwise(cuts):
-        found += _split(measured, first, end - first, max_bytes)
+        found += _split(measured, first, end - first, target_bytes)
     return found
 
 

@@ -21,6 +21,8 @@ READ_SCHEMA = PAYLOAD_SCHEMA.append(pa.field("offset", pa.int64()))
 # What one batch may have, on the wire and when its buffers are decompressed, whatever max.message.bytes says: no honest
 # batch comes near, Arrow's int32 offsets hold it, and a bomb stops here in readers that know no max.message.bytes.
 MAX_BATCH_BYTES = 2**28
+# The highest max.message.bytes that a topic can have: what is larger would not fit a frame of gRPC, and is not sent.
+MAX_MESSAGE_BYTES = 2**26
 # A leader lets a batch be this many times max.message.bytes when decompressed; the builder keeps to the same bound.
 MAX_EXPANSION = 16
 

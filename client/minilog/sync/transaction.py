@@ -13,7 +13,7 @@ from minilog.aio.transaction import Transaction as AsyncTransaction
 from minilog.aio.transactions import Transactions as AsyncTransactions
 from minilog.config import parse_config
 from minilog.sync.loop import LoopThread, shared_loop
-from minilog.transactions import AlreadyCommitted, Attempt, Enlistment, TransactionOutcome, Winner
+from minilog.transactions import AlreadyCommitted, Attempt, Contents, Enlistment, TransactionOutcome, Winner
 from minilog.types import TopicPartition
 
 
@@ -113,9 +113,19 @@ class Transactions:
         """Take part, and write nothing: the attempt takes over from those before."""
         return self._loop.run(self._transactions.enlist(attempt, task=task, expires=expires))
 
-    def commit(self, attempt: Attempt, winners: Sequence[Winner], *, coordinator_epoch: int = 0) -> TransactionOutcome:
-        """End, and wait until the outcome is known and all of it visible, while there is time."""
-        return self._loop.run(self._transactions.commit(attempt, winners, coordinator_epoch=coordinator_epoch))
+    def commit(
+        self,
+        attempt: Attempt,
+        winners: Sequence[Winner],
+        contents: Contents | None = None,
+        *,
+        coordinator_epoch: int = 0,
+    ) -> TransactionOutcome:
+        """End, and wait until the outcome is known and all of it visible, while there is time. `contents` are kept with
+        the generation."""
+        return self._loop.run(
+            self._transactions.commit(attempt, winners, contents, coordinator_epoch=coordinator_epoch)
+        )
 
     def abort(
         self, attempt: Attempt, producer_ids: Iterable[int] = (), *, coordinator_epoch: int = 0

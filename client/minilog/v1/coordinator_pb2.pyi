@@ -187,6 +187,7 @@ class EnlistResponse(_message.Message):
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    CONTENTS_FIELD_NUMBER: _builtins.int
     outcome: Global___EnlistOutcome.ValueType
     generation: _builtins.int
     producer_id: _builtins.int
@@ -198,6 +199,10 @@ class EnlistResponse(_message.Message):
     def error(self) -> _common_pb2.Error:
         """STALE_GENERATION, PRODUCER_FENCED (a newer run or attempt took over, or this one is over), INVALID_TXN_STATE."""
 
+    @_builtins.property
+    def contents(self) -> Global___GenerationContents:
+        """Of ALREADY_COMMITTED: what was committed, as the one who committed it said; absent where he said nothing."""
+
     def __init__(
         self,
         *,
@@ -208,14 +213,42 @@ class EnlistResponse(_message.Message):
         producer_epoch: _builtins.int = ...,
         timeout_ms: _builtins.int = ...,
         coordinator_epoch: _builtins.int = ...,
+        contents: Global___GenerationContents | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "error", b"error", "generation", b"generation", "outcome", b"outcome", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "coordinator_epoch", b"coordinator_epoch", "error", b"error", "generation", b"generation", "outcome", b"outcome", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EnlistResponse: _TypeAlias = EnlistResponse  # noqa: Y015
+
+@_typing.final
+class GenerationContents(_message.Message):
+    """What a generation holds, so that who replays it can tell that he has the same: the same however its rows were ordered
+    and cut into tasks.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    OFFSETS_DIGEST_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    offsets_digest: _builtins.bytes
+    """Of the offsets that the rows were read from, by any function; empty: not known. At most 64 bytes."""
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int = ...,
+        offsets_digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offsets_digest", b"offsets_digest", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GenerationContents: _TypeAlias = GenerationContents  # noqa: Y015
 
 @_typing.final
 class RegisterPartitionsRequest(_message.Message):
@@ -383,6 +416,7 @@ class EndTransactionRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     WINNERS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    CONTENTS_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     generation: _builtins.int
@@ -395,6 +429,10 @@ class EndTransactionRequest(_message.Message):
     def client(self) -> _common_pb2.ClientIdentity: ...
     @_builtins.property
     def winners(self) -> _containers.RepeatedCompositeFieldContainer[Global___Winner]: ...
+    @_builtins.property
+    def contents(self) -> Global___GenerationContents:
+        """Kept with the decision."""
+
     def __init__(
         self,
         *,
@@ -405,11 +443,12 @@ class EndTransactionRequest(_message.Message):
         run_id: _builtins.bytes = ...,
         winners: _abc.Iterable[Global___Winner] | None = ...,
         timeout_ms: _builtins.int = ...,
+        contents: Global___GenerationContents | None = ...,
         coordinator_epoch: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "contents", b"contents"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "client", b"client", "coordinator_epoch", b"coordinator_epoch", "generation", b"generation", "run_id", b"run_id", "timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id", "winners", b"winners"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "client", b"client", "contents", b"contents", "coordinator_epoch", b"coordinator_epoch", "generation", b"generation", "run_id", b"run_id", "timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id", "winners", b"winners"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,6 +12,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from minilog.v1 import common_pb2 as _common_pb2
+from minilog.v1 import coordinator_pb2 as _coordinator_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -87,6 +88,7 @@ class TransactionRecord(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     EXPIRES_FIELD_NUMBER: _builtins.int
     UPDATED_US_FIELD_NUMBER: _builtins.int
+    LAST_COMMITTED_CONTENTS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """The generation, attempt and run that enlisted last."""
     attempt_id: _builtins.bytes
@@ -106,6 +108,10 @@ class TransactionRecord(_message.Message):
     def superseded_attempts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Those before of the same run and generation, oldest first: refused."""
 
+    @_builtins.property
+    def last_committed_contents(self) -> _coordinator_pb2.GenerationContents:
+        """Of the last committed generation; absent where who committed it said nothing."""
+
     def __init__(
         self,
         *,
@@ -119,10 +125,11 @@ class TransactionRecord(_message.Message):
         timeout_ms: _builtins.int = ...,
         expires: _builtins.bool = ...,
         updated_us: _builtins.int = ...,
+        last_committed_contents: _coordinator_pb2.GenerationContents | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_committed_generation", b"_last_committed_generation", "last_committed_generation", b"last_committed_generation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_committed_generation", b"_last_committed_generation", "last_committed_contents", b"last_committed_contents", "last_committed_generation", b"last_committed_generation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_committed_generation", b"_last_committed_generation", "attempt_id", b"attempt_id", "attempt_over", b"attempt_over", "expires", b"expires", "generation", b"generation", "last_committed_generation", b"last_committed_generation", "run_id", b"run_id", "superseded_attempts", b"superseded_attempts", "superseded_runs", b"superseded_runs", "timeout_ms", b"timeout_ms", "updated_us", b"updated_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_committed_generation", b"_last_committed_generation", "attempt_id", b"attempt_id", "attempt_over", b"attempt_over", "expires", b"expires", "generation", b"generation", "last_committed_contents", b"last_committed_contents", "last_committed_generation", b"last_committed_generation", "run_id", b"run_id", "superseded_attempts", b"superseded_attempts", "superseded_runs", b"superseded_runs", "timeout_ms", b"timeout_ms", "updated_us", b"updated_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_committed_generation: _TypeAlias = _typing.Literal["last_committed_generation"]  # noqa: Y015
     _WhichOneofArgType__last_committed_generation: _TypeAlias = _typing.Literal["_last_committed_generation", b"_last_committed_generation"]  # noqa: Y015

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -141,6 +142,15 @@ def test_arrow_batches_are_cut_to_batch_size_and_lose_nothing() -> None:
     assert len(parts) > 10
     assert {partition for partition, _ in parts} == {None}
     assert pa.Table.from_batches([rows for _, rows in parts]).equals(pa.Table.from_batches([columns]))
+
+
+def test_batch_size_says_where_to_cut_and_not_what_is_too_large() -> None:
+    """What is too large says max.message.bytes, of which only the leader knows the value of now."""
+    to = accumulator(batch_size=10_000)
+    columns = pa.RecordBatch.from_pydict({"value": [b"s", bytes(20_000), b"s"], "key": [b"k", b"k", None]})
+    for topic in (TOPIC_INFO, replace(TOPIC_INFO, max_message_bytes=1_000)):
+        parts = cut_columns(to, topic, columns, None)
+        assert sorted(len(value) for _, rows in parts for value in rows.column("value").to_pylist()) == [1, 1, 20_000]
 
 
 def test_one_batch_of_batch_size_is_not_cut() -> None:

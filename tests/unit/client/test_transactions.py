@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -69,7 +70,7 @@ class TestEnlisting:
         response = coordinator_pb2.EnlistResponse(
             outcome=coordinator_pb2.ENLIST_OUTCOME_ALREADY_COMMITTED, generation=7, producer_id=-1, producer_epoch=-1
         )
-        assert enlisted(ATTEMPT, response) == AlreadyCommitted(7)
+        assert enlisted(ATTEMPT, response) == AlreadyCommitted(replace(ATTEMPT, generation=7), None)
 
     @pytest.mark.parametrize(("timeout_ms", "every_ms"), [(1_000, 200), (900_000, 30_000)])
     def test_several_signs_of_life_fit_into_the_time_out(self, timeout_ms: int, every_ms: float) -> None:

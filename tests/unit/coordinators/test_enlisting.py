@@ -53,6 +53,36 @@ def test_a_new_run_at_the_last_committed_generation_is_told_so_and_each_of_its_t
     assert world.marks() == {(ORDERS_0, 100): True}
 
 
+def test_and_what_is_committed_whoever_coordinates_by_then_and_whatever_was_begun_since() -> None:
+    world = Transacting()
+    held = coordinator_pb2.GenerationContents(rows=7, offsets_digest=b"digest")
+    world.end([world.writer(ORDERS_0, generation=4)], generation=4, contents=held)
+    assert world.enlist(generation=4, attempt="b", run="r2").contents == held
+    world.enlisted(generation=5, attempt="b")
+    world.abort(generation=5, attempt="b")
+    world.fail_over()
+    assert world.enlist(generation=4, attempt="b", run="r2").contents == held
+
+
+def test_of_the_last_one_only_and_nothing_where_nothing_was_said() -> None:
+    world = Transacting()
+    held = coordinator_pb2.GenerationContents(rows=7)
+    world.end([world.writer(ORDERS_0, generation=4)], generation=4, contents=held)
+    world.end([world.writer(ORDERS_0, generation=5, attempt="b")], generation=5, attempt="b")
+    response = world.enlist(generation=5, attempt="c", run="r2")
+    assert response.outcome == ALREADY
+    assert not response.HasField("contents")
+
+
+def test_a_digest_has_a_bound_and_nothing_is_decided_above_it() -> None:
+    world = Transacting()
+    producer_id = world.writer(ORDERS_0)
+    wrong = coordinator_pb2.GenerationContents(rows=7, offsets_digest=bytes(65))
+    assert isinstance(error_of(world.end([producer_id], contents=wrong)), InvalidArgument)
+    right = coordinator_pb2.GenerationContents(rows=7, offsets_digest=bytes(64))
+    assert world.end([producer_id], contents=right).outcome == COMMITTED
+
+
 def test_already_committed_supersedes_nobody() -> None:
     world = committed(generation=4)
     going_on = world.writer(ORDERS_0, generation=5, attempt="b")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from minilog.errors import CorruptMessage
+from minilog.transactions import Contents
 from minilog_broker.coordinators.groups.records import GroupCodec, GroupKey, Offset, Pending
 from minilog_broker.coordinators.table import Change, LogRecord
 from minilog_broker.coordinators.transactions.records import (
@@ -34,6 +35,7 @@ transactions = st.builds(
     last_committed=st.none() | numbers,
     superseded_runs=st.lists(ids, max_size=3).map(tuple),
     superseded_attempts=st.lists(ids, max_size=3).map(tuple),
+    last_contents=st.none() | st.builds(Contents, numbers, st.binary(max_size=64)),
 )
 producers = st.builds(
     Producer,

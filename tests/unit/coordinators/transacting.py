@@ -130,6 +130,7 @@ class Transacting(World[TransactionCoordinator]):
         run: str = "r",
         *,
         name: str = T,
+        contents: coordinator_pb2.GenerationContents | None = None,
     ) -> int:
         request = coordinator_pb2.EndTransactionRequest(
             transactional_id=name,
@@ -137,6 +138,7 @@ class Transacting(World[TransactionCoordinator]):
             attempt_id=attempt.encode(),
             run_id=run.encode(),
             winners=[winner(each) if isinstance(each, int) else each for each in winners],
+            contents=contents,
             timeout_ms=REQUEST_TIMEOUT_MS,
         )
         ticket = self.ticket()

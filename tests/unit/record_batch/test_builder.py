@@ -167,9 +167,14 @@ def test_one_large_row_among_small_ones_is_cut_out() -> None:
     columns = records_to_columns([b"s"] * 50 + [bytes(5000)] + [b"s"] * 50)
     parts = split_columns(columns, 6000)
     assert sum(part.num_rows for part in parts) == 101
-    with pytest.raises(MessageTooLarge, match="row 50 alone"):
-        split_columns(columns, 4000)
     assert split_columns(columns.slice(0, 0), 4000) == []
+
+
+def test_a_row_above_where_to_cut_is_a_batch_of_its_own_and_not_refused() -> None:
+    columns = records_to_columns([b"s"] * 50 + [bytes(5000)] + [b"s"] * 50)
+    parts = split_columns(columns, 4000)
+    assert [row for part in parts for row in part.to_pylist()] == columns.to_pylist()
+    assert [part.num_rows for part in parts if len(build(part)) > 4000] == [1]
 
 
 def test_a_restamped_batch_keeps_its_records_and_proves_its_place() -> None:

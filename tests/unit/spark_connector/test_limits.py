@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_minilog.limits import Limits, Marks, Pace, capped, share, share_bytes, sizes_to_ask
 from pyspark_minilog.offsets import Partition
+from tests.unit.storage.crashable_files import CrashableFiles
+from tests.unit.storage.logs import batch, open_log, run_of
 
 A0, A1, B0 = Partition("a", 0), Partition("a", 1), Partition("b", 0)
 MIB = 1 << 20
@@ -119,6 +122,25 @@ class TestSharingBytes:
         assert {cap, 2**63 - 1} <= set(asked)
         assert len(asked) <= 17
         assert min(asked) >= 1
+
+
+@pytest.mark.parametrize(("limit_of_a_batch", "triggers"), [((1, 2), 6), ((1, 7), 21), ((3, 2), 2), ((5, 1), 1)])
+def test_what_is_stored_as_a_few_large_batches_is_read_in_even_parts(
+    limit_of_a_batch: tuple[int, int], triggers: int
+) -> None:
+    """Of a real log: a micro-batch that begins in the midst of a stored batch counts what is left of that batch."""
+    log = open_log(CrashableFiles())
+    for _ in range(3):
+        log.append(run_of([batch(log.log_end_offset, records=98, payload=bytes(9_800))]))
+    end, stored = log.log_end_offset, log.offsets_at_sizes(0, [2**63 - 1], log.log_end_offset)[0][1] // 3
+    limit, begin, counts = stored * limit_of_a_batch[0] // limit_of_a_batch[1] + 1, 0, []
+    while begin < end:
+        marks = {A0: Marks.ascending(begin, log.offsets_at_sizes(begin, sizes_to_ask(limit), end))}
+        reached = share_bytes({A0: begin}, {A0: end}, limit, marks)[A0]
+        counts.append(reached - begin)
+        begin = reached
+    assert triggers <= len(counts) <= triggers + 1, counts
+    assert max(counts) - min(counts[:-1], default=0) <= 2 or triggers <= 2, counts
 
 
 def test_all_caps_hold_at_once() -> None:

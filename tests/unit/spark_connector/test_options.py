@@ -50,7 +50,25 @@ def test_keys_are_understood_in_any_case() -> None:
 
 
 def test_what_spark_adds_itself_is_ignored() -> None:
-    parse_stream_options({**BASE, "path": "x", "checkpointlocation": "y", "queryname": "z"})
+    parse_stream_options({**BASE, "checkpointlocation": "y", "queryname": "z"})
+
+
+@pytest.mark.parametrize("given", [{**BASE, "provider": "minilog", "owner": "root", "option.subscribe": "t"}, {}])
+def test_a_table_of_the_catalog_is_refused_where_it_is_made_and_where_it_is_used(given: dict[str, str]) -> None:
+    """Spark 4.3 keeps the options of a table to itself: CREATE TABLE would make one that can never be read."""
+    for parse in (parse_source_options, parse_batch_options, parse_sink_options):
+        with pytest.raises(InvalidOption, match=r"a table of the catalog cannot .* use CREATE TEMPORARY VIEW"):
+            parse(given)
+
+
+@pytest.mark.parametrize("key", ["path", "paths"])
+def test_what_load_save_and_start_are_given_is_no_topic(key: str) -> None:
+    with pytest.raises(
+        InvalidOption, match=rf"'{key}' is 't': a topic is not a path; name it with option\('subscribe'"
+    ):
+        parse_batch_options({**BASE, key: "t"})
+    with pytest.raises(InvalidOption, match=rf"'{key}' is 't': a topic is not a path; name it with option\('topic'"):
+        parse_sink_options({"bootstrap.servers": "h:1", "topic": "u", key: "t"})
 
 
 @pytest.mark.parametrize("name", ["bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers"])

@@ -15,6 +15,7 @@ from pyspark_minilog.planning import (
     Range,
     continue_from,
     end_offset,
+    missing_topics,
     split,
     stream_ranges,
     until,
@@ -61,7 +62,17 @@ class TestStream:
         end = end_offset(start, way, way.end)
         assert stream_ranges(start, end) == [Range(A0, 50, 60, "ia"), Range(A1, 0, 9, "ia"), Range(B0, 2, 5, "ib")]
         assert end.begun_from == {A1: 0, B0: 2}
-        assert (way.losses, way.lower) == ((), {})
+        assert way.lower == {}
+
+    def test_what_a_new_partition_lost_before_it_was_read_is_loss(self) -> None:
+        start = SourceOffset({A0: 50}, {"a": "ia"})
+        way = continue_from(start, snapshot({A0: 60, A1: 9, B0: 5}, earliest={A0: 50, B0: 5}))
+        assert way.losses == (
+            "partition b-0 is new to this query, and offsets 0 to 5 are not there any more: its log starts at offset 5",
+        )
+        known = end_offset(start, way, way.end)
+        later = continue_from(known, snapshot({A0: 60, A1: 9, B0: 5}, earliest={A0: 50, B0: 5}))
+        assert later.losses == (), "it is said once"
 
     def test_a_new_partition_that_is_empty_is_kept(self) -> None:
         start = SourceOffset({A0: 50}, {"a": "ia"})
@@ -93,6 +104,20 @@ class TestStream:
             "the checkpoint is that of a query of other topics",
         )
         assert (way.end, way.topic_ids) == (start.positions, IDS)
+
+    def test_a_topic_that_is_deleted_for_sure_is_told_and_left_out_from_then_on(self) -> None:
+        start = SourceOffset({A0: 50, A1: 7, B0: 9}, dict(IDS))
+        now = snapshot({B0: 9})
+        assert missing_topics(start, now) == ["a"]
+        way = continue_from(start, now, deleted={"a"})
+        assert [sentence.split(",")[0] for sentence in way.losses] == ["partition a-0", "partition a-1"]
+        end = end_offset(start, way, way.end)
+        assert end == SourceOffset({B0: 9}, {"b": "ib"})
+        assert stream_ranges(start, end) == []
+        again = continue_from(end, snapshot({A0: 5, B0: 9}, earliest={A0: 3}))
+        assert again.losses == (
+            "partition a-0 is new to this query, and offsets 0 to 3 are not there any more: its log starts at offset 3",
+        )
 
     def test_an_end_below_the_start_is_reported_and_never_moves_back(self) -> None:
         start = SourceOffset({A0: 50}, {"a": "ia"})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pathlib
 import pickle
 from dataclasses import replace
 
 import pytest
 
-from minilog.transactions import AlreadyCommitted, Attempt, Enlistment, Winner, WrittenPartition
-from pyspark_minilog.errors import InconsistentWrite
+from minilog.transactions import AlreadyCommitted, Attempt, Contents, Enlistment, Winner, WrittenPartition
+from pyspark_minilog.checkpoint import offsets_digest
+from pyspark_minilog.errors import InconsistentWrite, NotAReplay
 from pyspark_minilog.sink_protocol import (
     Abort,
     End,
@@ -21,7 +23,11 @@ from pyspark_minilog.sink_protocol import (
 
 ATTEMPT = stream_attempt("query", 7, "run", b"attempt")
 EMPTY = TaskReport(0)
-ALREADY = TaskReport(0, AlreadyCommitted(7))
+ALREADY = TaskReport(0, AlreadyCommitted(ATTEMPT, None))
+
+
+def already(rows: int, held: Contents | None) -> TaskReport:
+    return TaskReport(rows, AlreadyCommitted(ATTEMPT, held))
 
 
 def enlistment(producer_id: int, attempt: Attempt = ATTEMPT, epoch: int = 3) -> Enlistment:
@@ -91,6 +97,68 @@ class TestCommit:
             commit_decision([TaskReport(1, enlistment(1))], batch_id=7)
 
 
+class TestReplays:
+    """A checkpoint that was set back by one batch asks for the committed generation, as a replay does."""
+
+    def test_rows_and_offsets_are_kept_with_what_is_committed(self) -> None:
+        decision = commit_decision([wrote(1), EMPTY, wrote(2)], batch_id=7, offsets_digest=b"d")
+        assert isinstance(decision, End)
+        assert decision.contents == Contents(20, b"d")
+
+    def test_other_numbers_of_rows_are_refused_with_both(self) -> None:
+        reports = [already(2, Contents(4)), already(3, Contents(4)), EMPTY]
+        with pytest.raises(
+            NotAReplay, match=r"generation 7 of .*'spark-query' .* it holds 4 rows, and 5 rows are asked"
+        ):
+            commit_decision(reports, batch_id=7)
+
+    def test_so_are_as_many_rows_of_other_offsets(self) -> None:
+        with pytest.raises(NotAReplay, match="its 4 rows were read from other offsets"):
+            commit_decision([already(4, Contents(4, b"one"))], batch_id=7, offsets_digest=b"other")
+
+    @pytest.mark.parametrize(("held", "now"), [(b"one", b"one"), (b"", b"one"), (b"one", b"")])
+    def test_the_same_rows_are_a_replay_also_where_offsets_are_not_known(self, held: bytes, now: bytes) -> None:
+        reports = [already(1, Contents(4, held)), already(3, Contents(4, held))]
+        assert commit_decision(reports, batch_id=7, offsets_digest=now) is None
+
+    def test_what_was_committed_without_saying_what_it_holds_is_not_compared(self) -> None:
+        assert commit_decision([already(4, None)], batch_id=7) is None
+
+    def test_a_user_may_have_it_not_checked(self) -> None:
+        assert commit_decision([already(5, Contents(4))], batch_id=7, check_replay=False) is None
+
+    def test_a_batch_write_without_rows_is_no_re_run_of_one_that_had_some(self) -> None:
+        with pytest.raises(NotAReplay, match="it holds 5 rows, and 0 rows"):
+            commit_decision([EMPTY], begun=AlreadyCommitted(ATTEMPT, Contents(5)))
+
+
+class TestOffsetsOfACheckpoint:
+    """Spark's own file, with what is the same in a replay, and nothing else."""
+
+    def write(self, folder: pathlib.Path, *lines: str, batch: int = 3) -> None:
+        (folder / "offsets").mkdir(exist_ok=True)
+        (folder / "offsets" / str(batch)).write_text("\n".join(lines))
+
+    def test_the_time_of_planning_is_none_and_any_offset_is(self, tmp_path: pathlib.Path) -> None:
+        found = []
+        for metadata, offset in (('{"batchTimestampMs":1}', "5"), ('{"batchTimestampMs":2}', "5"), ("", "6")):
+            self.write(tmp_path, "v1", metadata, '{"a":{"0":1}}', f'{{"b":{{"0":{offset}}}}}')
+            found.append(offsets_digest(str(tmp_path), 3))
+        assert found[0] == found[1] != found[2]
+        assert len(found[0]) == 32
+
+    def test_a_folder_is_named_as_spark_takes_it(self, tmp_path: pathlib.Path) -> None:
+        self.write(tmp_path, "v1", "{}", "{}")
+        known = {offsets_digest(each, 3) for each in (str(tmp_path), f"file://{tmp_path}", f"file:{tmp_path}")}
+        assert len(known) == 1
+        assert known != {b""}
+
+    def test_what_cannot_be_read_is_not_known(self, tmp_path: pathlib.Path) -> None:
+        self.write(tmp_path, "v1", batch=4)
+        for checkpoint, batch in ((None, 3), ("s3a://bucket/x", 3), (str(tmp_path), 3), (str(tmp_path), 4)):
+            assert offsets_digest(checkpoint, batch) == b""
+
+
 class TestAbort:
     def test_the_attempt_is_named_by_any_task_that_reported(self) -> None:
         assert abort_decision([None, EMPTY, wrote(1)]) == Abort(ATTEMPT, 3)
@@ -114,8 +182,8 @@ class TestBatchWrites:
         assert commit_decision([EMPTY], begun=self.BEGUN) == Abort(ATTEMPT, 6)
 
     def test_a_re_run_of_a_committed_one_does_nothing(self) -> None:
-        assert commit_decision([ALREADY], begun=AlreadyCommitted(7)) is None
-        assert abort_decision([None], begun=AlreadyCommitted(7)) is None
+        assert commit_decision([ALREADY], begun=AlreadyCommitted(ATTEMPT, None)) is None
+        assert abort_decision([None], begun=AlreadyCommitted(ATTEMPT, None)) is None
 
     def test_it_is_aborted_even_where_all_tasks_failed(self) -> None:
         assert abort_decision([None], begun=self.BEGUN) == Abort(ATTEMPT, 6)

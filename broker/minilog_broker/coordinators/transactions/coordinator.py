@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from minilog.errors import InvalidTxnState, MinilogError
+from minilog.transactions import contents_to_wire
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator import Coordinator, Response, State
 from minilog_broker.coordinators.effects import Answer, MarkersRefused, Moment, WriteMarkers
@@ -77,6 +78,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
                 return coordinator_pb2.EnlistResponse(
                     outcome=coordinator_pb2.ENLIST_OUTCOME_ALREADY_COMMITTED,
                     generation=verdict.generation,
+                    contents=None if verdict.contents is None else contents_to_wire(verdict.contents),
                     producer_id=-1,
                     producer_epoch=-1,
                 )

@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from minilog.errors import InvalidArgument, InvalidTxnState, ProducerFenced, StaleGeneration
+from minilog.transactions import Contents, contents_from_wire
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.table import Change
 from minilog_broker.coordinators.transactions.records import (
@@ -40,6 +41,8 @@ from minilog_broker.coordinators.transactions.records import (
 )
 from minilog_broker.coordinators.transactions.view import View
 from minilog_broker.replication.state import PartitionKey
+
+MAX_DIGEST_BYTES = 64  # a SHA-512; it is written with every enlisting
 
 
 def abort_changes(transactional_id: str, producers: Mapping[int, Producer]) -> list[TransactionChange]:
@@ -70,12 +73,14 @@ def end(view: View, request: coordinator_pb2.EndTransactionRequest, wall_us: int
     if is_committed(transaction, transactional_id, request.generation):
         return []
     _check_current(transaction, request)
+    contents = _contents(request)
     open_producers = view.open_producers(transactional_id)
     winners = _winners(request, transaction, open_producers)
     losers = {each: producer for each, producer in open_producers.items() if each not in winners}
     decided = replace(
         transaction,
         last_committed=request.generation,
+        last_contents=contents,
         attempt_over=True,
         superseded_attempts=(),
         updated_us=wall_us,
@@ -85,6 +90,17 @@ def end(view: View, request: coordinator_pb2.EndTransactionRequest, wall_us: int
         *(_ended(transactional_id, each, producer, Fate.COMMITTING) for each, producer in winners.items()),
         *abort_changes(transactional_id, losers),
     ]
+
+
+def _contents(request: coordinator_pb2.EndTransactionRequest) -> Contents | None:
+    if not request.HasField("contents"):
+        return None
+    if len(request.contents.offsets_digest) > MAX_DIGEST_BYTES:
+        raise InvalidArgument(
+            f"transactional id '{request.transactional_id}': a digest of offsets has at most {MAX_DIGEST_BYTES} bytes, "
+            f"not {len(request.contents.offsets_digest)}"
+        )
+    return contents_from_wire(request.contents)
 
 
 def is_committed(transaction: Transaction, transactional_id: str, generation: int) -> bool:

@@ -34,6 +34,7 @@ from minilog.errors import (
     StaleGeneration,
     UnknownTopicId,
 )
+from minilog.transactions import Contents
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.table import Change
 from minilog_broker.coordinators.transactions.ending import abort_changes, registration_count
@@ -65,9 +66,10 @@ class TransactionSettings:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyCommitted:
-    """Drain the input, write nothing."""
+    """Drain the input, write nothing. `contents`: what is committed, for who replays it to compare."""
 
     generation: int
+    contents: Contents | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def enlist(
             raise ProducerFenced(f"{_who(request)}: its run was superseded by another, which goes on in its place")
         if former.last_committed is not None and generation <= former.last_committed:
             if generation == former.last_committed and request.run_id != former.run_id:
-                return AlreadyCommitted(generation)
+                return AlreadyCommitted(generation, former.last_contents)
             raise StaleGeneration(
                 f"{_who(request)}: generation {generation} is asked for, {former.last_committed} is committed: only a "
                 "run that begins may ask for the last one again. Is this a copied or restored checkpoint?"
@@ -153,6 +155,7 @@ def _taken_up(
     return replace(
         asked,
         last_committed=former.last_committed,
+        last_contents=former.last_contents,
         superseded_runs=runs[-MAX_SUPERSEDED:],
         superseded_attempts=attempts[-MAX_SUPERSEDED:],
     )

@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 from google.protobuf.message import DecodeError
 
 from minilog.errors import CorruptMessage
+from minilog.transactions import Contents, contents_from_wire, contents_to_wire
 from minilog.v1 import common_pb2
 from minilog.v1 import coordinator_records_pb2 as records_pb2
 from minilog_broker.coordinators.table import Change, LogRecord
@@ -66,6 +67,7 @@ class Transaction:
     last_committed: int | None = None
     superseded_runs: tuple[bytes, ...] = ()
     superseded_attempts: tuple[bytes, ...] = ()
+    last_contents: Contents | None = None  # of the last committed generation, as far as who committed it said so
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ def _encoded(value: TransactionValue | None) -> bytes | None:
                 timeout_ms=value.timeout_ms,
                 expires=value.expires,
                 updated_us=value.updated_us,
+                last_committed_contents=None if value.last_contents is None else contents_to_wire(value.last_contents),
             ).SerializeToString()
         case Producer():
             return records_pb2.ProducerRecord(
@@ -151,6 +154,9 @@ def _transaction(value: bytes) -> Transaction:
         last_committed=record.last_committed_generation if record.HasField("last_committed_generation") else None,
         superseded_runs=tuple(record.superseded_runs),
         superseded_attempts=tuple(record.superseded_attempts),
+        last_contents=(
+            contents_from_wire(record.last_committed_contents) if record.HasField("last_committed_contents") else None
+        ),
     )
 
 

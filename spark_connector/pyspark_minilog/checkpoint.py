@@ -1,0 +1,42 @@
+"""From which offsets a micro-batch is read: what the query's checkpoint says, where the driver can read it.
+
+Spark writes them before a batch runs, and reads them back, unchanged, to replay it: lines of a version and of metadata,
+then one for each source. It hands a sink neither them nor the file, but its folder, if that was given as an option.
+Only folders of this machine are read (local ones, and those that are mounted); of others nothing is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+_HEADER_LINES = 2  # version and metadata: the latter has the time of planning, which is no offset
+_MAX_LINE_BYTES = 64 * 1024 * 1024  # a million partitions of one source are half of it
+
+
+def offsets_digest(checkpoint: str | None, batch_id: int) -> bytes:
+    """SHA-256 of the offsets of a micro-batch, of all sources; empty where they cannot be read."""
+    folder = None if checkpoint is None else _local(checkpoint)
+    if folder is None:
+        return b""
+    found = hashlib.sha256()
+    lines = 0
+    try:
+        with (folder / "offsets" / str(batch_id)).open("rb") as written:
+            for lines, line in enumerate(iter(lambda: written.readline(_MAX_LINE_BYTES), b""), start=1):
+                if lines > _HEADER_LINES:
+                    found.update(line.rstrip(b"\n") + b"\n")
+    except OSError as error:
+        logger.debug("the offsets of micro-batch %d are not compared: %s", batch_id, error)
+        return b""
+    return found.digest() if lines > _HEADER_LINES else b""
+
+
+def _local(checkpoint: str) -> Path | None:
+    """The folder, if it may be one of this machine; as Spark takes it, without any unquoting."""
+    path = re.sub(r"^file:(//[^/]*)?", "", checkpoint)
+    return None if "://" in path else Path(path)
