@@ -4,6 +4,7 @@
     AppendToLog                     log_appended, then log_flushed when durable; or log_failed
     RecoverLog                      log_opened; or log_failed
     RecordEpochStart                log_flushed is not awaited: the disk thread does it, durably, before what follows
+    ForgetTornTail                  -; or log_failed
     TruncateLog, StartLogAt         log_truncated; or log_failed
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
     RegisterPartition               registered, once
@@ -57,6 +58,13 @@ class RecoverLog:
 
     key: PartitionKey
     config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTornTail:
+    """The replica is in an ISR under a leader: that the tail of its log was cut at the start matters no more."""
+
+    key: PartitionKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +255,7 @@ class ProposalAnswer:
 Effect: TypeAlias = (
     OpenLog
     | RecoverLog
+    | ForgetTornTail
     | DeleteLog
     | RecordEpochStart
     | AppendToLog
