@@ -40,7 +40,9 @@ class Node:
     def __init__(self, cluster: Cluster, node_id: int) -> None:
         self.cluster = cluster
         self.node_id = node_id
-        self.files = SimulatedDisk(random.Random(f"disk {cluster.seed} {node_id}"))
+        self.files = SimulatedDisk(
+            random.Random(f"disk {cluster.seed} {node_id}"), out_of_order=cluster.plan.out_of_order
+        )
         self.life: Life | None = None
         self.lives = 0
         self.power_on = True
