@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from minilog.v1 import common_pb2, peer_pb2
@@ -206,7 +207,7 @@ class Life:
     # -- joining the cluster
 
     def _default_settings(self) -> LogSettings:
-        return log_settings(self.plan.topic_defaults())
+        return replace(log_settings(self.plan.topic_defaults()), flush_on_append=self.cluster.brokers_flush)
 
     def _registration(self) -> peer_pb2.RegisterRequest:
         node, address = self.node, node_address(self.node.node_id)

@@ -22,7 +22,7 @@ from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication import effects
 from minilog_broker.server.disk import DiskCommand
 from minilog_broker.server.metadata_log import CHECKPOINT_DELAY_S
-from minilog_broker.server.vote_file import check_metadata_log, open_vote, write_vote
+from minilog_broker.server.vote_file import open_vote, write_vote
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
@@ -92,7 +92,6 @@ class QuorumPart:
         )
         if log.recovery.damaged:
             raise StorageError(f"the metadata log {log.directory} is damaged: {log.recovery.reason}")
-        check_metadata_log(directory, log)
         if log.has_torn_tail:
             log.forget_torn_tail()
         return log

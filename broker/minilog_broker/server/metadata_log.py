@@ -17,7 +17,7 @@ from minilog_broker.quorum.effects import PersistVote, VoteState
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
 from minilog_broker.replication.effects import PlacedBatches
 from minilog_broker.server.disk import DiskCommand, DiskThread
-from minilog_broker.server.vote_file import check_metadata_log, open_vote, remedy, write_vote
+from minilog_broker.server.vote_file import open_vote, remedy, write_vote
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
@@ -62,7 +62,6 @@ class MetadataLog:
         )
         if log.recovery.damaged:
             raise self.damaged(log.recovery.reason)
-        check_metadata_log(directory, log)
         if log.has_torn_tail:  # this broker has not promised it: it is counted by what it says from now on
             logger.warning("the metadata log had a torn tail, which was cut", reason=log.recovery.reason)
             log.forget_torn_tail()

@@ -1,7 +1,7 @@
 """The file `quorum-vote`: the last epoch this voter knew and whom it voted for in it (V11). Made with the directory.
 
-What is missing is not new. A voter that forgot its vote could vote twice in an epoch, one that forgot its log could
-elect a leader that lacks what is committed: a directory that belongs to a cluster and lacks either is refused.
+What is missing is not new: a voter that forgot its vote could vote twice in an epoch. A directory that belongs to a
+cluster and has no vote file is refused. (One that has no metadata log is, too: quorum/cluster.py.)
 """
 
 from __future__ import annotations
@@ -46,15 +46,6 @@ def open_vote(files: FileSystem, directory: DataDirectory, metadata_log: Log) ->
 def write_vote(files: FileSystem, directory: DataDirectory, vote: VoteState) -> None:
     """Durable on return, and so is its name."""
     write_durable_file(files, f"{directory.path}/{FILE_NAME}", msgspec.json.encode(vote))
-
-
-def check_metadata_log(directory: DataDirectory, metadata_log: Log) -> None:
-    """Raises StorageError where the log of a directory that belongs to a cluster is empty."""
-    if directory.cluster_id and not metadata_log.log_end_offset:
-        raise StorageError(
-            f"the metadata log {metadata_log.directory} is empty, and {directory.path} belongs to a cluster: what this "
-            f"broker had of it is gone. {remedy(directory)}"
-        )
 
 
 def remedy(directory: DataDirectory) -> str:

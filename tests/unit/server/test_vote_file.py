@@ -1,4 +1,4 @@
-"""What a directory that belongs to a cluster must have: its vote, its metadata log, its name (V11, V12)."""
+"""What a directory that belongs to a cluster must have: its vote, and its name (V11)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from minilog.errors import StorageError
 from minilog_broker.quorum.effects import VoteState
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
-from minilog_broker.server.vote_file import FILE_NAME, check_metadata_log, open_vote, write_vote
+from minilog_broker.server.vote_file import FILE_NAME, open_vote, write_vote
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.errors import DataDirectoryError
 from minilog_broker.storage.log import Log
@@ -78,14 +78,6 @@ def test_a_vote_file_that_cannot_be_read_is_refused_with_what_to_do(files: Crash
     files.fail("pread", errno.EIO, PATH)
     with pytest.raises(StorageError, match=r"cannot be read.*Repair that and start again"):
         open_vote(files, directory, log)
-
-
-def test_an_empty_metadata_log_in_a_directory_of_a_cluster_is_refused(files: CrashableFiles) -> None:
-    directory, log = opened(files, belongs=True)
-    with pytest.raises(StorageError, match=r"is empty, and /data belongs to a cluster.*replace-voter 3"):
-        check_metadata_log(directory, log)
-    append(log, METADATA_KEY, 1)
-    check_metadata_log(directory, log)
 
 
 def test_logs_without_the_file_that_says_whose_they_are_are_not_taken_for_a_new_broker(files: CrashableFiles) -> None:
