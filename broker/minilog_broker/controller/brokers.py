@@ -93,7 +93,7 @@ class BrokerLives:
         self._liveness.heard(request.broker_id, now_ms)
         damaged = _keys(request.damaged_replicas)
         for state in self._ledger.image.replicas_on(request.broker_id):
-            finding = found.get(state.key, _Finding.RECOVERY_FINDING_UNSPECIFIED)
+            finding = found.get(state.key, _Finding.RECOVERY_FINDING_NONE)
             departure = Departure.DAMAGED
             if state.key not in damaged:
                 departure = self._departure(request, former, state, finding, clean=clean)
@@ -167,7 +167,7 @@ class BrokerLives:
         if finding in _HAS_ALL and not set_back:
             return Departure.OUT
         alone = state.in_sync_replicas == (request.broker_id,)
-        waits = finding != _Finding.RECOVERY_FINDING_UNSPECIFIED or bool(state.eligible_leaders)
+        waits = finding != _Finding.RECOVERY_FINDING_NONE or bool(state.eligible_leaders)
         return Departure.DAMAGED if alone and waits else Departure.UNCLEAN
 
     # -- heartbeats

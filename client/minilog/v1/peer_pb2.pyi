@@ -27,7 +27,7 @@ class _RecoveryFinding:
 
 class _RecoveryFindingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecoveryFinding.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    RECOVERY_FINDING_UNSPECIFIED: _RecoveryFinding.ValueType  # 0
+    RECOVERY_FINDING_NONE: _RecoveryFinding.ValueType  # 0
     RECOVERY_FINDING_WHOLE: _RecoveryFinding.ValueType  # 1
     """Nothing that was counted can be missing: its former life counted what was synced only, or the kernel did not go
     down; and nothing was cut.
@@ -41,7 +41,7 @@ class _RecoveryFindingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Recov
 
 class RecoveryFinding(_RecoveryFinding, metaclass=_RecoveryFindingEnumTypeWrapper): ...
 
-RECOVERY_FINDING_UNSPECIFIED: RecoveryFinding.ValueType  # 0
+RECOVERY_FINDING_NONE: RecoveryFinding.ValueType  # 0
 RECOVERY_FINDING_WHOLE: RecoveryFinding.ValueType  # 1
 """Nothing that was counted can be missing: its former life counted what was synced only, or the kernel did not go
 down; and nothing was cut.
