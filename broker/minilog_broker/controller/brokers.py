@@ -175,16 +175,16 @@ class BrokerLives:
     def heartbeat(self, request: peer_pb2.HeartbeatRequest, now_ms: float) -> peer_pb2.HeartbeatResponse:
         """A sign of life. Raises for a life that is not the current one."""
         broker = require_life(self._ledger, request.broker_id, request.broker_epoch)
-        known = self._liveness.has_spoken(broker.broker_id)
+        news = not self._liveness.has_spoken(broker.broker_id)
         self._liveness.heard(broker.broker_id, now_ms)
-        self._ledger.torn_tails.told(broker.broker_id, _torn_ends(request.recovered_replicas), now_ms)
+        news |= self._ledger.torn_tails.told(broker.broker_id, _torn_ends(request.recovered_replicas), now_ms)
         self._went_offline(request)
         self._is_full(broker.broker_id, full=request.no_space)
         if request.wants_stop or broker.stopping:
             self._stop(broker)
         elif broker.fenced and request.metadata_offset > broker.broker_epoch:
             self._unfence(broker)
-        elif not known:
+        elif news:
             self._elect_where_nobody_leads(broker.broker_id)
         broker = self._ledger.image.brokers[broker.broker_id]
         return peer_pb2.HeartbeatResponse(fenced=broker.fenced, should_stop=broker.stopping)
@@ -212,7 +212,7 @@ class BrokerLives:
         self._ledger.write_outcomes(self._states(broker_id, known - keys), reconsider)
 
     def _elect_where_nobody_leads(self, broker_id: int) -> None:
-        """Heard for the first time in this term: it may lead what nobody could."""
+        """Heard for the first time in this term, or its copies are whole now: it may lead what nobody could."""
         states = [state for state in self._ledger.image.replicas_on(broker_id) if state.leader_id == NO_LEADER]
         self._ledger.write_outcomes(states, reconsider)
 

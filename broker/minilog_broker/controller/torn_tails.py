@@ -25,14 +25,15 @@ class TornTails:
         self._since_ms: dict[int, float] = {}  # when each broker came back, as far as this controller knows
         self._trusted: set[int] = set()
 
-    def told(self, broker_id: int, ends: Mapping[PartitionKey, End], now_ms: float, *, anew: bool = False) -> None:
-        """All torn ones of a broker; `anew`: it has just registered."""
+    def told(self, broker_id: int, ends: Mapping[PartitionKey, End], now_ms: float, *, anew: bool = False) -> bool:
+        """All torn ones of a broker; `anew`: it has just registered. Whether one of them is torn no more."""
         if anew or not ends:
             self._since_ms.pop(broker_id, None)
             self._trusted.discard(broker_id)
-        self._ends[broker_id] = dict(ends)
         if ends:
             self._since_ms.setdefault(broker_id, now_ms)
+        before, self._ends[broker_id] = self._ends.get(broker_id, {}), dict(ends)
+        return not before.keys() <= ends.keys()
 
     def end_of(self, broker_id: int, key: PartitionKey) -> End | None:
         """Where the copy ends, if it is torn and nothing vouches for it; None where it may lead."""

@@ -133,7 +133,7 @@ class LogDirectory:
     def paths(self) -> dict[PartitionKey, str]:
         """Of every log there is, whether it could be opened or not."""
         return {key: log.directory for key, log in list(self.logs.items())} | {
-            key: each.path for key, each in self.unreadable.items()
+            key: each.path for key, each in list(self.unreadable.items())
         }
 
     def torn(self) -> list[tuple[PartitionKey, Log]]:

@@ -60,7 +60,9 @@ def _recovered(key: PartitionKey, finding: RecoveryFinding.ValueType, log: Log) 
 
 def _unreadable(logs: LogDirectory) -> list[peer_pb2.RecoveredReplica]:
     finding = RecoveryFinding.RECOVERY_FINDING_UNREADABLE
-    return [peer_pb2.RecoveredReplica(partition_id=_partition_id(key), finding=finding) for key in logs.unreadable]
+    return [
+        peer_pb2.RecoveredReplica(partition_id=_partition_id(key), finding=finding) for key in list(logs.unreadable)
+    ]
 
 
 def _partition_id(key: PartitionKey) -> common_pb2.PartitionId:

@@ -138,6 +138,20 @@ def test_a_new_controller_elects_no_torn_copy_before_it_was_told_of_it() -> None
     assert world.state(key).leader_id == two
 
 
+def test_a_copy_that_is_torn_no_more_leads_at_once() -> None:
+    """It joined an ISR whose leader went before the controller was told that its tail matters no more."""
+    world, key = cut()
+    leader, other, _ = world.state(key).replicas
+    for broker_id in ALL:
+        world.heartbeat(broker_id)
+    world.restart(other, found={key: torn(EPOCH, 9)})
+    assert error_of(world.propose(key, {leader, other})) is None
+    world.fence(leader)
+    assert world.state(key).leader_id == NO_LEADER
+    world.heartbeat(other)
+    assert world.state(key).leader_id == other
+
+
 def test_who_left_the_isr_long_ago_never_becomes_eligible_by_a_restart() -> None:
     world = World()
     world.start_all(3)
