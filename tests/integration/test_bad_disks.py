@@ -72,6 +72,13 @@ def refused_start(cluster: Cluster, broker_id: int) -> str:
     return said.strip().splitlines()[-1]
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def mend(scene: Scene, broker_id: int) -> None:
     """Start it, and wait until all is as before, under load."""
     scene.cluster.start(broker_id)
@@ -109,13 +116,12 @@ REFUSED: dict[str, str] = {
     "quorum-vote": r"^minilog: .*quorum-vote",
     "broker.json": r"^minilog: .*broker\.json",
     f"{METADATA}/*.log": rf"^minilog: .*{METADATA} is damaged: .*replace-voter",
-    f"{TOPIC}-0/topic-id": rf"^minilog: .*{TOPIC}-0/topic-id is damaged: .* set .*{TOPIC}-0 aside",
 }
 
 
 @pytest.mark.parametrize("pattern", REFUSED)
 def test_what_cannot_be_fetched_again_is_not_guessed(scene: Scene, pattern: str) -> None:
-    """A flipped bit in the vote, the metadata log, or in whose a directory or a log is: refused until restored."""
+    """A flipped bit in the vote, the metadata log, or in whose a directory is: refused until restored."""
     broker_id = victim(scene)
     assert scene.cluster.stop(broker_id) == {broker_id: 0}
     (path,) = scene.cluster.data_directory(broker_id).glob(pattern)
@@ -127,6 +133,60 @@ def test_what_cannot_be_fetched_again_is_not_guessed(scene: Scene, pattern: str)
     assert path.read_bytes() == spoiled, "a file that was refused is left for those who look into it"
     scene.writer.wait_for_more(100)
     path.write_bytes(whole)
+    mend(scene, broker_id)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("quorum-vote", "would vote twice.*replace-voter"), ("broker.json", "no broker.json: .* cannot be told")],
+)
+def test_what_is_missing_is_not_new(scene: Scene, name: str, said: str) -> None:
+    """A voter that forgot its vote could vote twice, one that forgot its name would be another broker."""
+    broker_id = victim(scene)
+    scene.cluster.kill(broker_id)
+    path = scene.cluster.data_directory(broker_id) / name
+    content = path.read_bytes()
+    path.unlink()
+    for _ in range(2):  # the first refusal leaves nothing that would satisfy the second
+        assert re.search(said, refused_start(scene.cluster, broker_id))
+    path.write_bytes(content)
+    mend(scene, broker_id)
+
+
+def a_directory_in_its_place(path: pathlib.Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+UNREADABLE: dict[str, tuple[str, Callable[[pathlib.Path], None]]] = {
+    "a segment": ("*.log", a_directory_in_its_place),
+    "the checkpoint": ("checkpoint", a_directory_in_its_place),
+    "whose log it is": ("topic-id", flip_a_bit),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_a_log_that_cannot_be_read_is_offline_and_the_others_are_served(scene: Scene, what: str) -> None:
+    pattern, spoil = UNREADABLE[what]
+    broker_id, cluster = victim(scene), scene.cluster
+    cluster.kill(broker_id)
+    directory = cluster.data_directory(broker_id)
+    path = sorted((directory / f"{TOPIC}-0").glob(pattern))[0]
+    content = path.read_bytes()
+    spoil(path)
+    cluster.start(broker_id)
+    wait_until(lambda: all(broker_id in each.isr for each in scene.partitions() if each.partition != 0))
+    scene.writer.wait_for_more(500)
+    spoiled = next(each for each in scene.partitions() if each.partition == 0)
+    assert broker_id not in spoiled.isr
+    assert spoiled.leader not in (None, broker_id)
+    said = cluster.said_in_this_life(broker_id)
+    assert f"{TOPIC}-0" in said
+    assert re.search("its replica (is|will be) offline", said), said
+    cluster.kill(broker_id)
+    if path.is_dir():
+        path.rmdir()
+    path.write_bytes(content)
     mend(scene, broker_id)
 
 

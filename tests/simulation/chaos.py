@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from minilog_broker.replication.state import PartitionState
 from tests.simulation.faults import Faults
 from tests.simulation.known import newest_image, unreplaced_voters
+from tests.simulation.outage import CALM_MS, Outage
 
 if TYPE_CHECKING:
     from minilog_broker.controller.image import MetadataImage
@@ -29,7 +30,11 @@ class Chaos:
         self._cluster = cluster
         self._random = random.Random(f"chaos {cluster.seed}")
         self._faults = Faults(cluster, self._random)
+        self._outage = Outage(cluster, self._random)
+        self._supervised = False
         cluster.scheduler.after(cluster.plan.quiet_ms, self._begin)
+        if cluster.plan.outage:
+            cluster.scheduler.after(max(0.0, cluster.plan.safety_ms - CALM_MS), self._calm)
 
     def _begin(self, _: object) -> None:
         for name, rate in self._cluster.plan.faults.active():
@@ -52,21 +57,33 @@ class Chaos:
     def heal(self) -> None:
         """No fault any more within the core, which is `cluster.core` from now on."""
         cluster = self._cluster
+        struck = self._outage.strike() if cluster.plan.outage else None
+        cluster.core = struck or self._choose_core()
+        cluster.note(f"heals; the core is {cluster.core}")
+        self._make_whole(leave_outside=struck is None)
+
+    def _calm(self, _: object) -> None:
+        """No more faults but the last one."""
+        self._make_whole(leave_outside=False)
+
+    def _make_whole(self, *, leave_outside: bool) -> None:
+        cluster = self._cluster
         self._faults.over = True
         cluster.network.heal()
-        cluster.core = self._choose_core()
-        cluster.note(f"heals; the core is {cluster.core}")
         for node_id, node in cluster.nodes.items():
             node.files.calm()
             if node_id not in cluster.core:
-                self._leave_outside(node_id)
+                if leave_outside:
+                    self._leave_outside(node_id)
                 continue
             node.resume()
             if node.life is not None:
                 node.life.effects_left = None
                 self._faults.set_slowness(node.life, 1.0)
             node.wants_life = True
-        self._supervise()
+        if not self._supervised:
+            self._supervised = True
+            self._supervise()
 
     def _supervise(self, _: object = None) -> None:
         """Whatever process of the core is not there is started, now and later; one with a failed replica anew."""

@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 import structlog
 
+from minilog_broker.replication.state import PartitionKey
 from tests.simulation.chaos import Chaos
 from tests.simulation.clients import ClientProcess
 from tests.simulation.events import Scheduler
@@ -51,6 +52,9 @@ class Cluster:
         self.network = Network(self.scheduler, random.Random(f"network {seed}"), plan.latency_ms, plan.between_nodes_ms)
         self.phase = Phase.SAFETY
         self.core: tuple[int, ...] = tuple(self.plan.node_ids)
+        # After all lost power: of each partition the copies that have all that is committed. If one is there, it leads.
+        self.owed: dict[PartitionKey, frozenset[int]] = {}
+        self.brokers_flush = plan.flush_on_append  # their configured flush.policy
         self.observers: list[Observer] = []
         self.touched = Touched()
         self.nodes: dict[int, Node] = {node_id: Node(self, node_id) for node_id in self.plan.node_ids}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from minilog.errors import BrokerNotAvailable, MinilogError, RetriableError, StaleBrokerEpoch, error_from_wire
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.replication.effects import ProposalAnswer, ProposeInSyncReplicas
+from minilog_broker.server.registration import unsettled_replicas
 from tests.simulation.network import Failure
 from tests.simulation.stream import Stream
 
@@ -117,6 +118,7 @@ class ControllerLink:
             offline_replicas=[partition_id for partition_id, _ in offline],
             damaged_replicas=[partition_id for partition_id, damaged in offline if damaged],
             no_space=not life.reserve.held,
+            recovered_replicas=unsettled_replicas(life.log_directory),
         )
         stream.client.send(request)
         life.process.after(max(5 * self._interval_ms, 1_000.0), self._look, (stream, self._number))

@@ -1,8 +1,9 @@
 """A disk in memory under the real storage: it loses, tears, fails and rots as files.py allows, when faults say so.
 
 Each write and each change of a name is pending until it is synced. When the machine loses power, any part of the
-pending names survives, and of each file's pending writes the first few, the next one torn. When only the process dies
-nothing is lost. A `Death` is raised in the middle of a change where `die_after` was set.
+pending names survives, and of each file's pending writes the first few, the next one torn; on a disk that writes
+`out_of_order`, any of them, each whole or torn. When only the process dies nothing is lost. A `Death` is raised in the
+middle of a change where `die_after` was set.
 """
 
 from __future__ import annotations
@@ -67,20 +68,31 @@ class Inode:
             _apply(self.durable, write)
         self.pending.clear()
 
-    def lose_power(self, rng: random.Random) -> None:
+    def lose_power(self, rng: random.Random, *, out_of_order: bool = False) -> None:
         """What of this file is on the disk."""
-        kept = rng.randint(0, len(self.pending))
-        for write in self.pending[:kept]:
-            _apply(self.durable, write)
-        if kept < len(self.pending):
-            position, data = self.pending[kept]
-            if data is not None:
-                torn = data[: rng.randint(0, len(data))]
-                zeros = bytes(rng.randint(0, len(data) - len(torn))) if rng.random() < 0.3 else b""
-                _apply(self.durable, (position, torn + zeros))
+        if out_of_order:
+            for write in self.pending:
+                drawn = rng.random()
+                if drawn < 0.6:
+                    self._keep(write, rng, torn=drawn < 0.2)
+        else:
+            kept = rng.randint(0, len(self.pending))
+            for write in self.pending[:kept]:
+                self._keep(write, rng, torn=False)
+            if kept < len(self.pending):
+                self._keep(self.pending[kept], rng, torn=True)
         self.pending.clear()
         self.live = bytearray(self.durable)
         self.sync_failed = False
+
+    def _keep(self, write: Write, rng: random.Random, *, torn: bool) -> None:
+        position, data = write
+        if not torn:
+            _apply(self.durable, write)
+        elif data is not None:
+            part = data[: rng.randint(0, len(data))]
+            zeros = bytes(rng.randint(0, len(data) - len(part))) if rng.random() < 0.3 else b""
+            _apply(self.durable, (position, part + zeros))
 
 
 class SimulatedFile:
@@ -151,8 +163,9 @@ class SimulatedDisk:
     `life` counts processes: files of former ones are closed.
     """
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, *, out_of_order: bool = False) -> None:
         self.random = rng
+        self.out_of_order = out_of_order
         self.life = 0
         self.changes = 0
         self.failures: list[tuple[str, str, int]] = []
@@ -196,7 +209,7 @@ class SimulatedDisk:
         for inode in names.values():
             if inode is not None and id(inode) not in lost:
                 lost[id(inode)] = None
-                inode.lose_power(self.random)
+                inode.lose_power(self.random, out_of_order=self.out_of_order)
         self.end_process()
 
     def end_process(self) -> None:
@@ -207,7 +220,7 @@ class SimulatedDisk:
             if inode is not None:
                 inode.locked = False
                 if inode.sync_failed:
-                    inode.lose_power(self.random)
+                    inode.lose_power(self.random, out_of_order=self.out_of_order)
 
     def calm(self) -> None:
         """Nothing fails any more."""

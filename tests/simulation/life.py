@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from minilog.v1 import common_pb2, peer_pb2
@@ -23,7 +24,8 @@ from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey, TopicConfig
 from minilog_broker.server.disk import DiskCommand
-from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_settings
+from minilog_broker.server.log_directory import LogDirectory, log_settings
+from minilog_broker.server.registration import recovered_replicas
 from minilog_broker.storage.clock_guard import ClockGuard
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
@@ -151,6 +153,9 @@ class Life:
         for each in self._found:
             self.touch(each.key)
             self.manager.adopt_log(each.key, each.log, each.producer_state, self.now_ms)
+        for unreadable in self.log_directory.unreadable.values():
+            self.touch(unreadable.key)
+            self.manager.adopt_unreadable(unreadable.key, unreadable.reason, self.now_ms)
         self.replicas.run()
         self.link.register(self._registration())
 
@@ -205,15 +210,10 @@ class Life:
     # -- joining the cluster
 
     def _default_settings(self) -> LogSettings:
-        return log_settings(self.plan.topic_defaults())
+        return replace(log_settings(self.plan.topic_defaults()), flush_on_append=self.cluster.brokers_flush)
 
     def _registration(self) -> peer_pb2.RegisterRequest:
         node, address = self.node, node_address(self.node.node_id)
-        damaged = [
-            common_pb2.PartitionId(topic_id=each.key.topic_id, partition=each.key.partition)
-            for each in self._found
-            if each.log.recovery.damaged
-        ]
         return peer_pb2.RegisterRequest(
             cluster_id=self.directory.cluster_id or "",
             broker_id=node.node_id,
@@ -223,7 +223,12 @@ class Life:
             rack=f"r{1 + node.node_id % 2}",  # consumers of that rack read here, where this follows
             clean_stop_broker_epoch=self.directory.clean_stop_epoch,
             kernel_boot_id=f"boot-{node.node_id}-{node.boot}",
-            damaged_replicas=damaged,
+            damaged_replicas=[
+                common_pb2.PartitionId(topic_id=each.key.topic_id, partition=each.key.partition)
+                for each in self._found
+                if each.log.recovery.damaged
+            ],
+            recovered_replicas=recovered_replicas(self._found, self.log_directory),
             host_label=address.host,
             voters=[node_address(voter_id) for voter_id in self.voter_ids],
         )
@@ -242,7 +247,7 @@ class Life:
         if self.stage is Stage.STARTING:
             self.stage = Stage.REGISTERED
         self.image_moved(self._whole_image())
-        self._set_strays_aside(self._found)
+        self._set_strays_aside()
         self.replicas.run()
         self.replicas.timer.start()
         self.link.start()
@@ -254,16 +259,16 @@ class Life:
         mine = image.partitions_of_broker.get(self.node.node_id, set())
         return ImageChanges(set(image.brokers), set(mine), set(), set(image.topics), {key.topic_id for key in mine})
 
-    def _set_strays_aside(self, found: list[FoundLog]) -> None:
+    def _set_strays_aside(self) -> None:
         image = self.image
         if not image.topics:
             return
-        for each in found:
-            state = image.partitions.get(each.key)
+        for key in self.log_directory.paths():
+            state = image.partitions.get(key)
             if state is None or self.node.node_id not in state.replicas:
                 self.cluster.count("stray")
-                self.touch(each.key)
-                self.manager.remove_stray(each.key, self.now_ms)
+                self.touch(key)
+                self.manager.remove_stray(key, self.now_ms)
 
     # -- running
 

@@ -16,10 +16,10 @@ import msgspec
 from minilog_broker.quorum.effects import VoteState
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.state import PartitionKey
+from minilog_broker.server.vote_file import FILE_NAME as VOTE_FILE
 from tests.simulation.disk import Death, PowerLoss, SimulatedDisk
 from tests.simulation.life import DATA_PATH, Life, Stage
 from tests.simulation.process import EPOCH_US, FATAL, Process
-from tests.simulation.quorum_part import VOTE_FILE
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -40,7 +40,9 @@ class Node:
     def __init__(self, cluster: Cluster, node_id: int) -> None:
         self.cluster = cluster
         self.node_id = node_id
-        self.files = SimulatedDisk(random.Random(f"disk {cluster.seed} {node_id}"))
+        self.files = SimulatedDisk(
+            random.Random(f"disk {cluster.seed} {node_id}"), out_of_order=cluster.plan.out_of_order
+        )
         self.life: Life | None = None
         self.lives = 0
         self.power_on = True

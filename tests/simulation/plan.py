@@ -108,6 +108,8 @@ class Plan:
     load_pause_ms: float = 5.0  # at most so long in the liveness phase: a joiner has to get in under load
     transactions: bool = False  # Spark sinks write, too
     trims_per_s: float = 0.0  # how often records are deleted; in both phases
+    out_of_order: bool = False  # what was not synced reaches a disk in any order
+    outage: str = ""  # all lose power in the end, and one stays away ("absent") or comes back "rotten"
     links_of_nodes: bool = False  # cuts, slow and lossy links are between nodes only
     faults: FaultRates = field(default_factory=FaultRates)
     operations: OperationRates = field(default_factory=OperationRates)
@@ -145,11 +147,20 @@ class Plan:
         transactions = rng.random() < TRANSACTIONS_SHARE
         if transactions and theme is None and rng.random() < TRANSACTIONS_THEMED_SHARE:
             theme = "transactions"
+        rng = random.Random(f"outage {seed}")  # its own, too
+        if theme is None and rng.random() < OUTAGES_SHARE:
+            theme = "outages"
+        out_of_order = rng.random() < OUT_OF_ORDER_SHARE
         plan = narrowed(Plan._draw(seed), seed, theme)
         rng = random.Random(f"trims {seed}")  # its own, too
         trims_per_s = rng.choice(TRIM_RATES) if rng.random() < TRIMS_SHARE else 0.0
-        plan = replace(plan, transactions=plan.transactions or transactions, trims_per_s=trims_per_s)
-        return replace(plan, faults=_with_sick_peers(plan.faults, seed))
+        return replace(
+            plan,
+            transactions=plan.transactions or transactions,
+            trims_per_s=trims_per_s,
+            out_of_order=out_of_order,
+            faults=_with_sick_peers(plan.faults, seed),
+        )
 
     @staticmethod
     def _draw(seed: int) -> Plan:
@@ -187,6 +198,8 @@ class Plan:
 TRANSACTIONS_SHARE = 0.3
 TRANSACTIONS_THEMED_SHARE = 0.5  # of those; the others meet with all kinds of trouble
 TRIMS_SHARE = 0.3
+OUTAGES_SHARE = 0.06
+OUT_OF_ORDER_SHARE = 0.4
 TRIM_RATES = (1.0, 3.0, 10.0)
 VOTER_COUNTS = (1, 3, 3, 5)
 

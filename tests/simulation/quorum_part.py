@@ -10,8 +10,6 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from minilog.errors import StorageError
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage
@@ -23,8 +21,9 @@ from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication import effects
 from minilog_broker.server.disk import DiskCommand
+from minilog_broker.server.metadata_log import CHECKPOINT_DELAY_S
+from minilog_broker.server.vote_file import open_vote, write_vote
 from minilog_broker.storage.data_directory import DataDirectory
-from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
@@ -38,7 +37,6 @@ from tests.simulation.voting import Voting
 if TYPE_CHECKING:
     from tests.simulation.life import Life
 
-VOTE_FILE = "quorum-vote"
 METADATA_LOG_SETTINGS = LogSettings(flush_on_append=True, retention_ms=-1, retention_bytes=-1)
 
 
@@ -52,7 +50,7 @@ class QuorumPart:
         self.sessions: dict[int, Any] = {}
         self._life = life
         self._files = life.node.files
-        self._vote_path = f"{directory.path}/{VOTE_FILE}"
+        self._directory = directory
         self.log = self._open_log(directory)
         self.disk = disk
         self.snapshots = SnapshotFiles(self._files, self.log.directory)
@@ -61,7 +59,7 @@ class QuorumPart:
         self.voting = Voting(life, self)
         self._stream: Stream | None = None
         self._pump: Pump | None = None
-        self._running = False
+        self._running = self._checkpoint_due = False
         self._active_epoch: int | None = None
         self._known_leader = -1
         self.timer = CoreTimer(life.process, self.node.next_tick_ms, self._tick)
@@ -90,13 +88,15 @@ class QuorumPart:
             METADATA_LOG_SETTINGS,
             unclean=directory.clean_stop_epoch is None,
             create=True,
+            boot_id=directory.boot_id,
         )
         if log.recovery.damaged:
             raise StorageError(f"the metadata log {log.directory} is damaged: {log.recovery.reason}")
+        if log.has_torn_tail:
+            log.forget_torn_tail()
         return log
 
     def _new_node(self, directory: DataDirectory, rng: random.Random) -> QuorumNode:
-        stored = read_durable_file(self._files, self._vote_path)
         plan = self._life.plan
         voters = [node_address(voter_id) for voter_id in self._life.voter_ids]
         return QuorumNode(
@@ -104,7 +104,7 @@ class QuorumPart:
             bytes.fromhex(directory.directory_id),
             directory.cluster_id,
             voters,
-            VoteState() if stored is None else msgspec.json.decode(stored, type=VoteState),
+            open_vote(self._files, directory, self.log),
             self.log,
             self._life.settings,
             QuorumSettings(plan.election_timeout_ms, plan.fetch_timeout_ms),
@@ -168,6 +168,9 @@ class QuorumPart:
             self.run()
 
         def flushed(end_offset: int) -> None:
+            if not self._checkpoint_due:
+                self._checkpoint_due = True
+                life.process.after(CHECKPOINT_DELAY_S * 1000.0, self._write_checkpoint)
             node.log_flushed(end_offset, life.now_ms)
             self.run()
 
@@ -185,6 +188,10 @@ class QuorumPart:
                 on_flushed=flushed,
             )
         )
+
+    def _write_checkpoint(self, _: object) -> None:
+        self._checkpoint_due = False
+        self.submit(self.log.write_checkpoint, _nothing)
 
     def submit(self, work: Callable[[], object], done: Callable[[], None]) -> None:
         """Let the metadata disk do `work`, then tell; an OSError ends the process."""
@@ -217,9 +224,9 @@ class QuorumPart:
 
     def _persist_vote(self, effect: PersistVote) -> None:
         life = self._life
-        content = msgspec.json.encode(VoteState(effect.epoch, effect.voted_for, effect.voted_directory))
+        vote = VoteState(effect.epoch, effect.voted_for, effect.voted_directory)
         self.submit(
-            lambda: write_durable_file(self._files, self._vote_path, content),
+            lambda: write_vote(self._files, self._directory, vote),
             lambda: self.node.vote_persisted(life.now_ms, life.node.now_us),
         )
 

@@ -78,6 +78,7 @@ class Replicas:
             effects.RecoverLog: self._recover,
             effects.CheckCopy: self._check_copy,
             effects.RecordEpochStart: self._record_epoch_start,
+            effects.ForgetTornTail: self._forget_torn_tail,
             effects.TruncateLog: self._truncate,
             effects.StartLogAt: self._start_at,
             effects.AdvanceLogStart: self._trim,
@@ -206,6 +207,9 @@ class Replicas:
         epoch, start = effect.leader_epoch, effect.start_offset
         reserve = self._life.reserve
         self._submit(effect.key, lambda log: reserve.write_metadata(lambda: log.assign_epoch(epoch, start)), _nothing)
+
+    def _forget_torn_tail(self, effect: effects.ForgetTornTail) -> None:
+        self._submit(effect.key, lambda log: log.forget_torn_tail(), _nothing)
 
     def _truncate(self, effect: effects.TruncateLog) -> None:
         def work(log: Log) -> ProducerState:

@@ -2,7 +2,7 @@
 
 What needs three rare things in a row is seldom met where twenty kinds of fault are drawn alike. A theme knows kinds of
 trouble (disks, elections, memberships), never a wrong rule. "transactions" is of half of the seeds that
-have them, which are drawn apart (plan.py).
+have them, which are drawn apart, as those of "outages" are (plan.py).
 """
 
 from __future__ import annotations
@@ -302,6 +302,41 @@ def epochs(plan: Plan, rng: random.Random) -> Plan:
     )
 
 
+def outages(plan: Plan, rng: random.Random) -> Plan:
+    """Little happens until all machines lose power under load; then one of them stays away, or has a rotten disk."""
+    faults = type(plan.faults)(
+        kill=rng.choice((0.0, 0.3)),
+        power_loss=rng.choice((0.0, 0.2)),
+        clean_restart=rng.choice((0.0, 0.2)),
+        slow_link=rng.choice((0.0, 1.0)),
+    )
+    return replace(
+        plan,
+        nodes=3,
+        voters=3,
+        topic_count=1,
+        partitions=rng.choice((2, 4)),
+        replication_factor=rng.choice((2, 2, 3, 3)),
+        min_in_sync=rng.choice((1, 1, 2)),
+        flush_on_append=True,
+        segment_bytes=rng.choice((4_096, 1 << 20)),
+        sync_ms=rng.choice(((1.0, 40.0), (20.0, 80.0), (20.0, 80.0))),  # something is being written everywhere
+        fetch_credit_bytes=64_000,
+        replica_lag_time_max_ms=2_000.0,
+        broker_session_timeout_ms=rng.choice((900.0, 3_000.0)),
+        heartbeat_interval_ms=150.0,
+        checkpoint_interval_ms=rng.choice((500.0, 5_000.0)),
+        producer_counts=(2, 3),
+        write_pauses_ms=(8.0,),
+        quiet_ms=1_500.0,
+        safety_ms=8_000.0,
+        liveness_ms=45_000.0,  # a torn copy waits for another to compare with (torn_tails.py)
+        outage=rng.choice(("absent", "rotten")),
+        faults=faults,
+        operations=type(plan.operations)(move_leader=rng.choice((0.0, 0.5))),
+    )
+
+
 THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "disks": disks,
     "forks": forks,
@@ -314,6 +349,7 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
 _DRAWN = tuple(THEMES)  # in this order, for good: a seed keeps its theme
 THEMES["transactions"] = transactions
 THEMES["epochs"] = epochs
+THEMES["outages"] = outages
 THEMED_SHARE = 0.5
 
 

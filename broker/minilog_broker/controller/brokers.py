@@ -28,6 +28,7 @@ from minilog.errors import (
     StaleBrokerEpoch,
 )
 from minilog.v1 import common_pb2, peer_pb2, records_pb2
+from minilog.v1.peer_pb2 import RecoveryFinding as _Finding
 from minilog_broker.controller.election import (
     Departure,
     ElectionRules,
@@ -40,9 +41,16 @@ from minilog_broker.controller.election import (
 from minilog_broker.controller.image import Broker
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.liveness import Liveness
-from minilog_broker.replication.state import PartitionKey, PartitionState
+from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
 
 DIRECTORY_ID_BYTES = 16
+
+# All that was counted of it is on its disk, as far as it can tell, or nothing is known that speaks against it.
+_HAS_ALL = (
+    _Finding.RECOVERY_FINDING_WHOLE,
+    _Finding.RECOVERY_FINDING_TORN,
+    _Finding.RECOVERY_FINDING_UNREADABLE,
+)
 
 
 def handed_over(state: PartitionState, broker_id: int, rules: ElectionRules) -> Outcome:
@@ -91,16 +99,26 @@ class BrokerLives:
         self._check_former(request, former, now_ms)
         clean = self._is_clean(request, former)
         broker_epoch = self._ledger.write(records_pb2.MetadataRecord(broker_registration=_registration_record(request)))
-        self._ledger.offline.pop(request.broker_id, None)
+        found = _findings(request.recovered_replicas)
+        self._ledger.offline[request.broker_id] = _unreadable(found)
+        self._ledger.torn_tails.told(request.broker_id, _torn_ends(request.recovered_replicas), now_ms, anew=True)
         self._ledger.full.discard(request.broker_id)
         self._liveness.heard(request.broker_id, now_ms)
         damaged = _keys(request.damaged_replicas)
         for state in self._ledger.image.replicas_on(request.broker_id):
-            departure = Departure.OUT if clean else self._unclean_departure(request, former, state)
-            if state.key in damaged:
-                departure = Departure.DAMAGED
-            self._ledger.write_outcome(depart(state, request.broker_id, departure, self._ledger.rules(state.key)))
+            finding = found.get(state.key, _Finding.RECOVERY_FINDING_NONE)
+            departure = Departure.DAMAGED
+            if state.key not in damaged:
+                departure = self._departure(request, former, state, finding, clean=clean)
+            rules = self._among_those_heard(self._ledger.rules(state.key))
+            self._ledger.write_outcome(depart(state, request.broker_id, departure, rules))
         return broker_epoch
+
+    def _among_those_heard(self, rules: ElectionRules) -> ElectionRules:
+        """A leader that was not heard in this term may be gone since before it: nobody leaves an ISR for its sake. It
+        is deposed until it is heard, so that those who leave stay eligible (election.py)."""
+        heard = self._liveness.has_spoken
+        return replace(rules, lives_on=lambda broker, epoch: heard(broker) and rules.lives_on(broker, epoch))
 
     def _check_cluster(self, request: peer_pb2.RegisterRequest) -> None:
         image, broker_id = self._ledger.image, request.broker_id
@@ -142,49 +160,79 @@ class BrokerLives:
             self._marks.pop(request.broker_id, None)
         return clean
 
-    def _unclean_departure(
-        self, request: peer_pb2.RegisterRequest, former: Broker | None, state: PartitionState
+    def _departure(
+        self,
+        request: peer_pb2.RegisterRequest,
+        former: Broker | None,
+        state: PartitionState,
+        finding: _Finding.ValueType,
+        *,
+        clean: bool,
     ) -> Departure:
-        """UNCLEAN; DAMAGED where it is the only member and something below its durable end may be missing."""
+        """OUT for a copy that has all that was counted of it: it may lead again. Of any other nobody can say that.
+
+        DAMAGED, so that it waits for another, where a doubtful copy is the only member, and where the log is gone while
+        others have it. (No log at all of the only member: most likely it was never made.)"""
         if former is not None and former.directory_id != request.directory_id:
             return Departure.DAMAGED  # the disk that held it is gone
-        same_boot = former is not None and request.kernel_boot_id == former.kernel_boot_id != ""
-        whole = same_boot or self._ledger.config(state.key.topic_id).flush_on_append
+        # The mark of a clean stop that is not the recorded life's: the disk is older than what was written by now.
+        set_back = request.HasField("clean_stop_broker_epoch") and not clean
+        if finding in _HAS_ALL and not set_back:
+            return Departure.OUT
         alone = state.in_sync_replicas == (request.broker_id,)
-        return Departure.DAMAGED if alone and not whole else Departure.UNCLEAN
+        waits = finding != _Finding.RECOVERY_FINDING_NONE or bool(state.eligible_leaders)
+        return Departure.DAMAGED if alone and waits else Departure.UNCLEAN
 
     # -- heartbeats
 
     def heartbeat(self, request: peer_pb2.HeartbeatRequest, now_ms: float) -> peer_pb2.HeartbeatResponse:
         """A sign of life. Raises for a life that is not the current one."""
         broker = require_life(self._ledger, request.broker_id, request.broker_epoch)
+        news = not self._liveness.has_spoken(broker.broker_id)
         self._liveness.heard(broker.broker_id, now_ms)
-        self._went_offline(broker.broker_id, _keys(request.offline_replicas), _keys(request.damaged_replicas))
+        news |= self._ledger.torn_tails.told(broker.broker_id, _torn_ends(request.recovered_replicas), now_ms)
+        self._went_offline(request)
         self._is_full(broker.broker_id, full=request.no_space)
         if request.wants_stop or broker.stopping:
             self._stop(broker)
         elif broker.fenced and request.metadata_offset > broker.broker_epoch:
             self._unfence(broker)
+        elif news:
+            self._elect_where_nobody_leads(broker.broker_id)
         broker = self._ledger.image.brokers[broker.broker_id]
         should_stop = broker.stopping and not self._is_waited_for(broker.broker_id)
         return peer_pb2.HeartbeatResponse(fenced=broker.fenced, should_stop=should_stop)
 
-    def _went_offline(self, broker_id: int, keys: set[PartitionKey], damaged: set[PartitionKey]) -> None:
+    def _went_offline(self, request: peer_pb2.HeartbeatRequest) -> None:
         """An I/O error or damage took replicas offline: out of the ISR, and what they hold is not to be relied on, nor
-        what they said before: one that was out already is so anew.
+        what they said before: one that was out already is so anew. Of one that could not be opened at the start nothing
+        is known: it is judged when it is.
 
         One that is not named any more went from this broker, or came back with a new log, or was damaged and is cut.
         """
+        broker_id, keys, damaged = request.broker_id, _keys(request.offline_replicas), _keys(request.damaged_replicas)
+        unreadable = _unreadable(_findings(request.recovered_replicas))
         known = self._ledger.offline.get(broker_id, frozenset())
         self._ledger.offline[broker_id] = frozenset(keys)
 
         def go_out(state: PartitionState, rules: ElectionRules) -> Outcome:
-            departure = Departure.DAMAGED if state.key in damaged else Departure.UNCLEAN
+            departure = Departure.OUT if state.key in unreadable else Departure.UNCLEAN
+            departure = Departure.DAMAGED if state.key in damaged else departure
             outcome = depart(state, broker_id, departure, rules)
             return overtaking(state) if outcome.state == state else outcome
 
         self._ledger.write_outcomes(self._states(broker_id, keys - known), go_out)
         self._ledger.write_outcomes(self._states(broker_id, known - keys), reconsider)
+
+    def _elect_where_nobody_leads(self, broker_id: int) -> None:
+        """Heard for the first time in this term, or its copies are whole now: it may lead what nobody could."""
+        states = [state for state in self._ledger.image.replicas_on(broker_id) if state.leader_id == NO_LEADER]
+        self._ledger.write_outcomes(states, reconsider)
+
+    def trust_torn_tails(self, now_ms: float) -> None:
+        """No second copy came back in time to compare the torn ones with."""
+        for broker_id in self._ledger.torn_tails.take_expired(now_ms):
+            self._elect_where_nobody_leads(broker_id)
 
     def _is_full(self, broker_id: int, *, full: bool) -> None:
         """A full disk takes no records: another leads where one can, and no ISR waits for it.
@@ -211,14 +259,16 @@ class BrokerLives:
         self._write_state(broker, fenced=False, stopping=broker.stopping)
         self._ledger.write_outcomes(self._ledger.image.replicas_on(broker.broker_id), reconsider)
 
-    def fence(self, broker: Broker) -> None:
-        """Out of every ISR that has another member; what it led, another leads."""
-        self._write_state(broker, fenced=True, stopping=broker.stopping)
-        broker_id = broker.broker_id
-        self._ledger.write_outcomes(
-            self._ledger.image.replicas_on(broker_id),
-            lambda state, rules: depart(state, broker_id, Departure.OUT, rules),
-        )
+    def fence(self, *brokers: Broker) -> None:
+        """Out of every ISR that has another member; what they led, another leads. All at once: none of them is elected
+        for another's sake."""
+        for broker in brokers:
+            self._write_state(broker, fenced=True, stopping=broker.stopping)
+        for broker in brokers:
+            self._ledger.write_outcomes(
+                self._ledger.image.replicas_on(broker.broker_id),
+                lambda state, rules, gone=broker.broker_id: depart(state, gone, Departure.OUT, rules),  # type: ignore[misc]
+            )
 
     def _stop(self, broker: Broker) -> None:
         """Controlled shutdown: the broker leads nothing that another could, and leaves each ISR that can spare it.
@@ -254,6 +304,22 @@ class BrokerLives:
                 )
             )
         )
+
+
+def _findings(replicas: Iterable[peer_pb2.RecoveredReplica]) -> dict[PartitionKey, _Finding.ValueType]:
+    return {PartitionKey(each.partition_id.topic_id, each.partition_id.partition): each.finding for each in replicas}
+
+
+def _unreadable(found: dict[PartitionKey, _Finding.ValueType]) -> frozenset[PartitionKey]:
+    return frozenset(key for key, finding in found.items() if finding == _Finding.RECOVERY_FINDING_UNREADABLE)
+
+
+def _torn_ends(replicas: Iterable[peer_pb2.RecoveredReplica]) -> dict[PartitionKey, tuple[int, int]]:
+    return {
+        PartitionKey(each.partition_id.topic_id, each.partition_id.partition): (each.last_epoch, each.end_offset)
+        for each in replicas
+        if each.finding == _Finding.RECOVERY_FINDING_TORN
+    }
 
 
 def _keys(partition_ids: Iterable[common_pb2.PartitionId]) -> set[PartitionKey]:

@@ -129,9 +129,9 @@ class Controller:
         self.deactivate(NO_CONTROLLER)
         own = image.copy()
         settings = self._settings
-        ledger = Ledger(own, end_offset, settings.defaults, self._append, self._effects)
         unfenced = [broker for broker in own.brokers.values() if not broker.fenced]
         liveness = Liveness(settings.broker_session_timeout_ms, now_ms, [broker.broker_id for broker in unfenced])
+        ledger = Ledger(own, end_offset, settings.defaults, self._append, self._effects, liveness.has_spoken)
         if lost_controller is not None:
             liveness.silent_before(*lost_controller, now_ms)
         topics = Topics(
@@ -168,9 +168,11 @@ class Controller:
             return
         term = self._term
         unfenced = [broker.broker_id for broker in term.ledger.image.brokers.values() if not broker.fenced]
-        for broker_id in term.liveness.tick(unfenced, now_ms):
-            if not self._fence(term.ledger.image.brokers[broker_id]):
-                return
+        silent = [term.ledger.image.brokers[broker_id] for broker_id in term.liveness.tick(unfenced, now_ms)]
+        term.lives.fence(*silent)
+        term.lives.trust_torn_tails(now_ms)
+        if not self._seal():
+            return
         term.preferred.tick(now_ms)
         self._seal()
 

@@ -1,14 +1,18 @@
 """Who leads a partition, who is in sync, who may still lead: pure functions of its committed state. Rules V4, V10, V17.
 
     what befalls the broker           its replica
-    Departure(OUT)                    leaves an ISR that has another member (fenced, stopping, offline)
-    Departure(UNCLEAN)                the same, and is no eligible leader any more (unclean start, I/O error)
+    Departure(OUT)                    leaves an ISR that has another member (fenced, stopping, a start of a whole copy)
+    Departure(UNCLEAN)                the same, and is no eligible leader any more (a doubtful copy, an I/O error)
     Departure(DAMAGED)                the same, and cannot be elected until it has joined an ISR again
 
-The ISR is never empty: its last member stays, whatever befalls it. A member that leaves while |ISR| < min stays an
-eligible leader, for the high watermark cannot move meanwhile, until the ISR is back at min. Elections choose the
-first electable replica of the ISR, in the order of the replicas; then of the eligible ones, whose ISR begins with
-itself alone; then, only where it is configured, of all (KIP-966).
+The ISR is never empty: its last member stays, whatever befalls it. A member that leaves stays an eligible leader as
+long as the high watermark cannot move without it: while |ISR| < min, and while nobody leads (who led before counts
+those who were in the ISR, until it learns that it leads no more). Elections choose the first electable replica of the
+ISR, in the order of the replicas; then of the eligible ones, whose ISR begins with itself alone; then, only where it is
+configured, of all (KIP-966).
+
+A copy with a torn tail (torn_tails.py) leads where no other can: the longest, by epoch and end, of two that are back at
+least, or the only one that counts at all.
 
 Every change, every proposal refused for good, and every copy that went offline raises the partition epoch; a leader of
 another life, or another leader, or none, or one replica less, raises the leader epoch.
@@ -34,12 +38,22 @@ class Departure(enum.Enum):
     DAMAGED = enum.auto()
 
 
+def _always(_: int) -> bool:
+    return True
+
+
+def _whole(_: int) -> tuple[int, int] | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class ElectionRules:
     """What an election needs to know of the topic and of the brokers.
 
     `electable`: unfenced, not stopping, the replica's disk not failed. `lives_on`: (broker id, broker epoch) is the
     current life, unfenced and its disk not failed, stopping or not: a leader for which it holds need not be replaced.
+    `has_spoken`: it was heard in this controller's term; only such a broker is elected, for it is there.
+    `torn_end`: (epoch, end) of a copy whose tail is torn, None of any other.
     """
 
     min_in_sync_replicas: int
@@ -47,6 +61,8 @@ class ElectionRules:
     electable: Callable[[int], bool]
     lives_on: Callable[[int, int], bool]
     broker_epoch: Callable[[int], int]
+    has_spoken: Callable[[int], bool] = _always
+    torn_end: Callable[[int], tuple[int, int] | None] = _whole
 
     def effective_min(self, state: PartitionState) -> int:
         return min(self.min_in_sync_replicas, state.replication_factor)
@@ -69,7 +85,7 @@ def depart(state: PartitionState, broker_id: int, departure: Departure, rules: E
     changed = replace(
         state,
         in_sync_replicas=remaining,
-        eligible_leaders=_eligible(state, remaining, barred, rules),
+        eligible_leaders=_eligible(state, remaining, barred),
         damaged_replicas=_ordered(state, damaged),
     )
     return _settle(state, changed, barred, rules)
@@ -81,7 +97,7 @@ def with_in_sync_replicas(state: PartitionState, members: frozenset[int], rules:
     changed = replace(
         state,
         in_sync_replicas=in_sync,
-        eligible_leaders=_eligible(state, in_sync, frozenset(), rules),
+        eligible_leaders=_eligible(state, in_sync),
         damaged_replicas=tuple(broker for broker in state.damaged_replicas if broker not in members),
     )
     return _settle(state, changed, frozenset(), rules)
@@ -89,8 +105,7 @@ def with_in_sync_replicas(state: PartitionState, members: frozenset[int], rules:
 
 def reconsider(state: PartitionState, rules: ElectionRules) -> Outcome:
     """The state after brokers or the topic's configuration changed: a leader where there is none and one can lead."""
-    eligible = _eligible(state, state.in_sync_replicas, frozenset(), rules)
-    return _settle(state, replace(state, eligible_leaders=eligible), frozenset(), rules)
+    return _settle(state, state, frozenset(), rules)
 
 
 def reassign(
@@ -112,8 +127,13 @@ def can_be_led_by_another(state: PartitionState, broker_id: int, rules: Election
 
 
 def can_lead(state: PartitionState, broker_id: int, rules: ElectionRules) -> bool:
-    """Whether this replica could be elected, where it is in the ISR or eligible."""
-    return rules.electable(broker_id) and broker_id not in state.damaged_replicas
+    """Whether this replica could be elected, where it is in the ISR or eligible, without asking another."""
+    return rules.torn_end(broker_id) is None and _is_there(state, broker_id, rules)
+
+
+def _is_there(state: PartitionState, broker_id: int, rules: ElectionRules) -> bool:
+    there = rules.electable(broker_id) and rules.has_spoken(broker_id)
+    return there and broker_id not in state.damaged_replicas
 
 
 def led_by_preferred(state: PartitionState, rules: ElectionRules) -> Outcome:
@@ -121,11 +141,8 @@ def led_by_preferred(state: PartitionState, rules: ElectionRules) -> Outcome:
     return Outcome(_with_epochs(state, _led_by(state, state.preferred_leader, rules)))
 
 
-def _eligible(
-    state: PartitionState, in_sync: tuple[int, ...], barred: frozenset[int], rules: ElectionRules
-) -> tuple[int, ...]:
-    if len(in_sync) >= rules.effective_min(state):
-        return ()
+def _eligible(state: PartitionState, in_sync: tuple[int, ...], barred: frozenset[int] = frozenset()) -> tuple[int, ...]:
+    """Who has all that is committed, and is not in the ISR any more: until somebody leads who needs none of them."""
     former = set(state.eligible_leaders) | set(state.in_sync_replicas)
     return _ordered(state, frozenset(former) - frozenset(in_sync) - barred - frozenset(state.damaged_replicas))
 
@@ -137,6 +154,8 @@ def _settle(before: PartitionState, state: PartitionState, barred: frozenset[int
     if not _stays(state, rules):
         state, unclean = _elect(state, barred, rules)
         state = advanced(state, rules.effective_min(state))  # the ISR may be the new leader's alone
+    if state.leader_id != NO_LEADER and len(state.in_sync_replicas) >= rules.effective_min(state):
+        state = replace(state, eligible_leaders=())
     return Outcome(_with_epochs(before, state), unclean)
 
 
@@ -168,9 +187,9 @@ def _elect(state: PartitionState, barred: frozenset[int], rules: ElectionRules) 
     eligible = [broker for broker in state.replicas if broker in state.eligible_leaders]
     if leader := _first(in_sync, state, rules):
         return _led_by(state, leader[0], rules), False
-    if leader := _first(eligible, state, rules):
-        alone = (leader[0],)
-        chosen = replace(state, in_sync_replicas=alone, eligible_leaders=_eligible(state, alone, barred, rules))
+    if leader := _first(eligible, state, rules) or _longest_torn(state, rules):
+        alone = state.in_sync_replicas if leader[0] in state.in_sync_replicas else (leader[0],)
+        chosen = replace(state, in_sync_replicas=alone, eligible_leaders=_eligible(state, alone, barred))
         return _led_by(chosen, leader[0], rules), False
     if rules.unclean_election and (leader := _least_bad(state, rules)):
         damaged = tuple(broker for broker in state.damaged_replicas if broker != leader[0])
@@ -181,6 +200,15 @@ def _elect(state: PartitionState, barred: frozenset[int], rules: ElectionRules) 
 
 def _first(candidates: list[int], state: PartitionState, rules: ElectionRules) -> list[int]:
     return [broker for broker in candidates if can_lead(state, broker, rules)][:1]
+
+
+def _longest_torn(state: PartitionState, rules: ElectionRules) -> list[int]:
+    """Of copies with torn tails, one of which may be rotten: the longest, where there is one to compare it with."""
+    counted = {*state.in_sync_replicas, *state.eligible_leaders} - set(state.damaged_replicas)
+    back = [broker for broker in state.replicas if broker in counted and _is_there(state, broker, rules)]
+    if len(back) < 2 and len(counted) > 1:
+        return []
+    return sorted(back, key=lambda broker: rules.torn_end(broker) or (-1, -1), reverse=True)[:1]
 
 
 def _least_bad(state: PartitionState, rules: ElectionRules) -> list[int]:

@@ -13,13 +13,15 @@ from minilog_broker.controller.effects import ControllerEffect, PartitionWaits, 
 from minilog_broker.controller.election import ElectionRules, Outcome
 from minilog_broker.controller.image import MetadataImage, record_of
 from minilog_broker.controller.topic_config import effective_topic_config
+from minilog_broker.controller.torn_tails import TornTails
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
 
 AppendRecords = Callable[[Sequence[records_pb2.MetadataRecord]], int]
 
 
 class Ledger:
-    """See the module's text. `append` writes one batch and returns the log's new end offset."""
+    """See the module's text. `append` writes one batch and returns the log's new end offset; `has_spoken` is
+    Liveness's."""
 
     def __init__(
         self,
@@ -28,6 +30,7 @@ class Ledger:
         defaults: TopicConfig,
         append: AppendRecords,
         effects: list[ControllerEffect],
+        has_spoken: Callable[[int], bool],
     ) -> None:
         self.image = image
         self.end_offset = end_offset
@@ -35,7 +38,9 @@ class Ledger:
         self.unclean_elections = 0
         # Replicas that an I/O error took offline in the current life of their broker.
         self.offline: dict[int, frozenset[PartitionKey]] = {}
+        self.torn_tails = TornTails()
         self.full: set[int] = set()  # brokers whose disk is full, as they say with every heartbeat
+        self._has_spoken = has_spoken
         self._append = append
         self._effects = effects
         self._records: list[records_pb2.MetadataRecord] = []
@@ -98,6 +103,8 @@ class Ledger:
             electable=lambda broker_id: self._electable(broker_id, key),
             lives_on=lambda broker_id, epoch: self._lives_on(broker_id, epoch, key),
             broker_epoch=lambda broker_id: self.image.brokers[broker_id].broker_epoch,
+            has_spoken=self._has_spoken,
+            torn_end=lambda broker_id: self.torn_tails.end_of(broker_id, key),
         )
 
     def _electable(self, broker_id: int, key: PartitionKey) -> bool:
@@ -120,6 +127,7 @@ def waiting_reason(state: PartitionState) -> str:
     harm = f"; on {damaged} the copy is damaged" if damaged else ""
     return (
         f"partition {state.key.partition} of {state.topic_name} has no leader: only brokers {candidates} have all that "
-        f"was acknowledged, and none of them can lead now{harm}. Start them, or accept the loss by "
+        f"was acknowledged, and none of them can lead now{harm}. Start them (a copy whose tail was torn waits for "
+        f"another to compare with), or accept the loss by "
         f"unclean.leader.election.enable"
     )

@@ -19,6 +19,7 @@ class Liveness:
     def __init__(self, session_timeout_ms: float, now_ms: float, unfenced: Iterable[int]) -> None:
         self._timeout_ms = session_timeout_ms
         self._heard = dict.fromkeys(unfenced, now_ms)
+        self._spoke: set[int] = set()
         self._probed: dict[int, float] = {}
         self._due_ms = now_ms + self._interval_ms
 
@@ -37,7 +38,12 @@ class Liveness:
 
     def heard(self, broker_id: int, now_ms: float) -> None:
         self._heard[broker_id] = now_ms
+        self._spoke.add(broker_id)
         self._probed.pop(broker_id, None)
+
+    def has_spoken(self, broker_id: int) -> bool:
+        """Whether it was heard in this controller's term: of others it is not known that they are there at all."""
+        return broker_id in self._spoke
 
     def is_silent(self, broker_id: int, now_ms: float) -> bool:
         """Not heard for a session time-out, or since it died, or never in this controller's term."""

@@ -5,6 +5,7 @@
     RecoverLog                      log_opened; or log_failed
     CheckCopy                       copy_checked, always
     RecordEpochStart                log_flushed is not awaited: the disk thread does it, durably, before what follows
+    ForgetTornTail                  -; or log_failed
     TruncateLog, StartLogAt         log_truncated; or log_failed
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
     RegisterPartition               registered, once
@@ -60,6 +61,13 @@ class RecoverLog:
 
     key: PartitionKey
     config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTornTail:
+    """The replica is in an ISR under a leader: that the tail of its log was cut at the start matters no more."""
+
+    key: PartitionKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +279,7 @@ Effect: TypeAlias = (
     OpenLog
     | RecoverLog
     | CheckCopy
+    | ForgetTornTail
     | DeleteLog
     | RecordEpochStart
     | AppendToLog

@@ -15,7 +15,14 @@ import random
 from typing import TYPE_CHECKING
 
 from minilog.errors import CorruptMessage
-from minilog_broker.replication.effects import DeleteLog, OpenLog, PartitionOffline, RecoverLog, WriteProducerSnapshot
+from minilog_broker.replication.effects import (
+    DeleteLog,
+    ForgetTornTail,
+    OpenLog,
+    PartitionOffline,
+    RecoverLog,
+    WriteProducerSnapshot,
+)
 from minilog_broker.replication.follower import FollowerPartition
 from minilog_broker.replication.follower_reads import FollowerReads
 from minilog_broker.replication.host import Host, TimerKind
@@ -78,6 +85,7 @@ class HostedReplica:
         self._opening = False
         self._to_recover = False
         self._offline_since = -1  # the partition epoch that we had seen when we went offline
+        self._torn_tail = False  # of the log, and nobody was told that it matters no more
         self._snapshot_due_bytes = 0
 
     # -- metadata
@@ -103,6 +111,12 @@ class HostedReplica:
             self.follower.learn(state.partition_epoch, in_sync=self._is_in_sync())
             self.reads.in_sync = self._is_in_sync()
             self.reads.look(now_ms)
+        self._forget_torn_tail(state)
+
+    def _forget_torn_tail(self, state: PartitionState) -> None:
+        if self._torn_tail and self._is_in_sync() and state.leader_id != NO_LEADER and self.log is not None:
+            self._torn_tail = False
+            self._host.emit(ForgetTornTail(self.key))
 
     def configure(self, config: TopicConfig, now_ms: float) -> None:
         """The topic's configuration changed."""
@@ -215,6 +229,7 @@ class HostedReplica:
         """The log is there."""
         self._opening = False
         self.log = ReplicaLog(log, producers)
+        self._torn_tail = log.has_torn_tail
         self.take_role(now_ms, why="the log was opened")
 
     def appended(self, end_offset: int, now_ms: float) -> None:
@@ -231,7 +246,7 @@ class HostedReplica:
         if self.config is not None and self._snapshot_due_bytes >= self.config.segment_bytes:
             self.write_snapshot()
         if self.config is not None and not self.config.flush_on_append:
-            self.flushed(log.appended_end, now_ms)
+            self.flushed(log.log.durable_end_offset, now_ms)  # the log's own word: what it has recorded to count so
         self._settled(now_ms)
 
     def flushed(self, durable_end: int, now_ms: float) -> None:

@@ -80,6 +80,10 @@ class ReplicaManager:
         """A log that was found at start. It has no role before the image names it."""
         self._replica(key).opened(log, producer_state, now_ms)
 
+    def adopt_unreadable(self, key: PartitionKey, reason: str, now_ms: float) -> None:
+        """A log that was there at the start and cannot be opened: offline in this life."""
+        self._replica(key).go_offline(OSError(reason), now_ms)
+
     def log_opened(self, key: PartitionKey, log: Log, producers: ProducerState, now_ms: float) -> None:
         """OpenLog or RecoverLog is done."""
         replica = self._replicas.get(key)

@@ -60,7 +60,7 @@ from minilog_broker.server.partition_registrations import PartitionRegistrations
 from minilog_broker.server.peer_service import PeerService
 from minilog_broker.server.port import Port
 from minilog_broker.server.quorum_shell import QuorumShell
-from minilog_broker.server.registration import kernel_boot_id, registration_request
+from minilog_broker.server.registration import kernel_boot_id, registration_request, unsettled_replicas
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.timer import now_ms
 from minilog_broker.server.transaction_service import TransactionService
@@ -168,6 +168,7 @@ class Broker:
         )
         link.metadata_offset = lambda: self._quorum.image.end_offset
         link.offline_replicas = lambda: self._replicas.offline.values()
+        link.unsettled_replicas = lambda: unsettled_replicas(self._logs)
         link.no_space = lambda: not self._reserve.held
         self._internal_topics = InternalTopics(link.create_internal_topic)
         self._coordinators = self._build_coordinators(replicas)
@@ -258,15 +259,15 @@ class Broker:
 
     async def _register(self, directory: DataDirectory, found: list[FoundLog]) -> None:
         manager = self._replicas.manager
-        for each in found:
-            manager.adopt_log(each.key, each.log, each.producer_state, now_ms())
-        answer = await self._link.register(registration_request(self._options, self._client, directory, found))
+        self._replicas.adopt(found)
+        request = registration_request(self._options, self._client, directory, found, self._logs)
+        answer = await self._link.register(request)
         await self._quorum.replayed(answer.committed_end_offset)
         directory.set_cluster(answer.cluster_id, [voter.broker_id for voter in self._quorum.image.voters])
         manager.set_broker_epoch(answer.broker_epoch, now_ms())
         self._registered = True
         self._image_changed(self._whole_image())
-        self._set_strays_aside(found)
+        self._set_strays_aside()
         self._replicas.run()
         self._replicas.timer.start()
         self._spawn(self._link.keep_beating())
@@ -279,16 +280,16 @@ class Broker:
         mine = image.partitions_of_broker.get(self._options.broker_id, set())
         return ImageChanges(set(image.brokers), set(mine), set(), set(image.topics), {key.topic_id for key in mine})
 
-    def _set_strays_aside(self, found: list[FoundLog]) -> None:
+    def _set_strays_aside(self) -> None:
         """Logs the image does not know; never when it knows no topic at all (REPLICATION.md, strays)."""
         image = self._quorum.image
         if not image.topics:
             return
-        for each in found:
-            state = image.partitions.get(each.key)
+        for key, path in self._logs.paths().items():
+            state = image.partitions.get(key)
             if state is None or self._options.broker_id not in state.replicas:
-                logger.warning("a log of no known replica is set aside", log=each.log.directory)
-                self._replicas.manager.remove_stray(each.key, now_ms())
+                logger.warning("a log of no known replica is set aside", log=path)
+                self._replicas.manager.remove_stray(key, now_ms())
 
     # -- running
 

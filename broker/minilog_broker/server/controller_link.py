@@ -47,6 +47,7 @@ class ControllerLink:
         self.answered_ms = 0.0  # when a controller answered a heartbeat last
         self.metadata_offset: Callable[[], int]
         self.offline_replicas: Callable[[], Iterable[PartitionOffline]]
+        self.unsettled_replicas: Callable[[], Iterable[peer_pb2.RecoveredReplica]]
         self.no_space: Callable[[], bool] = lambda: False
         self.on_state: Callable[[bool], None] = lambda fenced: None
         self._client = client
@@ -166,6 +167,7 @@ class ControllerLink:
             offline_replicas=[_partition_id(each.key) for each in offline],
             damaged_replicas=[_partition_id(each.key) for each in offline if each.damaged],
             no_space=self.no_space(),
+            recovered_replicas=self.unsettled_replicas(),
         )
 
     def _answered(self, answer: peer_pb2.HeartbeatResponse) -> None:

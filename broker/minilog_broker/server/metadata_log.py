@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import structlog
 
 from minilog.errors import StorageError
@@ -18,9 +17,8 @@ from minilog_broker.quorum.effects import PersistVote, VoteState
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
 from minilog_broker.replication.effects import PlacedBatches
 from minilog_broker.server.disk import DiskCommand, DiskThread
+from minilog_broker.server.vote_file import open_vote, remedy, write_vote
 from minilog_broker.storage.data_directory import DataDirectory
-from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
-from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.reserve import Reserve
@@ -28,7 +26,8 @@ from minilog_broker.storage.settings import LogSettings
 
 logger = structlog.get_logger()
 
-VOTE_FILE = "quorum-vote"
+# What was synced longer ago is recorded: a recovery that cuts it says so. Not with every sync, which would cost three.
+CHECKPOINT_DELAY_S = 1.0
 # Always fsync, kept for good: only a snapshot moves its start, and whole segments behind it can go.
 METADATA_LOG_SETTINGS = LogSettings(segment_bytes=8 << 20, flush_on_append=True, retention_ms=-1, retention_bytes=-1)
 
@@ -42,11 +41,13 @@ class MetadataLog:
         self._files = files
         self._reserve = reserve
         self._failed = failed
-        self._broker_id = directory.broker_id
-        self._vote_path = f"{directory.path}/{VOTE_FILE}"
+        self._directory = directory
         self.path = directory.partition_path(CLUSTER_METADATA_TOPIC_NAME, 0)
         self.log = self._open(directory)
-        self._disk = DiskThread("metadata-disk", asyncio.get_running_loop(), failed)
+        self.vote = open_vote(files, directory, self.log)  # of a former life
+        self._loop = asyncio.get_running_loop()
+        self._disk = DiskThread("metadata-disk", self._loop, failed)
+        self._checkpoint_due: asyncio.TimerHandle | None = None
 
     def _open(self, directory: DataDirectory) -> Log:
         log = Log.open(
@@ -57,37 +58,32 @@ class MetadataLog:
             METADATA_LOG_SETTINGS,
             unclean=directory.clean_stop_epoch is None,
             create=True,
+            boot_id=directory.boot_id,
         )
         if log.recovery.damaged:
-            raise self.damaged(str(log.recovery.reason))
+            raise self.damaged(log.recovery.reason)
+        if log.has_torn_tail:  # this broker has not promised it: it is counted by what it says from now on
+            logger.warning("the metadata log had a torn tail, which was cut", reason=log.recovery.reason)
+            log.forget_torn_tail()
         return log
 
     def damaged(self, reason: str) -> StorageError:
         """The sentence that this broker ends with where its metadata log cannot be read."""
-        return StorageError(
-            f"the metadata log {self.path} is damaged: {reason}. Set the data directory aside and start with an empty "
-            f"one: an observer fetches all again; a voter is then to be replaced by "
-            f"`minilog cluster replace-voter {self._broker_id}`"
-        )
-
-    def read_vote(self) -> VoteState:
-        """The vote of a former life. Raises StorageError where its file is damaged: it might vote twice in an epoch."""
-        try:
-            stored = read_durable_file(self._files, self._vote_path)
-            return VoteState() if stored is None else msgspec.json.decode(stored, type=VoteState)
-        except (CorruptFile, msgspec.DecodeError) as error:
-            raise StorageError(
-                f"the vote file {self._vote_path} is damaged: {error}. Set the data directory aside, start with an "
-                f"empty one, and replace the voter by `minilog cluster replace-voter`"
-            ) from error
+        return StorageError(f"the metadata log {self.path} is damaged: {reason}. {remedy(self._directory)}")
 
     def persist_vote(self, effect: PersistVote, done: Callable[[], None]) -> None:
         """Epoch and vote, durable with the name of their file before `done` is called."""
-        vote = msgspec.json.encode(VoteState(effect.epoch, effect.voted_for, effect.voted_directory))
-        self.submit(lambda: write_durable_file(self._files, self._vote_path, vote), lambda _: done())
+        vote = VoteState(effect.epoch, effect.voted_for, effect.voted_directory)
+        self.submit(lambda: write_vote(self._files, self._directory, vote), lambda _: done())
 
     def append(self, batches: PlacedBatches, appended: Callable[[int], None], flushed: Callable[[int], None]) -> None:
         """Append and sync; `appended` and `flushed` are given the end offset."""
+
+        def synced(end_offset: int) -> None:
+            if self._checkpoint_due is None:
+                self._checkpoint_due = self._loop.call_later(CHECKPOINT_DELAY_S, self._write_checkpoint)
+            flushed(end_offset)
+
         self._disk.submit(
             DiskCommand(
                 work=lambda: self._reserve.write_metadata(lambda: self.log.append(batches)),
@@ -95,9 +91,13 @@ class MetadataLog:
                 on_failed=self._failed,
                 log=self.log,
                 flush=self.log,
-                on_flushed=flushed,
+                on_flushed=synced,
             )
         )
+
+    def _write_checkpoint(self) -> None:
+        self._checkpoint_due = None
+        self.submit(self.log.write_checkpoint, lambda _: None)
 
     def submit(self, work: Callable[[], object], done: Callable[[Any], None]) -> None:
         """Any other work on the log's files, in order with all that was asked before."""
@@ -105,6 +105,8 @@ class MetadataLog:
 
     async def stop(self) -> bool:
         """Close the log; whether that was clean."""
+        if self._checkpoint_due is not None:
+            self._checkpoint_due.cancel()
         await self._disk.stop()
         try:
             self.log.close(clean=True)

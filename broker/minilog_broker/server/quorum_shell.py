@@ -85,7 +85,7 @@ class QuorumShell:
             bytes.fromhex(directory.directory_id),
             directory.cluster_id,
             [peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters],
-            self._log.read_vote(),
+            self._log.vote,
             self._log.log,
             settings,
             QuorumSettings(config.quorum_election_timeout_ms, config.quorum_fetch_timeout_ms),

@@ -20,7 +20,7 @@ from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, LedE
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import LOGS_AT_ONCE, BoundedLane, DiskCommand, DiskThread
-from minilog_broker.server.log_directory import LogDirectory, log_settings
+from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_settings
 from minilog_broker.server.sessions import Sessions
 from minilog_broker.server.timer import CoreTimer, now_ms
 from minilog_broker.storage.copy_check import check_copy
@@ -76,6 +76,13 @@ class Replicas:
         self.sessions.close(session_id)
         self.manager.close_session(session_id, now_ms())
         self.run()
+
+    def adopt(self, found: list[FoundLog]) -> None:
+        """What recovery found at the start, and what it could not open."""
+        for each in found:
+            self.manager.adopt_log(each.key, each.log, each.producer_state, now_ms())
+        for unreadable in self._directory.unreadable.values():
+            self.manager.adopt_unreadable(unreadable.key, unreadable.reason, now_ms())
 
     # -- effects
 
@@ -158,6 +165,8 @@ class Replicas:
                 self._submit(key, self._trim(effect), lambda _: self.manager.log_start_moved(key, now_ms()))
             case effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
                 self._submit(key, lambda log: log.write_producer_snapshot(offset, snapshot), lambda _: None)
+            case effects.ForgetTornTail(key=key):
+                self._submit(key, lambda log: log.forget_torn_tail(), lambda _: None)
             case effects.DeleteLog(key=key):
                 self.set_aside(key)
 

@@ -1,7 +1,7 @@
 """Walking over the batches of a segment file: fast by their headers, or with every checksum as recovery does.
 
-Recovery's question is where the valid batches end, and whether what follows is a torn tail (nothing valid behind) or
-damage (a valid batch behind an invalid one).
+Recovery's question is where the valid batches end. What follows tells nothing: writes that were not synced reach the
+disk in any order, so a valid batch may stand behind a torn one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from minilog_broker.storage.placed import LogKey
 
 HEADER_CHUNK_BYTES = 64 << 10  # many small batches in one read, little wasted where batches are large
 SCAN_CHUNK_BYTES = 4 << 20
-_MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _WALK = struct.Struct("<IIq20xI")  # magic, length, base_offset, ..., last_offset_delta
-_ALIGNMENT_BYTES = 8  # a batch's length is a multiple of it, so is its position
 
 
 class _Window:
@@ -113,7 +111,6 @@ class Scan:
     index: SparseIndex
     file_bytes: int
     problem: str | None = None
-    valid_batch_behind: bool = False
     epoch_starts: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -132,7 +129,6 @@ def scan_segment(file: File, base_offset: int, key: LogKey, interval_bytes: int)
             _check_place(header, tracker.end.end_offset, scan.epoch_starts)
         except CorruptMessage as error:
             scan.problem = str(error)
-            scan.valid_batch_behind = _any_valid_batch(window, tracker.end, key)
             break
         if not scan.epoch_starts or header.partition_leader_epoch > scan.epoch_starts[-1][0]:
             scan.epoch_starts.append((header.partition_leader_epoch, header.base_offset))
@@ -160,25 +156,3 @@ def _check_place(header: BatchHeader, offset: int, epoch_starts: list[tuple[int,
             f"the record batch at offset {offset} is of leader epoch {header.partition_leader_epoch}, "
             f"behind one of epoch {epoch_starts[-1][0]}"
         )
-
-
-def _any_valid_batch(window: _Window, end: SegmentEnd, key: LogKey) -> bool:
-    """Whether a valid batch of this log, at or above the end, begins behind the first invalid one."""
-    for position in _magic_positions(window, end.size_bytes + _ALIGNMENT_BYTES):
-        try:
-            if _valid_batch(window, position, key).base_offset >= end.end_offset:
-                return True
-        except CorruptMessage:
-            continue  # the four bytes of the magic stand in a payload, or begin a batch that is invalid too
-    return False
-
-
-def _magic_positions(window: _Window, position: int) -> Iterator[int]:
-    while position + HEADER_BYTES <= window.size_bytes:
-        chunk = bytes(window.view(position, SCAN_CHUNK_BYTES))
-        found = chunk.find(_MAGIC_BYTES)
-        while found >= 0:
-            if (position + found) % _ALIGNMENT_BYTES == 0:
-                yield position + found
-            found = chunk.find(_MAGIC_BYTES, found + 1)
-        position += max(len(chunk) - len(_MAGIC_BYTES) + 1, 1)

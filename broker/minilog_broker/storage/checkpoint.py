@@ -2,6 +2,10 @@
 
 Recovery compares with it: a log that ends below the high watermark or the recorded durable end has lost something that
 was promised. So both are lowered here, durably, before a truncation takes the records away.
+
+It says, too, how that was promised which stands above the recorded ends: `flush_on_append` where nothing was counted as
+durable before it was synced. That is taken back, durably, before the first append that counts without a sync, and said
+again only when all is synced: of a policy that changed, the weaker one counts for what was written meanwhile.
 """
 
 from __future__ import annotations
@@ -24,12 +28,41 @@ class Checkpoint:
     log_start_offset: int
     high_watermark: int
     durable_end_offset: int
-    flush_on_append: bool  # the policy of the life that wrote it
+    flush_on_append: bool  # see the module's text
+    boot_id: str = ""  # of the kernel that ran when it was written; empty: not known
+
+    def covers_all(self, boot_id: str) -> bool:
+        """Whether a crash has left all that was counted: it was synced, or is in the page cache of the same boot."""
+        return self.flush_on_append or self.boot_id == boot_id != ""
+
+
+class CheckpointFile:
+    """The checkpoint of one log as it was recorded last, None where there is none."""
+
+    def __init__(self, files: FileSystem, directory: str, recorded: Checkpoint | None, boot_id: str) -> None:
+        self.recorded = recorded
+        self._files = files
+        self._directory = directory
+        self._boot_id = boot_id
+
+    def record(self, log_start: int, high_watermark: int, durable_end: int, *, flush_on_append: bool) -> None:
+        """Durable on return; nothing is written where it says so already."""
+        ends = log_start, max(log_start, high_watermark), max(log_start, durable_end)
+        checkpoint = Checkpoint(*ends, flush_on_append, self._boot_id)
+        if checkpoint != self.recorded:
+            write_checkpoint(self._files, self._directory, checkpoint)
+            self.recorded = checkpoint
+
+    def promises_above(self, end_offset: int) -> bool:
+        """Whether a log that ends at `end_offset` has lost something, by what is recorded; or nothing is recorded."""
+        recorded = self.recorded
+        return recorded is None or max(recorded.high_watermark, recorded.durable_end_offset) > end_offset
 
     @property
-    def promised_end_offset(self) -> int:
-        """A log that ends below this has lost something."""
-        return max(self.log_start_offset, self.high_watermark, self.durable_end_offset)
+    def expects_unsynced(self) -> bool:
+        """Whether it says that what is appended in this boot may count before it is synced."""
+        recorded = self.recorded
+        return recorded is not None and not recorded.flush_on_append and recorded.boot_id == self._boot_id
 
 
 def read_checkpoint(files: FileSystem, directory: str) -> Checkpoint | None:

@@ -2,7 +2,6 @@
 
     lock            held while a process uses the directory; the process id is inside
     broker.json     broker id, cluster id, directory id, voters: made once, compared at every start
-    boot            the kernel boot of the last life: under flush.policy=os only the same boot has all that was written
     clean-stop      the broker epoch of a life that stopped cleanly
     broker.pid      the process id, for people and scripts
     <topic>-<partition>/                  a log, whose file `topic-id` says of which topic
@@ -30,11 +29,11 @@ from minilog_broker.storage.durable_file import (
 )
 from minilog_broker.storage.errors import CorruptFile, DataDirectoryError, DataDirectoryInUse
 from minilog_broker.storage.files import File, FileSystem
+from minilog_broker.storage.topic_id_file import FILE_NAME as TOPIC_ID_FILE
 from minilog_broker.storage.topic_id_file import read_topic_id
 
 _LOCK_FILE = "lock"
 _BROKER_FILE = "broker.json"
-_BOOT_FILE = "boot"
 _CLEAN_STOP_FILE = "clean-stop"
 _PID_FILE = "broker.pid"
 _SET_ASIDE = re.compile(r".+\.[0-9a-f]{16}-delete")
@@ -76,13 +75,13 @@ class PartitionDirectory:
 class DataDirectory:
     """Made by `DataDirectory.open`; closed last of all, which gives up the lock."""
 
-    def __init__(self, files: FileSystem, path: str, lock: File, broker: BrokerFile) -> None:
+    def __init__(self, files: FileSystem, path: str, lock: File, broker: BrokerFile, boot_id: str) -> None:
         self._files = files
         self._lock = lock
         self._broker = broker
         self.path = path
         self.clean_stop_epoch: int | None = None  # the broker epoch of the former life, if it stopped cleanly
-        self.same_boot = False  # the former life ran under the same boot of the kernel
+        self.boot_id = boot_id  # of the kernel; empty where it is not known
 
     @classmethod
     def open(
@@ -106,9 +105,9 @@ class DataDirectory:
         lock = _take_lock(files, path, process_id)
         try:
             broker = _recognize(files, path, broker_id, cluster_id or "", random_bytes)
-            directory = cls(files, path, lock, broker)
+            directory = cls(files, path, lock, broker, boot_id)
             _write_plain(files.open(f"{path}/{_PID_FILE}", create=True), f"{process_id}\n")
-            directory._begin_life(boot_id)
+            directory._begin_life()
         except BaseException:
             lock.close()
             raise
@@ -143,19 +142,23 @@ class DataDirectory:
         """Where the log of a partition is."""
         return f"{self.path}/{topic_name}-{partition}"
 
-    def partitions(self) -> list[PartitionDirectory]:
-        """The logs there are. A directory in which creating a log was cut short is no log yet, and is left out.
+    def partition_paths(self) -> list[str]:
+        """What by its name is the directory of a log."""
+        names = self._files.list(self.path)
+        return [
+            f"{self.path}/{name}"
+            for name in names
+            if _PARTITION_NAME.fullmatch(name) and not _SET_ASIDE.fullmatch(name)
+        ]
 
-        Raises CorruptFile where a topic-id file is damaged."""
-        found = []
-        for name in self._files.list(self.path):
-            if not _PARTITION_NAME.fullmatch(name) or _SET_ASIDE.fullmatch(name):
-                continue
-            path = f"{self.path}/{name}"
-            topic = read_topic_id(self._files, path)
-            if topic is not None:
-                found.append(PartitionDirectory(path, bytes.fromhex(topic.topic_id), topic.topic_name, topic.partition))
-        return found
+    def partition_at(self, path: str) -> PartitionDirectory | None:
+        """The log at `path`; None where creating it was cut short: it is no log yet.
+
+        Raises CorruptFile where its topic-id file is damaged, OSError where it cannot be read."""
+        topic = read_topic_id(self._files, path)
+        if topic is None:
+            return None
+        return PartitionDirectory(path, bytes.fromhex(topic.topic_id), topic.topic_name, topic.partition)
 
     def set_aside(self, path: str, random_bytes: Callable[[int], bytes] = os.urandom) -> str:
         """Rename the directory of a closed log to `<name>.<hex>-delete`, durably. Returns its new path."""
@@ -181,15 +184,8 @@ class DataDirectory:
         """Give up the lock."""
         self._lock.close()
 
-    def _begin_life(self, boot_id: str) -> None:
-        boot_path, clean_path = f"{self.path}/{_BOOT_FILE}", f"{self.path}/{_CLEAN_STOP_FILE}"
-        try:
-            former = read_durable_file(self._files, boot_path)
-        except CorruptFile:
-            former = None
-        self.same_boot = bool(boot_id) and former == boot_id.encode()
-        if not self.same_boot and (former is not None or boot_id):
-            write_durable_file(self._files, boot_path, boot_id.encode())
+    def _begin_life(self) -> None:
+        clean_path = f"{self.path}/{_CLEAN_STOP_FILE}"
         try:
             clean = _read_json(self._files, clean_path, _CleanStop)
         except CorruptFile:
@@ -222,10 +218,11 @@ def _take_lock(files: FileSystem, path: str, process_id: int) -> File:
 def _recognize(
     files: FileSystem, path: str, broker_id: int, cluster_id: str, random_bytes: Callable[[int], bytes]
 ) -> BrokerFile:
-    """What broker.json says, made where it is missing. Raises DataDirectoryError where it says something else."""
+    """What broker.json says, made where all is new. Raises DataDirectoryError where it says something else."""
     broker_path = f"{path}/{_BROKER_FILE}"
     known = _read_json(files, broker_path, BrokerFile)
     if known is None:
+        _check_new(files, path)
         known = BrokerFile(broker_id, random_bytes(16).hex(), cluster_id)
         _write_json(files, broker_path, known)
     if known.broker_id != broker_id:
@@ -235,6 +232,18 @@ def _recognize(
     if cluster_id:
         _check_cluster(path, known, cluster_id)
     return known
+
+
+def _check_new(files: FileSystem, path: str) -> None:
+    """broker.json is there before all else: logs without it are of a broker that nobody can name any more."""
+    names = (name for name in files.list(path) if _PARTITION_NAME.fullmatch(name))
+    logs = [name for name in names if files.exists(f"{path}/{name}/{TOPIC_ID_FILE}")]
+    if logs:
+        raise DataDirectoryError(
+            f"the data directory {path} holds {len(logs)} logs, {logs[0]} among them, but no {_BROKER_FILE}: whose "
+            f"they are cannot be told. Bring that file back; or set the directory aside and start with an empty one: "
+            f"what it held is fetched again (a voter is then to be replaced by `minilog cluster replace-voter`)"
+        )
 
 
 def _check_cluster(path: str, known: BrokerFile, cluster_id: str) -> None:

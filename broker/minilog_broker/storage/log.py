@@ -21,18 +21,18 @@ from operator import attrgetter
 
 from minilog.errors import CorruptMessage, OffsetOutOfRange
 from minilog.record_batch.header import BatchHeader
-from minilog_broker.storage import checkpoint as checkpoint_file
-from minilog_broker.storage import producer_snapshots
-from minilog_broker.storage.checkpoint import Checkpoint
-from minilog_broker.storage.durable_file import remove_durable_file, write_durable_file
+from minilog_broker.storage import marks, producer_snapshots
+from minilog_broker.storage.checkpoint import CheckpointFile
+from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.placed import LogKey, Run
-from minilog_broker.storage.recovery import DAMAGE_MARK, EPOCH_FILE, Recovered, Recovery, RecoveryReport
+from minilog_broker.storage.recovery import EPOCH_FILE, Finding, Recovered, Recovery, RecoveryReport
 from minilog_broker.storage.retention import is_all_below, is_expired, removable, roll_is_due
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.sizes import offsets_at_sizes, segment_with
+from minilog_broker.storage.timestamps import offset_for_timestamp
 from minilog_broker.storage.topic_id_file import prepare_directory
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -50,6 +50,7 @@ class Log:
         topic_name: str,
         settings: LogSettings,
         recovered: Recovered,
+        checkpoint: CheckpointFile,
     ) -> None:
         self._files = files
         self.directory = directory
@@ -60,8 +61,9 @@ class Log:
         self.recovery: RecoveryReport = recovered.report
         self.failed: OSError | None = None
         self._segments: tuple[Segment, ...] = recovered.segments
-        self._recorded = recovered.checkpoint
-        self._damage_marked = recovered.report.damaged
+        self.has_torn_tail = recovered.report.torn  # nobody has shown yet that nothing is missing behind the cut
+        self._checkpoint = checkpoint
+        self._marked = recovered.report.finding in (Finding.DAMAGED, Finding.DOUBTFUL)
         self._dirty = False
         self.log_start_offset = recovered.log_start_offset
         self.high_watermark = self.last_stable_offset = recovered.high_watermark
@@ -78,14 +80,16 @@ class Log:
         *,
         unclean: bool,
         create: bool,
+        boot_id: str = "",
     ) -> Log:
         """Open the log in `directory`, with `create` make it where it is not there. `log.recovery` tells all.
 
-        Raises OSError, and DataDirectoryError where the directory is another partition's.
-        """
+        `boot_id`: of the kernel, empty where it is not known. Raises OSError, DataDirectoryError where the directory is
+        another partition's."""
         prepare_directory(files, directory, key, topic_name, create=create)
-        recovered = Recovery(files, directory, key, settings, unclean=unclean).run()
-        log = cls(files, directory, key, topic_name, settings, recovered)
+        recovered = Recovery(files, directory, key, settings, unclean=unclean, boot_id=boot_id).run()
+        checkpoint = CheckpointFile(files, directory, recovered.checkpoint, boot_id)
+        log = cls(files, directory, key, topic_name, settings, recovered, checkpoint)
         if recovered.checkpoint is None:
             log.write_checkpoint()
         return log
@@ -130,17 +134,8 @@ class Log:
                 yield header
 
     def offset_for_timestamp(self, timestamp_us: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first batch with a record at or after `timestamp_us`; None where there is none.
-
-        Of its first record where that is one, else its first offset and largest timestamp: records are not looked into.
-        """
-        start, end = self.log_start_offset, self.log_end_offset
-        for segment in self._segments:
-            header = segment.header_for_timestamp(timestamp_us, start)
-            if header is not None and header.next_offset <= end:
-                first = header.base_timestamp_us
-                return max(header.base_offset, start), first if first >= timestamp_us else header.max_timestamp_us
-        return None
+        """(offset, timestamp) of the first batch with a record at or after `timestamp_us`: see timestamps.py."""
+        return offset_for_timestamp(self._segments, timestamp_us, self.log_start_offset, self.log_end_offset)
 
     def offsets_at_sizes(self, from_offset: int, sizes_bytes: Sequence[int], end_offset: int) -> list[tuple[int, int]]:
         """For each size (offset, bytes from `from_offset` to it), none above `end_offset`: see sizes.py."""
@@ -164,13 +159,15 @@ class Log:
         Raises ValueError for a run that does not fit on, OSError when the disk fails (see the module).
         """
         self._check_usable()
-        headers = batches.headers
+        headers, flush_on_append = batches.headers, self.settings.flush_on_append
         if headers[0].base_offset != self.log_end_offset:
             raise ValueError(f"{self!r}: a run at offset {headers[0].base_offset} does not fit on")
         run_bytes = sum([header.length for header in headers])
         if run_bytes != sum(map(len, batches.buffers)):
             raise ValueError(f"{self!r}: the buffers of a run are not the {run_bytes} bytes that its headers say")
-        self._clear_damage_mark()
+        self._clear_marks()
+        if not flush_on_append and not self._checkpoint.expects_unsynced:
+            self.write_checkpoint(unsynced=True)
         self._assign_epochs(headers)
         if roll_is_due(self._segments[-1], self.settings, run_bytes, headers[0].max_timestamp_us):
             self._roll()
@@ -182,12 +179,13 @@ class Log:
             self._take_back(active, error)
             raise
         self.log_end_offset = active.end.end_offset
-        if not self.settings.flush_on_append:
+        if not flush_on_append:
             self.durable_end_offset = active.end.end_offset
 
     def flush(self) -> None:
-        """What the flush policy asks: under flush_on_append an fdatasync of all that was appended, else nothing."""
-        if self.settings.flush_on_append:
+        """What the flush policy asks: an fdatasync where something was appended that does not count without one."""
+        self._check_usable()
+        if self.durable_end_offset < self.log_end_offset:
             self.sync()
 
     def sync(self) -> None:
@@ -216,7 +214,7 @@ class Log:
         if end_offset < self.log_start_offset:
             self.truncate_fully_and_start_at(end_offset)
             return end_offset
-        self._clear_damage_mark()
+        self._clear_marks()
         with self._failing(passing=frozenset()):
             count = max(1, bisect_right(self._segments, end_offset - 1, key=_BASE_OFFSET))
             kept, dropped = self._segments[:count], self._segments[count:]
@@ -234,9 +232,9 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything, durably; the log is empty and starts at `offset`."""
         self._check_usable()
-        self._clear_damage_mark()
+        self._clear_marks()
         with self._failing(passing=frozenset()):
-            self._record(Checkpoint(offset, offset, offset, self.settings.flush_on_append))
+            self._checkpoint.record(offset, offset, offset, flush_on_append=self.settings.flush_on_append)
             producer_snapshots.remove_snapshots(self._files, self.directory, above_offset=-1)
             self._remove_segments(self._segments)
             segment = self._new_segment(offset)
@@ -288,15 +286,21 @@ class Log:
             raise ValueError(f"{self!r}: a producer snapshot at offset {offset} is above the end")
         producer_snapshots.write_snapshot(self._files, self.directory, offset, snapshot)
 
-    def write_checkpoint(self, log_start: int | None = None) -> None:
-        """Record log start, high watermark and durable end for the next life; nothing where they are recorded."""
+    def write_checkpoint(self, log_start: int | None = None, *, unsynced: bool = False) -> None:
+        """Record log start, high watermark and durable end for the next life; nothing where they are recorded.
+
+        `unsynced`: something is to count before it is synced (checkpoint.py)."""
         self._check_usable()
+        unsynced = unsynced or not self.settings.flush_on_append or self.durable_end_offset > self._synced_end_offset
         start = self.log_start_offset if log_start is None else log_start
-        ends = max(start, self.high_watermark), max(start, self._synced_end_offset)
-        checkpoint = Checkpoint(start, *ends, self.settings.flush_on_append)
-        if checkpoint != self._recorded:
-            with self._failing():
-                self._record(checkpoint)
+        with self._failing():
+            self._checkpoint.record(start, self.high_watermark, self._synced_end_offset, flush_on_append=not unsynced)
+
+    def forget_torn_tail(self) -> None:
+        """This copy is in an ISR under a leader: whatever was cut at its start is here again, or was never counted."""
+        with self._failing():
+            marks.remove_mark(self._files, self.directory, marks.TORN_TAIL)
+        self.has_torn_tail = False
 
     def close(self, clean: bool) -> None:
         """Let go of the files. Clean: all is synced, checkpointed, and the index kept for a quick start."""
@@ -372,11 +376,12 @@ class Log:
             write_durable_file(self._files, f"{self.directory}/{EPOCH_FILE}", epochs.encode())
         self.epochs.replace(epochs)
 
-    def _clear_damage_mark(self) -> None:
-        if self._damage_marked:
+    def _clear_marks(self) -> None:
+        if self._marked:
             with self._failing():
-                remove_durable_file(self._files, f"{self.directory}/{DAMAGE_MARK}")
-            self._damage_marked = False
+                for mark in (marks.DOUBTFUL, marks.DAMAGED):
+                    marks.remove_mark(self._files, self.directory, mark)
+            self._marked = False
 
     def _lower_ends(self, end: int) -> None:
         """Promise no more than `end`: to readers, and durably to recovery, before records go."""
@@ -385,12 +390,8 @@ class Log:
         self._synced_end_offset = min(self._synced_end_offset, end)
         self.durable_end_offset = min(self.durable_end_offset, end)
         self.log_end_offset = end
-        if self._recorded is None or self._recorded.promised_end_offset > end:
+        if self._checkpoint.promises_above(end):
             self.write_checkpoint()
-
-    def _record(self, checkpoint: Checkpoint) -> None:
-        checkpoint_file.write_checkpoint(self._files, self.directory, checkpoint)
-        self._recorded = checkpoint
 
     def _remove_segments(self, segments: tuple[Segment, ...]) -> None:
         """From the top down: what is left after a crash is without a gap."""

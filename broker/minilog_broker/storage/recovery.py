@@ -1,8 +1,10 @@
 """Recovery: from the files of a log to a log that may be served, and what it says about what was lost.
 
     what is found                                              what it is
-    the last segment ends in bytes that are no batch           a torn tail: cut (an unclean start only)
-    a valid batch behind an invalid one                        damage
+    the last segment ends in bytes that are no whole batch,    a torn tail: cut, and marked (a write that was never
+    a valid one behind them or not                             synced reaches the disk in any part and in any order)
+    written under flush.policy=os before another boot of the   doubt: what was counted and not synced may be missing,
+    kernel; or no checkpoint says how it was written           and nothing shows it
     a segment but the last that is not whole; one missing      damage: it was synced before the next was made
     an end below the recorded high watermark or durable end    damage: it was promised
     a tail to cut and no checkpoint to compare it with         damage: nobody can tell
@@ -12,18 +14,23 @@
 After an unclean stop the last segment is read with every checksum: all others were synced when it was made, and are
 read only where their index does not vouch for their size and end. What was found is synced before it counts as durable.
 
-The mark `damaged` is durable before anything is cut, so that a crash does not make the replica look sound; the first
-write of a life, which comes after it was told to the controller, takes it away. Bytes that a damaged log loses are kept
-beside it (`*.log.damaged`) for an operator.
+A torn tail stands above all that is recorded, but that lags behind what was synced by up to a checkpoint: where a disk
+has rotted there, its copy looks torn, and lacks what was acknowledged. This log alone cannot tell; the controller
+compares copies before it relies on one with a torn tail (controller/election.py).
+
+What was found is durable (marks.py) before anything is cut, so that a crash does not make the replica look better.
+Bytes that a damaged log loses are kept beside it (`*.log.damaged`) for an operator.
 """
 
 from __future__ import annotations
 
+import enum
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
 
 from minilog_broker.storage import checkpoint as checkpoint_file
+from minilog_broker.storage import marks
 from minilog_broker.storage.batch_scan import SCAN_CHUNK_BYTES, Scan, scan_segment
 from minilog_broker.storage.checkpoint import Checkpoint
 from minilog_broker.storage.durable_file import TEMPORARY_SUFFIX, read_durable_file, write_durable_file
@@ -37,25 +44,37 @@ from minilog_broker.storage.segment import Segment, segment_path
 from minilog_broker.storage.settings import LogSettings
 
 EPOCH_FILE = "leader-epoch"
-DAMAGE_MARK = "damaged"
 _DAMAGED_SUFFIX = ".damaged"
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log")
 
 
 def mark_damaged(files: FileSystem, directory: str, reason: str) -> None:
     """Record, durably, that a batch of this log was found damaged while reading: the next start reads all of it."""
-    write_durable_file(files, f"{directory}/{DAMAGE_MARK}", reason.encode())
+    marks.write_mark(files, directory, marks.DAMAGED, reason)
+
+
+class Finding(enum.Enum):
+    """What a copy is worth: see the module's table. The worse one counts."""
+
+    WHOLE = "whole"
+    TORN = "torn"
+    DOUBTFUL = "doubtful"
+    DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening a log found. A damaged replica says so when it registers; `reason` is for people."""
+    """What opening a log found. `reason` is for people; `torn`: its tail was cut, whatever else was found."""
 
-    damaged: bool
+    finding: Finding
+    torn: bool
     reason: str
     cut_bytes: int
     scanned_bytes: int
-    former_flush_on_append: bool | None  # the flush policy of the last life that wrote a checkpoint
+
+    @property
+    def damaged(self) -> bool:
+        return self.finding is Finding.DAMAGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +102,18 @@ class _Found:
 class Recovery:
     """One recovery of one log: `run` looks first, decides, and only then changes files."""
 
-    def __init__(self, files: FileSystem, directory: str, key: LogKey, settings: LogSettings, *, unclean: bool) -> None:
+    def __init__(
+        self, files: FileSystem, directory: str, key: LogKey, settings: LogSettings, *, unclean: bool, boot_id: str
+    ) -> None:
         self._files = files
         self._directory = directory
         self._key = key
         self._interval_bytes = settings.index_interval_bytes
         self._unclean = unclean
-        self._mark: str | None = None
+        self._boot_id = boot_id
+        self._marks: dict[str, str] = {}
         self._damage: list[str] = []
+        self._doubt: list[str] = []
         self._notes: list[str] = []
         self._found: list[_Found] = []
         self._unreachable: list[int] = []  # base offsets of segments behind damage
@@ -100,25 +123,24 @@ class Recovery:
 
     def run(self) -> Recovered:
         self._remove_temporaries()
-        mark = self._mark = self._read_mark()
+        self._read_marks()
         self._checkpoint = self._read_checkpoint()
         self._look_at_segments()
         log_start, end_offset = self._bounds()
-        if mark is None and self._damage:
-            write_durable_file(self._files, self._path(DAMAGE_MARK), "; ".join(self._damage).encode())
+        self._look_at_promises(log_start, end_offset)
+        self._mark()
         scanned = sum(found.scan.file_bytes for found in self._found if found.scan)
         cut = self._cut()
         self._sync()
         segments = self._segments(log_start)
         epochs = self._recover_epochs(segments, log_start, max(end_offset, log_start))
         remove_snapshots(self._files, self._directory, above_offset=segments[-1].end.end_offset)
-        reasons = ([mark] if mark is not None else []) + self._damage
         report = RecoveryReport(
-            damaged=bool(reasons),
-            reason="; ".join(dict.fromkeys(reasons + self._notes)),
+            finding=self._finding(),
+            torn=marks.TORN_TAIL in self._marks,
+            reason="; ".join(dict.fromkeys([*self._marks.values(), *self._notes])),
             cut_bytes=cut,
             scanned_bytes=scanned,
-            former_flush_on_append=self._checkpoint.flush_on_append if self._checkpoint else None,
         )
         recorded = self._checkpoint.high_watermark if self._checkpoint else log_start
         high_watermark = max(log_start, min(recorded, segments[-1].end.end_offset))
@@ -126,12 +148,10 @@ class Recovery:
 
     # looking
 
-    def _read_mark(self) -> str | None:
-        try:
-            mark = read_durable_file(self._files, self._path(DAMAGE_MARK))
-        except CorruptFile:
-            return "found damaged before"
-        return None if mark is None else mark.decode(errors="replace")
+    def _read_marks(self) -> None:
+        for mark in (marks.DAMAGED, marks.DOUBTFUL, marks.TORN_TAIL):
+            if (reason := marks.read_mark(self._files, self._directory, mark)) is not None:
+                self._marks[mark] = reason
 
     def _read_checkpoint(self) -> Checkpoint | None:
         try:
@@ -164,13 +184,11 @@ class Recovery:
                 self._damage.append(f"segment {base_offset} is not whole: {problem}")
                 self._unreachable = bases[number + 1 :]
                 return
-            if found.scan and found.scan.valid_batch_behind:
-                self._damage.append(f"a valid batch stands behind an invalid one: {problem}")
 
     def _look_at_segment(self, base_offset: int, next_base: int | None) -> _Found:
         path = segment_path(self._directory, base_offset)
         # Where damage was met while reading, no index vouches for anything: all is read.
-        if self._mark is None and (next_base is not None or not self._unclean):
+        if marks.DAMAGED not in self._marks and (next_base is not None or not self._unclean):
             stamp = read_stamp(self._files, self._directory, base_offset)
             fits = stamp is not None and next_base in (None, stamp.end_offset)
             if stamp is not None and fits and stamp.size_bytes == self._files.size(path):
@@ -201,7 +219,38 @@ class Recovery:
             )
         return log_start, end_offset
 
+    def _look_at_promises(self, log_start: int, end_offset: int) -> None:
+        """Whether all that was counted of this copy must be in it."""
+        checkpoint = self._checkpoint
+        if not self._unclean or (checkpoint is not None and checkpoint.covers_all(self._boot_id)):
+            return
+        if checkpoint is not None:
+            self._doubt.append("it was written under flush.policy=os before the machine went down")
+        elif end_offset > log_start:
+            self._doubt.append("no checkpoint says how it was written")
+
+    def _finding(self) -> Finding:
+        if marks.DAMAGED in self._marks:
+            return Finding.DAMAGED
+        if marks.DOUBTFUL in self._marks:
+            return Finding.DOUBTFUL
+        return Finding.TORN if marks.TORN_TAIL in self._marks else Finding.WHOLE
+
     # changing
+
+    def _mark(self) -> None:
+        """Say what was found, durably."""
+        torn = [] if self._damage or not self._surplus_bytes else ["its tail is torn"]
+        for mark, reasons in ((marks.DAMAGED, self._damage), (marks.DOUBTFUL, self._doubt), (marks.TORN_TAIL, torn)):
+            if reasons and mark not in self._marks:
+                self._marks[mark] = "; ".join(reasons)
+                marks.write_mark(self._files, self._directory, mark, self._marks[mark])
+
+    @property
+    def _surplus_bytes(self) -> int:
+        """What the last segment has behind its last valid batch."""
+        last = self._found[-1].scan if self._found else None
+        return 0 if last is None else last.surplus_bytes
 
     def _remove_temporaries(self) -> None:
         for name in self._files.list(self._directory):

@@ -55,8 +55,11 @@ def prepare_directory(files: FileSystem, directory: str, key: LogKey, topic_name
     wanted = TopicIdFile(key.topic_id.hex(), topic_name, key.partition)
     found = read_topic_id(files, directory)
     if found is None:
-        if not create and any(name.endswith(".log") for name in files.list(directory)):
-            raise DataDirectoryError(f"{directory} holds data but no file {FILE_NAME}: whose it is cannot be told")
+        if any(name.endswith(".log") for name in files.list(directory)):
+            raise DataDirectoryError(
+                f"{directory} holds data but no file {FILE_NAME}, which is there before the first byte of data: whose "
+                f"it is cannot be told. Set {directory} aside, and what it held is fetched again"
+            )
         write_durable_file(files, f"{directory}/{FILE_NAME}", msgspec.json.encode(wanted))
     elif (found.topic_id, found.partition) != (wanted.topic_id, wanted.partition):
         raise DataDirectoryError(

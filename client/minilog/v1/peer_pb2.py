@@ -26,61 +26,65 @@ from minilog.v1 import common_pb2 as minilog_dot_v1_dot_common__pb2
 from minilog.v1 import data_pb2 as minilog_dot_v1_dot_data__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15minilog/v1/peer.proto\x12\nminilog.v1\x1a\x17minilog/v1/common.proto\x1a\x15minilog/v1/data.proto\"\xfd\x02\n\x0fRegisterRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x11\n\tbroker_id\x18\x03 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x04 \x01(\x0c\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x0c\n\x04port\x18\x06 \x01(\x05\x12\x11\n\x04rack\x18\x07 \x01(\tH\x00\x88\x01\x01\x12$\n\x17\x63lean_stop_broker_epoch\x18\x08 \x01(\x03H\x01\x88\x01\x01\x12\x16\n\x0ekernel_boot_id\x18\t \x01(\t\x12\x31\n\x10\x64\x61maged_replicas\x18\n \x03(\x0b\x32\x17.minilog.v1.PartitionId\x12\x12\n\nhost_label\x18\x0b \x01(\t\x12(\n\x06voters\x18\x0c \x03(\x0b\x32\x18.minilog.v1.VoterAddressB\x07\n\x05_rackB\x1a\n\x18_clean_stop_broker_epoch\"=\n\x0cVoterAddress\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"\x93\x01\n\x10RegisterResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x1c\n\x14\x63ommitted_end_offset\x18\x04 \x01(\x03\x12\x15\n\rcontroller_id\x18\x05 \x01(\x05\"\xe0\x01\n\x10HeartbeatRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x17\n\x0fmetadata_offset\x18\x03 \x01(\x03\x12\x12\n\nwants_stop\x18\x04 \x01(\x08\x12\x31\n\x10offline_replicas\x18\x05 \x03(\x0b\x32\x17.minilog.v1.PartitionId\x12\x10\n\x08no_space\x18\x06 \x01(\x08\x12\x31\n\x10\x64\x61maged_replicas\x18\x07 \x03(\x0b\x32\x17.minilog.v1.PartitionId\"t\n\x11HeartbeatResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x13\n\x0bshould_stop\x18\x04 \x01(\x08\"\xca\x02\n\x10ReplicateRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x14\n\x0c\x63redit_bytes\x18\x04 \x01(\x04\x12,\n\tpositions\x18\x05 \x03(\x0b\x32\x19.minilog.v1.FetchPosition\x12-\n\x08progress\x18\x06 \x03(\x0b\x32\x1b.minilog.v1.ReplicaProgress\x12*\n\tforgotten\x18\x07 \x03(\x0b\x32\x17.minilog.v1.PartitionId\x12\x18\n\x10\x63luster_metadata\x18\x08 \x01(\x08\x12\x12\n\ncluster_id\x18\t \x01(\t\x12\x14\n\x0c\x64irectory_id\x18\n \x01(\x0c\"\xa8\x02\n\x0fReplicaProgress\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x17\n\x0fposition_number\x18\x03 \x01(\x04\x12\x1a\n\x12\x64urable_end_offset\x18\x04 \x01(\x03\x12\x17\n\nlast_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x1b\n\x0e\x63orrupt_offset\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\x12\x17\n\x0fpartition_epoch\x18\x08 \x01(\x05\x12\x10\n\x08no_space\x18\t \x01(\x08\x42\r\n\x0b_last_epochB\x11\n\x0f_corrupt_offset\"\xd4\x01\n\x11ReplicateResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.minilog.v1.PartitionRun\x12 \n\x05\x65rror\x18\x02 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x14\n\x0cquorum_epoch\x18\x03 \x01(\x05\x12\x1d\n\x10quorum_leader_id\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12+\n\x0bsnapshot_id\x18\x05 \x01(\x0b\x32\x16.minilog.v1.SnapshotIdB\x13\n\x11_quorum_leader_id\"/\n\nSnapshotId\x12\x12\n\nend_offset\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"\xe6\x01\n\x0bVoteRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x14\n\x0c\x63\x61ndidate_id\x18\x02 \x01(\x05\x12\x1e\n\x16\x63\x61ndidate_directory_id\x18\x03 \x01(\x0c\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x10\n\x08pre_vote\x18\x05 \x01(\x08\x12\x17\n\x0flast_end_offset\x18\x06 \x01(\x03\x12\x12\n\nlast_epoch\x18\x07 \x01(\x05\x12\x10\n\x08voter_id\x18\x08 \x01(\x05\x12\x1a\n\x12voter_directory_id\x18\t \x01(\x0c\x12\x11\n\tvoter_ids\x18\n \x03(\x05\"\x8d\x01\n\x0cVoteResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x0f\n\x07granted\x18\x02 \x01(\x08\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x11\n\tleader_id\x18\x04 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x05 \x01(\x0c\x12\x12\n\ncluster_id\x18\x06 \x01(\t\"a\n\x17\x42\x65ginQuorumEpochRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x10\n\x08voter_id\x18\x04 \x01(\x05\"^\n\x18\x42\x65ginQuorumEpochResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x11\n\tleader_id\x18\x03 \x01(\x05\"y\n\x14\x46\x65tchSnapshotRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12+\n\x0bsnapshot_id\x18\x04 \x01(\x0b\x32\x16.minilog.v1.SnapshotId\"q\n\x15\x46\x65tchSnapshotResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x10\n\x08position\x18\x02 \x01(\x03\x12\x0f\n\x07\x63ontent\x18\x03 \x01(\x0c\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x03\"\xaa\x01\n\x1cProposeInSyncReplicasRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x35\n\tproposals\x18\x04 \x03(\x0b\x32\".minilog.v1.InSyncReplicasProposal\"\xab\x01\n\x16InSyncReplicasProposal\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x03 \x01(\x05\x12\x33\n\x10in_sync_replicas\x18\x04 \x03(\x0b\x32\x19.minilog.v1.InSyncReplica\"8\n\rInSyncReplica\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"t\n\x1dProposeInSyncReplicasResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x31\n\x07\x61nswers\x18\x02 \x03(\x0b\x32 .minilog.v1.InSyncReplicasAnswer\"\xc3\x01\n\x14InSyncReplicasAnswer\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12 \n\x05\x65rror\x18\x02 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x05 \x01(\x05\x12\x18\n\x10in_sync_replicas\x18\x06 \x03(\x05\"q\n\x1a\x41llocateProducerIdsRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\"i\n\x1b\x41llocateProducerIdsResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x19\n\x11\x66irst_producer_id\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\"\x7f\n\x1a\x43reateInternalTopicRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0c\n\x04name\x18\x04 \x01(\t\"Q\n\x1b\x43reateInternalTopicResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x32\xa0\x06\n\x0bPeerService\x12\x45\n\x08Register\x12\x1b.minilog.v1.RegisterRequest\x1a\x1c.minilog.v1.RegisterResponse\x12L\n\tHeartbeat\x12\x1c.minilog.v1.HeartbeatRequest\x1a\x1d.minilog.v1.HeartbeatResponse(\x01\x30\x01\x12L\n\tReplicate\x12\x1c.minilog.v1.ReplicateRequest\x1a\x1d.minilog.v1.ReplicateResponse(\x01\x30\x01\x12l\n\x15ProposeInSyncReplicas\x12(.minilog.v1.ProposeInSyncReplicasRequest\x1a).minilog.v1.ProposeInSyncReplicasResponse\x12\x66\n\x13\x41llocateProducerIds\x12&.minilog.v1.AllocateProducerIdsRequest\x1a\'.minilog.v1.AllocateProducerIdsResponse\x12\x66\n\x13\x43reateInternalTopic\x12&.minilog.v1.CreateInternalTopicRequest\x1a\'.minilog.v1.CreateInternalTopicResponse\x12\x39\n\x04Vote\x12\x17.minilog.v1.VoteRequest\x1a\x18.minilog.v1.VoteResponse\x12]\n\x10\x42\x65ginQuorumEpoch\x12#.minilog.v1.BeginQuorumEpochRequest\x1a$.minilog.v1.BeginQuorumEpochResponse\x12V\n\rFetchSnapshot\x12 .minilog.v1.FetchSnapshotRequest\x1a!.minilog.v1.FetchSnapshotResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15minilog/v1/peer.proto\x12\nminilog.v1\x1a\x17minilog/v1/common.proto\x1a\x15minilog/v1/data.proto\"\xb7\x03\n\x0fRegisterRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x11\n\tbroker_id\x18\x03 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x04 \x01(\x0c\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x0c\n\x04port\x18\x06 \x01(\x05\x12\x11\n\x04rack\x18\x07 \x01(\tH\x00\x88\x01\x01\x12$\n\x17\x63lean_stop_broker_epoch\x18\x08 \x01(\x03H\x01\x88\x01\x01\x12\x16\n\x0ekernel_boot_id\x18\t \x01(\t\x12\x31\n\x10\x64\x61maged_replicas\x18\n \x03(\x0b\x32\x17.minilog.v1.PartitionId\x12\x12\n\nhost_label\x18\x0b \x01(\t\x12(\n\x06voters\x18\x0c \x03(\x0b\x32\x18.minilog.v1.VoterAddress\x12\x38\n\x12recovered_replicas\x18\r \x03(\x0b\x32\x1c.minilog.v1.RecoveredReplicaB\x07\n\x05_rackB\x1a\n\x18_clean_stop_broker_epoch\"\x97\x01\n\x10RecoveredReplica\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12,\n\x07\x66inding\x18\x02 \x01(\x0e\x32\x1b.minilog.v1.RecoveryFinding\x12\x12\n\nlast_epoch\x18\x03 \x01(\x05\x12\x12\n\nend_offset\x18\x04 \x01(\x03\"=\n\x0cVoterAddress\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"\x93\x01\n\x10RegisterResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x1c\n\x14\x63ommitted_end_offset\x18\x04 \x01(\x03\x12\x15\n\rcontroller_id\x18\x05 \x01(\x05\"\x9a\x02\n\x10HeartbeatRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x17\n\x0fmetadata_offset\x18\x03 \x01(\x03\x12\x12\n\nwants_stop\x18\x04 \x01(\x08\x12\x31\n\x10offline_replicas\x18\x05 \x03(\x0b\x32\x17.minilog.v1.PartitionId\x12\x10\n\x08no_space\x18\x06 \x01(\x08\x12\x31\n\x10\x64\x61maged_replicas\x18\x07 \x03(\x0b\x32\x17.minilog.v1.PartitionId\x12\x38\n\x12recovered_replicas\x18\x08 \x03(\x0b\x32\x1c.minilog.v1.RecoveredReplica\"t\n\x11HeartbeatResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x13\n\x0bshould_stop\x18\x04 \x01(\x08\"\xca\x02\n\x10ReplicateRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x14\n\x0c\x63redit_bytes\x18\x04 \x01(\x04\x12,\n\tpositions\x18\x05 \x03(\x0b\x32\x19.minilog.v1.FetchPosition\x12-\n\x08progress\x18\x06 \x03(\x0b\x32\x1b.minilog.v1.ReplicaProgress\x12*\n\tforgotten\x18\x07 \x03(\x0b\x32\x17.minilog.v1.PartitionId\x12\x18\n\x10\x63luster_metadata\x18\x08 \x01(\x08\x12\x12\n\ncluster_id\x18\t \x01(\t\x12\x14\n\x0c\x64irectory_id\x18\n \x01(\x0c\"\xa8\x02\n\x0fReplicaProgress\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x17\n\x0fposition_number\x18\x03 \x01(\x04\x12\x1a\n\x12\x64urable_end_offset\x18\x04 \x01(\x03\x12\x17\n\nlast_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x1b\n\x0e\x63orrupt_offset\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\x12\x17\n\x0fpartition_epoch\x18\x08 \x01(\x05\x12\x10\n\x08no_space\x18\t \x01(\x08\x42\r\n\x0b_last_epochB\x11\n\x0f_corrupt_offset\"\xd4\x01\n\x11ReplicateResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.minilog.v1.PartitionRun\x12 \n\x05\x65rror\x18\x02 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x14\n\x0cquorum_epoch\x18\x03 \x01(\x05\x12\x1d\n\x10quorum_leader_id\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12+\n\x0bsnapshot_id\x18\x05 \x01(\x0b\x32\x16.minilog.v1.SnapshotIdB\x13\n\x11_quorum_leader_id\"/\n\nSnapshotId\x12\x12\n\nend_offset\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"\xe6\x01\n\x0bVoteRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x14\n\x0c\x63\x61ndidate_id\x18\x02 \x01(\x05\x12\x1e\n\x16\x63\x61ndidate_directory_id\x18\x03 \x01(\x0c\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x10\n\x08pre_vote\x18\x05 \x01(\x08\x12\x17\n\x0flast_end_offset\x18\x06 \x01(\x03\x12\x12\n\nlast_epoch\x18\x07 \x01(\x05\x12\x10\n\x08voter_id\x18\x08 \x01(\x05\x12\x1a\n\x12voter_directory_id\x18\t \x01(\x0c\x12\x11\n\tvoter_ids\x18\n \x03(\x05\"\x8d\x01\n\x0cVoteResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x0f\n\x07granted\x18\x02 \x01(\x08\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x11\n\tleader_id\x18\x04 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x05 \x01(\x0c\x12\x12\n\ncluster_id\x18\x06 \x01(\t\"a\n\x17\x42\x65ginQuorumEpochRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x10\n\x08voter_id\x18\x04 \x01(\x05\"^\n\x18\x42\x65ginQuorumEpochResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x11\n\tleader_id\x18\x03 \x01(\x05\"y\n\x14\x46\x65tchSnapshotRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12+\n\x0bsnapshot_id\x18\x04 \x01(\x0b\x32\x16.minilog.v1.SnapshotId\"q\n\x15\x46\x65tchSnapshotResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x10\n\x08position\x18\x02 \x01(\x03\x12\x0f\n\x07\x63ontent\x18\x03 \x01(\x0c\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x03\"\xaa\x01\n\x1cProposeInSyncReplicasRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x35\n\tproposals\x18\x04 \x03(\x0b\x32\".minilog.v1.InSyncReplicasProposal\"\xab\x01\n\x16InSyncReplicasProposal\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x03 \x01(\x05\x12\x33\n\x10in_sync_replicas\x18\x04 \x03(\x0b\x32\x19.minilog.v1.InSyncReplica\"8\n\rInSyncReplica\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"t\n\x1dProposeInSyncReplicasResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x31\n\x07\x61nswers\x18\x02 \x03(\x0b\x32 .minilog.v1.InSyncReplicasAnswer\"\xc3\x01\n\x14InSyncReplicasAnswer\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12 \n\x05\x65rror\x18\x02 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x11\n\tleader_id\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x05 \x01(\x05\x12\x18\n\x10in_sync_replicas\x18\x06 \x03(\x05\"q\n\x1a\x41llocateProducerIdsRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\"i\n\x1b\x41llocateProducerIdsResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x19\n\x11\x66irst_producer_id\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\"\x7f\n\x1a\x43reateInternalTopicRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0c\n\x04name\x18\x04 \x01(\t\"Q\n\x1b\x43reateInternalTopicResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c*\xa3\x01\n\x0fRecoveryFinding\x12\x19\n\x15RECOVERY_FINDING_NONE\x10\x00\x12\x1a\n\x16RECOVERY_FINDING_WHOLE\x10\x01\x12\x19\n\x15RECOVERY_FINDING_TORN\x10\x02\x12\x1d\n\x19RECOVERY_FINDING_DOUBTFUL\x10\x03\x12\x1f\n\x1bRECOVERY_FINDING_UNREADABLE\x10\x04\x32\xa0\x06\n\x0bPeerService\x12\x45\n\x08Register\x12\x1b.minilog.v1.RegisterRequest\x1a\x1c.minilog.v1.RegisterResponse\x12L\n\tHeartbeat\x12\x1c.minilog.v1.HeartbeatRequest\x1a\x1d.minilog.v1.HeartbeatResponse(\x01\x30\x01\x12L\n\tReplicate\x12\x1c.minilog.v1.ReplicateRequest\x1a\x1d.minilog.v1.ReplicateResponse(\x01\x30\x01\x12l\n\x15ProposeInSyncReplicas\x12(.minilog.v1.ProposeInSyncReplicasRequest\x1a).minilog.v1.ProposeInSyncReplicasResponse\x12\x66\n\x13\x41llocateProducerIds\x12&.minilog.v1.AllocateProducerIdsRequest\x1a\'.minilog.v1.AllocateProducerIdsResponse\x12\x66\n\x13\x43reateInternalTopic\x12&.minilog.v1.CreateInternalTopicRequest\x1a\'.minilog.v1.CreateInternalTopicResponse\x12\x39\n\x04Vote\x12\x17.minilog.v1.VoteRequest\x1a\x18.minilog.v1.VoteResponse\x12]\n\x10\x42\x65ginQuorumEpoch\x12#.minilog.v1.BeginQuorumEpochRequest\x1a$.minilog.v1.BeginQuorumEpochResponse\x12V\n\rFetchSnapshot\x12 .minilog.v1.FetchSnapshotRequest\x1a!.minilog.v1.FetchSnapshotResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'minilog.v1.peer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_RECOVERYFINDING']._serialized_start=4159
+  _globals['_RECOVERYFINDING']._serialized_end=4322
   _globals['_REGISTERREQUEST']._serialized_start=86
-  _globals['_REGISTERREQUEST']._serialized_end=467
-  _globals['_VOTERADDRESS']._serialized_start=469
-  _globals['_VOTERADDRESS']._serialized_end=530
-  _globals['_REGISTERRESPONSE']._serialized_start=533
-  _globals['_REGISTERRESPONSE']._serialized_end=680
-  _globals['_HEARTBEATREQUEST']._serialized_start=683
-  _globals['_HEARTBEATREQUEST']._serialized_end=907
-  _globals['_HEARTBEATRESPONSE']._serialized_start=909
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1025
-  _globals['_REPLICATEREQUEST']._serialized_start=1028
-  _globals['_REPLICATEREQUEST']._serialized_end=1358
-  _globals['_REPLICAPROGRESS']._serialized_start=1361
-  _globals['_REPLICAPROGRESS']._serialized_end=1657
-  _globals['_REPLICATERESPONSE']._serialized_start=1660
-  _globals['_REPLICATERESPONSE']._serialized_end=1872
-  _globals['_SNAPSHOTID']._serialized_start=1874
-  _globals['_SNAPSHOTID']._serialized_end=1921
-  _globals['_VOTEREQUEST']._serialized_start=1924
-  _globals['_VOTEREQUEST']._serialized_end=2154
-  _globals['_VOTERESPONSE']._serialized_start=2157
-  _globals['_VOTERESPONSE']._serialized_end=2298
-  _globals['_BEGINQUORUMEPOCHREQUEST']._serialized_start=2300
-  _globals['_BEGINQUORUMEPOCHREQUEST']._serialized_end=2397
-  _globals['_BEGINQUORUMEPOCHRESPONSE']._serialized_start=2399
-  _globals['_BEGINQUORUMEPOCHRESPONSE']._serialized_end=2493
-  _globals['_FETCHSNAPSHOTREQUEST']._serialized_start=2495
-  _globals['_FETCHSNAPSHOTREQUEST']._serialized_end=2616
-  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_start=2618
-  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_end=2731
-  _globals['_PROPOSEINSYNCREPLICASREQUEST']._serialized_start=2734
-  _globals['_PROPOSEINSYNCREPLICASREQUEST']._serialized_end=2904
-  _globals['_INSYNCREPLICASPROPOSAL']._serialized_start=2907
-  _globals['_INSYNCREPLICASPROPOSAL']._serialized_end=3078
-  _globals['_INSYNCREPLICA']._serialized_start=3080
-  _globals['_INSYNCREPLICA']._serialized_end=3136
-  _globals['_PROPOSEINSYNCREPLICASRESPONSE']._serialized_start=3138
-  _globals['_PROPOSEINSYNCREPLICASRESPONSE']._serialized_end=3254
-  _globals['_INSYNCREPLICASANSWER']._serialized_start=3257
-  _globals['_INSYNCREPLICASANSWER']._serialized_end=3452
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=3454
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=3567
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=3569
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=3674
-  _globals['_CREATEINTERNALTOPICREQUEST']._serialized_start=3676
-  _globals['_CREATEINTERNALTOPICREQUEST']._serialized_end=3803
-  _globals['_CREATEINTERNALTOPICRESPONSE']._serialized_start=3805
-  _globals['_CREATEINTERNALTOPICRESPONSE']._serialized_end=3886
-  _globals['_PEERSERVICE']._serialized_start=3889
-  _globals['_PEERSERVICE']._serialized_end=4689
+  _globals['_REGISTERREQUEST']._serialized_end=525
+  _globals['_RECOVEREDREPLICA']._serialized_start=528
+  _globals['_RECOVEREDREPLICA']._serialized_end=679
+  _globals['_VOTERADDRESS']._serialized_start=681
+  _globals['_VOTERADDRESS']._serialized_end=742
+  _globals['_REGISTERRESPONSE']._serialized_start=745
+  _globals['_REGISTERRESPONSE']._serialized_end=892
+  _globals['_HEARTBEATREQUEST']._serialized_start=895
+  _globals['_HEARTBEATREQUEST']._serialized_end=1177
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1179
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1295
+  _globals['_REPLICATEREQUEST']._serialized_start=1298
+  _globals['_REPLICATEREQUEST']._serialized_end=1628
+  _globals['_REPLICAPROGRESS']._serialized_start=1631
+  _globals['_REPLICAPROGRESS']._serialized_end=1927
+  _globals['_REPLICATERESPONSE']._serialized_start=1930
+  _globals['_REPLICATERESPONSE']._serialized_end=2142
+  _globals['_SNAPSHOTID']._serialized_start=2144
+  _globals['_SNAPSHOTID']._serialized_end=2191
+  _globals['_VOTEREQUEST']._serialized_start=2194
+  _globals['_VOTEREQUEST']._serialized_end=2424
+  _globals['_VOTERESPONSE']._serialized_start=2427
+  _globals['_VOTERESPONSE']._serialized_end=2568
+  _globals['_BEGINQUORUMEPOCHREQUEST']._serialized_start=2570
+  _globals['_BEGINQUORUMEPOCHREQUEST']._serialized_end=2667
+  _globals['_BEGINQUORUMEPOCHRESPONSE']._serialized_start=2669
+  _globals['_BEGINQUORUMEPOCHRESPONSE']._serialized_end=2763
+  _globals['_FETCHSNAPSHOTREQUEST']._serialized_start=2765
+  _globals['_FETCHSNAPSHOTREQUEST']._serialized_end=2886
+  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_start=2888
+  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_end=3001
+  _globals['_PROPOSEINSYNCREPLICASREQUEST']._serialized_start=3004
+  _globals['_PROPOSEINSYNCREPLICASREQUEST']._serialized_end=3174
+  _globals['_INSYNCREPLICASPROPOSAL']._serialized_start=3177
+  _globals['_INSYNCREPLICASPROPOSAL']._serialized_end=3348
+  _globals['_INSYNCREPLICA']._serialized_start=3350
+  _globals['_INSYNCREPLICA']._serialized_end=3406
+  _globals['_PROPOSEINSYNCREPLICASRESPONSE']._serialized_start=3408
+  _globals['_PROPOSEINSYNCREPLICASRESPONSE']._serialized_end=3524
+  _globals['_INSYNCREPLICASANSWER']._serialized_start=3527
+  _globals['_INSYNCREPLICASANSWER']._serialized_end=3722
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=3724
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=3837
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=3839
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=3944
+  _globals['_CREATEINTERNALTOPICREQUEST']._serialized_start=3946
+  _globals['_CREATEINTERNALTOPICREQUEST']._serialized_end=4073
+  _globals['_CREATEINTERNALTOPICRESPONSE']._serialized_start=4075
+  _globals['_CREATEINTERNALTOPICRESPONSE']._serialized_end=4156
+  _globals['_PEERSERVICE']._serialized_start=4325
+  _globals['_PEERSERVICE']._serialized_end=5125
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from minilog.v1 import common_pb2 as _common_pb2
 from minilog.v1 import data_pb2 as _data_pb2
 import builtins as _builtins
@@ -19,6 +20,39 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _RecoveryFinding:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RecoveryFindingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecoveryFinding.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RECOVERY_FINDING_NONE: _RecoveryFinding.ValueType  # 0
+    RECOVERY_FINDING_WHOLE: _RecoveryFinding.ValueType  # 1
+    """Nothing that was counted can be missing: its former life counted what was synced only, or the kernel did not go
+    down; and nothing was cut.
+    """
+    RECOVERY_FINDING_TORN: _RecoveryFinding.ValueType  # 2
+    """The same, but its tail was cut, above all that is recorded: never synced, or rotten. Another copy tells."""
+    RECOVERY_FINDING_DOUBTFUL: _RecoveryFinding.ValueType  # 3
+    """Something that was counted may be missing, and nothing shows it."""
+    RECOVERY_FINDING_UNREADABLE: _RecoveryFinding.ValueType  # 4
+    """It could not be opened: offline in this life. A later one may find it whole."""
+
+class RecoveryFinding(_RecoveryFinding, metaclass=_RecoveryFindingEnumTypeWrapper): ...
+
+RECOVERY_FINDING_NONE: RecoveryFinding.ValueType  # 0
+RECOVERY_FINDING_WHOLE: RecoveryFinding.ValueType  # 1
+"""Nothing that was counted can be missing: its former life counted what was synced only, or the kernel did not go
+down; and nothing was cut.
+"""
+RECOVERY_FINDING_TORN: RecoveryFinding.ValueType  # 2
+"""The same, but its tail was cut, above all that is recorded: never synced, or rotten. Another copy tells."""
+RECOVERY_FINDING_DOUBTFUL: RecoveryFinding.ValueType  # 3
+"""Something that was counted may be missing, and nothing shows it."""
+RECOVERY_FINDING_UNREADABLE: RecoveryFinding.ValueType  # 4
+"""It could not be opened: offline in this life. A later one may find it whole."""
+Global___RecoveryFinding: _TypeAlias = RecoveryFinding  # noqa: Y015
 
 @_typing.final
 class RegisterRequest(_message.Message):
@@ -36,6 +70,7 @@ class RegisterRequest(_message.Message):
     DAMAGED_REPLICAS_FIELD_NUMBER: _builtins.int
     HOST_LABEL_FIELD_NUMBER: _builtins.int
     VOTERS_FIELD_NUMBER: _builtins.int
+    RECOVERED_REPLICAS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Empty: a new data directory, which joins whatever cluster the voters are."""
     broker_id: _builtins.int
@@ -60,6 +95,10 @@ class RegisterRequest(_message.Message):
     def voters(self) -> _containers.RepeatedCompositeFieldContainer[Global___VoterAddress]:
         """The voters this broker was started with; refused where they are not the recorded ones."""
 
+    @_builtins.property
+    def recovered_replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecoveredReplica]:
+        """What recovery found of every log that is there and not damaged."""
+
     def __init__(
         self,
         *,
@@ -75,10 +114,11 @@ class RegisterRequest(_message.Message):
         damaged_replicas: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
         host_label: _builtins.str = ...,
         voters: _abc.Iterable[Global___VoterAddress] | None = ...,
+        recovered_replicas: _abc.Iterable[Global___RecoveredReplica] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_rack", b"_rack", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_rack", b"_rack", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "cluster_id", b"cluster_id", "damaged_replicas", b"damaged_replicas", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "port", b"port", "rack", b"rack", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_rack", b"_rack", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "cluster_id", b"cluster_id", "damaged_replicas", b"damaged_replicas", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "port", b"port", "rack", b"rack", "recovered_replicas", b"recovered_replicas", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["clean_stop_broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch"]  # noqa: Y015
@@ -90,6 +130,36 @@ class RegisterRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rack) -> _WhichOneofReturnType__rack | None: ...
 
 Global___RegisterRequest: _TypeAlias = RegisterRequest  # noqa: Y015
+
+@_typing.final
+class RecoveredReplica(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_ID_FIELD_NUMBER: _builtins.int
+    FINDING_FIELD_NUMBER: _builtins.int
+    LAST_EPOCH_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    finding: Global___RecoveryFinding.ValueType
+    last_epoch: _builtins.int
+    """Of a torn one: the epoch of its last record, -1 where it has none, and its end."""
+    end_offset: _builtins.int
+    @_builtins.property
+    def partition_id(self) -> _common_pb2.PartitionId: ...
+    def __init__(
+        self,
+        *,
+        partition_id: _common_pb2.PartitionId | None = ...,
+        finding: Global___RecoveryFinding.ValueType = ...,
+        last_epoch: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "finding", b"finding", "last_epoch", b"last_epoch", "partition_id", b"partition_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecoveredReplica: _TypeAlias = RecoveredReplica  # noqa: Y015
 
 @_typing.final
 class VoterAddress(_message.Message):
@@ -161,6 +231,7 @@ class HeartbeatRequest(_message.Message):
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
     NO_SPACE_FIELD_NUMBER: _builtins.int
     DAMAGED_REPLICAS_FIELD_NUMBER: _builtins.int
+    RECOVERED_REPLICAS_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     broker_epoch: _builtins.int
     metadata_offset: _builtins.int
@@ -179,6 +250,10 @@ class HeartbeatRequest(_message.Message):
         fetched again: they are offline no more.
         """
 
+    @_builtins.property
+    def recovered_replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecoveredReplica]:
+        """As in the registration, those that are torn, until they are in an ISR under a leader, and the unreadable ones."""
+
     def __init__(
         self,
         *,
@@ -189,10 +264,11 @@ class HeartbeatRequest(_message.Message):
         offline_replicas: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
         no_space: _builtins.bool = ...,
         damaged_replicas: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
+        recovered_replicas: _abc.Iterable[Global___RecoveredReplica] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "damaged_replicas", b"damaged_replicas", "metadata_offset", b"metadata_offset", "no_space", b"no_space", "offline_replicas", b"offline_replicas", "wants_stop", b"wants_stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "damaged_replicas", b"damaged_replicas", "metadata_offset", b"metadata_offset", "no_space", b"no_space", "offline_replicas", b"offline_replicas", "recovered_replicas", b"recovered_replicas", "wants_stop", b"wants_stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

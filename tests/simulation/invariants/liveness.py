@@ -68,7 +68,8 @@ def _partition(key: PartitionKey, live: dict[int, Life], judge: Judge) -> Violat
     name = f"partition {key.partition} of {state.topic_name}"
     candidates = {*state.in_sync_replicas, *state.eligible_leaders} - set(state.damaged_replicas)
     if state.leader_id not in replicas:
-        if not candidates & replicas and not judge.partitions[key].unclean_allowed:
+        owed = judge.cluster.owed.get(key, frozenset[int]()) & replicas
+        if not candidates & replicas and not judge.partitions[key].unclean_allowed and not owed:
             return None  # nobody who is there could lead
         return Violation("V19", f"{name} has no live leader: {state}", nodes=tuple(replicas), key=key)
     if set(state.in_sync_replicas) != replicas:

@@ -1,4 +1,4 @@
-"""Wrong rules of the disk: 2, 19, 20, 25, 32."""
+"""Wrong rules of the disk, and of what a start finds on it: 2, 19, 20, 25, 32, V6 and V19."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from unittest.mock import patch
 import google_crc32c
 
 from minilog_broker.controller import brokers, election
+from minilog_broker.controller.brokers import BrokerLives
 from minilog_broker.controller.election import Departure
+from minilog_broker.controller.torn_tails import TornTails
 from minilog_broker.replication.divergence import Diverged
 from minilog_broker.replication.follower import FollowerPartition
+from minilog_broker.server import vote_file
 from minilog_broker.storage import log as log_module
 from minilog_broker.storage import recovery as recovery_module
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
-from minilog_broker.storage.recovery import Recovered, Recovery
-from tests.simulation import quorum_part
+from minilog_broker.storage.recovery import Finding, Recovered, Recovery
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.life import Life
 from tests.simulation.wrong.replication import Patches
@@ -53,7 +55,7 @@ def _write_unsynced(files: FileSystem, path: str, content: bytes) -> None:
 
 
 def vote_not_synced() -> Patches:
-    return [(quorum_part, "write_durable_file", _write_unsynced)]
+    return [(vote_file, "write_durable_file", _write_unsynced)]
 
 
 def epoch_file_not_synced() -> Patches:
@@ -85,7 +87,7 @@ def damage_not_said() -> Patches:
 
     def mutant(self: Recovery) -> Recovered:
         recovered = run(self)
-        return replace(recovered, report=replace(recovered.report, damaged=False))
+        return replace(recovered, report=replace(recovered.report, finding=Finding.WHOLE))
 
     return [(Recovery, "run", mutant)]
 
@@ -98,6 +100,49 @@ def damage_not_heeded() -> Patches:
         return depart(state, broker_id, Departure.OUT, rules)
 
     return [(brokers, "depart", mutant)]
+
+
+def torn_tail_is_damage() -> Patches:
+    """What was never synced, and survived in part, makes the whole copy damaged."""
+    mark = Recovery._mark
+
+    def mutant(self: Recovery) -> None:
+        if self._surplus_bytes:
+            self._damage.append("its tail is torn")
+        mark(self)
+
+    return [(Recovery, "_mark", mutant)]
+
+
+def unclean_start_loses_eligibility() -> Patches:
+    depart = BrokerLives._departure
+
+    def mutant(self: BrokerLives, *arguments: Any, clean: bool) -> Departure:
+        departure = depart(self, *arguments, clean=clean)
+        return Departure.UNCLEAN if departure is Departure.OUT and not clean else departure
+
+    return [(BrokerLives, "_departure", mutant)]
+
+
+def eligibility_from_todays_settings() -> Patches:
+    """What is set now says how the log was written, not what is recorded with it."""
+    init, look = Recovery.__init__, Recovery._look_at_promises
+
+    def remembering(self: Recovery, *arguments: Any, **how: Any) -> None:
+        init(self, *arguments, **how)
+        self.flush_on_append = arguments[3].flush_on_append  # type: ignore[attr-defined]
+
+    def mutant(self: Recovery, log_start: int, end_offset: int) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint = replace(self._checkpoint, flush_on_append=self.flush_on_append)  # type: ignore[attr-defined]
+        look(self, log_start, end_offset)
+
+    return [(Recovery, "__init__", remembering), (Recovery, "_look_at_promises", mutant)]
+
+
+def torn_copy_leads_alone() -> Patches:
+    """A copy that was cut is taken for whole: no other is asked."""
+    return [(TornTails, "end_of", lambda *_: None)]
 
 
 def strays_before_the_image_is_there() -> Patches:

@@ -15,7 +15,7 @@ from minilog.errors import (
 )
 from minilog_broker.controller.effects import PartitionWaits, ProbeBroker, UncleanElection
 from minilog_broker.replication.state import NO_LEADER
-from tests.unit.controller.world import DEFAULTS, SESSION_TIMEOUT_MS, World, error_of, led_by
+from tests.unit.controller.world import DEFAULTS, DOUBTFUL, SESSION_TIMEOUT_MS, WHOLE, World, error_of, led_by
 
 OS = replace(DEFAULTS, flush_on_append=False)
 
@@ -64,25 +64,27 @@ def test_a_sole_replica_is_led_again_by_its_broker_in_a_new_epoch_and_a_new_life
     assert after.leader_epoch > before.leader_epoch
 
 
-def test_an_unclean_registration_leaves_every_isr_with_another_member_and_all_eligibility(world: World) -> None:
+def test_an_unclean_registration_leaves_every_isr_with_another_member_and_a_doubtful_copy_all_eligibility(
+    world: World,
+) -> None:
     key = world.created()
     world.restart(3)
     assert set(world.state(key).in_sync_replicas) == {1, 2}
     world.fence(2)
     assert set(world.state(key).eligible_leaders) == {2}
-    world.register(2)
+    world.register(2, found={key: DOUBTFUL})
     assert world.state(key).eligible_leaders == ()
 
 
-@pytest.mark.parametrize("mark", ["none", "older", "unknown"])
-def test_only_the_mark_of_the_recorded_life_makes_a_start_clean(world: World, mark: str) -> None:
+@pytest.mark.parametrize("mark", ["older", "unknown"])
+def test_a_mark_that_is_not_the_recorded_lifes_is_of_an_older_disk(world: World, mark: str) -> None:
     key = world.created()
     older = world.epoch(2)
     world.restart(2, clean=True)
     world.propose(key, [1, 2, 3])
     for broker_id in (3, 2):
         world.fence(broker_id)
-    world.register(2, clean={"none": None, "older": older - 1, "unknown": 10_000}[mark])
+    world.register(2, clean={"older": older - 1, "unknown": 10_000}[mark])
     assert 2 not in world.state(key).eligible_leaders
 
 
@@ -115,30 +117,17 @@ def test_the_only_member_stays_after_an_unclean_start_and_leads_under_fsync(worl
     assert (world.state(key).leader_id, world.state(key).in_sync_replicas) == (2, (2,))
 
 
-@pytest.mark.parametrize(("boot", "leads"), [("boot", True), ("another boot", False), ("", False)])
-def test_the_only_member_under_os_leads_after_an_unclean_start_only_in_the_same_boot(boot: str, leads: bool) -> None:
+def test_the_only_member_whose_copy_is_doubtful_waits_for_another_or_an_operator(world: World) -> None:
+    key = led_by(world, 2, replicas=1)
+    world.restart(2, found={key: DOUBTFUL})
+    assert (world.state(key).in_sync_replicas, world.state(key).leader_id) == ((2,), NO_LEADER)
+
+
+def test_what_the_broker_says_of_its_former_life_counts_and_not_the_settings_of_today() -> None:
     world = World(defaults=OS)
     world.start_all(3)
     key = led_by(world, 2, replicas=1)
-    world.restart(2, boot=boot)
-    state = world.state(key)
-    assert state.in_sync_replicas == (2,)
-    assert (state.leader_id == 2) is leads
-
-
-def test_a_clean_start_of_the_only_member_under_os_leads_after_another_boot_too() -> None:
-    world = World(defaults=OS)
-    world.start_all(3)
-    key = led_by(world, 2, replicas=1)
-    world.restart(2, clean=True, boot="another boot")
-    assert world.state(key).leader_id == 2
-
-
-def test_the_topics_flush_policy_counts_not_the_brokers() -> None:
-    world = World(defaults=OS)
-    world.start_all(3)
-    key = led_by(world, 2, replicas=1, flush_policy="fsync")
-    world.restart(2, boot="another boot")
+    world.restart(2, found={key: WHOLE})
     assert world.state(key).leader_id == 2
 
 
@@ -347,7 +336,7 @@ def test_members_that_leave_below_min_stay_eligible_until_the_isr_is_back_at_min
 def test_unclean_election_only_where_it_is_configured_and_counted(world: World) -> None:
     plain, unclean = world.created("plain"), world.created("any", unclean_leader_election_enable="true")
     for broker_id in (2, 3):
-        world.restart(broker_id)
+        world.restart(broker_id, found={plain: DOUBTFUL, unclean: DOUBTFUL})
     for broker_id in (2, 3):
         assert broker_id not in world.state(plain).eligible_leaders
     world.fence(1)

@@ -52,15 +52,17 @@ def rules(live: tuple[int, ...], *, least: int = 2, unclean: bool = False, stopp
 
 
 def all_states() -> Iterator[PartitionState]:
-    """Those that can be committed: leader in the ISR, eligible ones only below min (2), no damage in a larger ISR."""
+    """Those that can be committed: leader in the ISR, eligible ones only below min (2) or where nobody leads, no damage
+    in a larger ISR."""
     for isr in subsets(REPLICAS):
         if not isr:
             continue
         others = tuple(broker for broker in REPLICAS if broker not in isr)
-        for eligible in subsets(others) if len(isr) < 2 else [()]:
+        for eligible in subsets(others):
             hurt = tuple(broker for broker in others if broker not in eligible) + (isr if len(isr) == 1 else ())
             for damaged in subsets(hurt):
-                for leader in (NO_LEADER, *(broker for broker in isr if broker not in damaged)):
+                led_by = [broker for broker in isr if broker not in damaged and (len(isr) < 2 or not eligible)]
+                for leader in (NO_LEADER, *led_by):
                     yield state(isr, leader=leader, eligible=eligible, damaged=damaged)
 
 
@@ -76,7 +78,7 @@ def judge(before: PartitionState, after: PartitionState, given: ElectionRules) -
     assert isr <= set(REPLICAS)
     assert not isr & eligible
     assert not eligible & set(after.damaged_replicas)
-    assert not eligible or len(isr) < given.effective_min(after)
+    assert not eligible or len(isr) < given.effective_min(after) or after.leader_id == NO_LEADER
     if after.leader_id != NO_LEADER:
         assert after.leader_id in isr
         assert after.leader_id not in after.damaged_replicas

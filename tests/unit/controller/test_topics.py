@@ -24,7 +24,7 @@ from minilog.errors import (
 from minilog.v1 import admin_pb2, peer_pb2
 from minilog_broker.controller.topic_config import TOPIC_CONFIG_NAMES, check_topic_name, effective_topic_config
 from minilog_broker.replication.state import NO_LEADER, PartitionKey
-from tests.unit.controller.world import DEFAULTS, World, error_of
+from tests.unit.controller.world import DEFAULTS, DOUBTFUL, World, error_of
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_nobody_is_eligible_any_more_when_min_is_lowered_to_the_isr(world: World
 def test_an_operator_accepts_the_loss_by_allowing_unclean_election(world: World) -> None:
     key = world.created("t")
     for broker_id in (2, 3):
-        world.restart(broker_id)
+        world.restart(broker_id, found={key: DOUBTFUL})
     world.fence(1)
     assert world.state(key).leader_id == NO_LEADER
     world.alter("t", unclean_leader_election_enable="true")

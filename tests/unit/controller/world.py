@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from minilog.errors import MinilogError, NotController, error_from_wire
 from minilog.v1 import admin_pb2, common_pb2, peer_pb2, records_pb2
+from minilog.v1.peer_pb2 import RecoveryFinding
 from minilog_broker.controller.controller import Controller, ControllerSettings
 from minilog_broker.controller.effects import Answer, ControllerEffect
 from minilog_broker.controller.image import MetadataImage
@@ -31,6 +32,18 @@ CLUSTER_ID = "the-cluster"
 SESSION_TIMEOUT_MS = 3_000.0
 IMBALANCE_CHECK_MS = 20_000.0
 _Message = TypeVar("_Message")
+
+# What recovery finds of a copy: the finding, and of a torn one the epoch of its last record and its end.
+Found = tuple[RecoveryFinding.ValueType, int, int] | None
+TORN, UNREADABLE = RecoveryFinding.RECOVERY_FINDING_TORN, RecoveryFinding.RECOVERY_FINDING_UNREADABLE
+WHOLE: Found = (RecoveryFinding.RECOVERY_FINDING_WHOLE, -1, 0)
+DOUBTFUL: Found = (RecoveryFinding.RECOVERY_FINDING_DOUBTFUL, -1, 0)
+CLOSED: Found = (UNREADABLE, -1, 0)
+MISSING: Found = None
+
+
+def torn(epoch: int, end_offset: int) -> Found:
+    return (TORN, epoch, end_offset)
 
 
 def directory_id(broker_id: int, disk: int = 0) -> bytes:
@@ -135,8 +148,10 @@ class World:
         boot: str = "boot",
         host: str | None = None,
         damaged: Iterable[PartitionKey] = (),
+        found: Mapping[PartitionKey, Found] | None = None,
         **fields: object,
     ) -> peer_pb2.RegisterResponse:
+        """`found`: of the logs that recovery did not find whole."""
         request = peer_pb2.RegisterRequest(
             cluster_id=str(fields.get("cluster_id", CLUSTER_ID)),
             broker_id=broker_id,
@@ -147,11 +162,26 @@ class World:
             kernel_boot_id=boot,
             host_label=host or f"host{broker_id}",
             damaged_replicas=[common_pb2.PartitionId(topic_id=k.topic_id, partition=k.partition) for k in damaged],
+            recovered_replicas=self._recovered(broker_id, dict.fromkeys(damaged) | dict(found or {})),
             voters=[peer_pb2.VoterAddress(broker_id=each) for each in fields.get("voters", self.voters)],  # type: ignore[attr-defined]
         )
         ticket = self.ticket()
         self.controller.register(ticket, request, self.now_ms)
         return self.answer(ticket, peer_pb2.RegisterResponse)
+
+    def _recovered(self, broker_id: int, found: Mapping[PartitionKey, Found]) -> list[peer_pb2.RecoveredReplica]:
+        """Whole, but for `found`; None: there is nothing to say of it."""
+        replicas = {state.key: WHOLE for state in self.image.replicas_on(broker_id)} | found
+        return [
+            peer_pb2.RecoveredReplica(
+                partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+                finding=each[0],
+                last_epoch=each[1],
+                end_offset=each[2],
+            )
+            for key, each in replicas.items()
+            if each is not None
+        ]
 
     def heartbeat(
         self,
@@ -162,6 +192,7 @@ class World:
         wants_stop: bool = False,
         offline: Iterable[PartitionKey] = (),
         damaged: Iterable[PartitionKey] = (),
+        found: Mapping[PartitionKey, Found] | None = None,
     ) -> peer_pb2.HeartbeatResponse:
         request = peer_pb2.HeartbeatRequest(
             broker_id=broker_id,
@@ -172,16 +203,21 @@ class World:
                 common_pb2.PartitionId(topic_id=k.topic_id, partition=k.partition) for k in (*offline, *damaged)
             ],
             damaged_replicas=[common_pb2.PartitionId(topic_id=k.topic_id, partition=k.partition) for k in damaged],
+            recovered_replicas=self._unsettled(found or {}),
         )
         ticket = self.ticket()
         self.controller.heartbeat(ticket, request, self.now_ms)
         return self.answer(ticket, peer_pb2.HeartbeatResponse)
 
-    def start(self, broker_id: int, **how: object) -> None:
+    def _unsettled(self, found: Mapping[PartitionKey, Found]) -> list[peer_pb2.RecoveredReplica]:
+        return [each for each in self._recovered(-1, found) if each.finding in (TORN, UNREADABLE)]
+
+    def start(self, broker_id: int, *, found: Mapping[PartitionKey, Found] | None = None, **how: object) -> None:
         """Register and become unfenced."""
-        response = self.register(broker_id, **how)  # type: ignore[arg-type]
+        response = self.register(broker_id, found=found, **how)  # type: ignore[arg-type]
         assert error_of(response) is None, error_of(response)
-        self.heartbeat(broker_id)
+        known = {key: each for key, each in (found or {}).items() if each is not None}
+        self.heartbeat(broker_id, found=known, offline=[key for key, each in known.items() if each[0] == UNREADABLE])
 
     def start_all(self, brokers: int = 3) -> None:
         for broker_id in range(1, brokers + 1):

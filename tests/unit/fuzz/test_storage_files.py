@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from minilog.errors import MinilogError
 from minilog_broker.storage import durable_file
-from minilog_broker.storage.checkpoint import Checkpoint, read_checkpoint
+from minilog_broker.storage.checkpoint import read_checkpoint
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
@@ -229,4 +229,3 @@ def test_no_more_is_read_than_a_durable_file_may_be_long(monkeypatch: pytest.Mon
     files = files_with(f"{DIRECTORY}/checkpoint", b"x" * 101, sealed=True)
     with pytest.raises(CorruptFile):
         read_durable_file(files, f"{DIRECTORY}/checkpoint")
-    assert Checkpoint(0, 0, 0, True).promised_end_offset == 0

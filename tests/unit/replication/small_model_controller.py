@@ -77,7 +77,7 @@ class SmallController:
         image.topics[KEY.topic_id] = Topic(state.topic_name, KEY.topic_id, internal=False, partition_count=1)
         image.partitions[KEY] = state
         append: Callable[[object], int] = lambda records: 0  # noqa: E731
-        ledger = Ledger(image, 0, self._config, append, [])
+        ledger = Ledger(image, 0, self._config, append, [], has_spoken=lambda _: True)
         in_sync.propose_in_sync_replicas(
             ledger,
             peer_pb2.ProposeInSyncReplicasRequest(

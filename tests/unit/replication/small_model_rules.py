@@ -141,11 +141,11 @@ class Rules:
         )
 
     def _restart(self, state: State, broker_id: int, replica: Replica) -> Next:
-        """A new life registers, unclean or damaged, and is unfenced."""
+        """A new life registers, its copy whole or damaged, and is unfenced."""
         life = replica.life + 1
         new = (*state.lives[:broker_id], (life, True), *state.lives[broker_id + 1 :])
         unfenced = (*new[:broker_id], (life, False), *new[broker_id + 1 :])
-        whole = replica, Departure.UNCLEAN, "restart"
+        whole = replica, Departure.OUT, "restart"
         choices = [whole]
         if state.damages < self.bounds.damages and replica.durable:
             choices.append((self._cut(replica, replica.durable - 1), Departure.DAMAGED, "damaged"))

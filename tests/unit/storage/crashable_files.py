@@ -1,8 +1,8 @@
 """A file system in memory that loses at a crash what it may: unsynced bytes and unsynced names. See files.py.
 
 Each change of a name and each write is pending until it is synced. At a crash any part of the pending names
-survives, and of each file's pending writes the first few, the next one torn. `fail` makes an operation raise;
-`crash_after` makes the machine stop in the middle of the n-th change from now on.
+survives, and of each file's pending writes either the first few, the next one torn, or any, each whole or torn. `fail`
+makes an operation raise; `crash_after` makes the machine stop in the middle of the n-th change from now on.
 """
 
 from __future__ import annotations
@@ -33,6 +33,19 @@ def apply_write(content: bytearray, write: Write) -> None:
     content[position : position + len(data)] = data
 
 
+def tear(content: bytearray, write: Write, random: Random) -> None:
+    """Part of a write is on the disk, and perhaps zeros behind it."""
+    position, data = write
+    if data is not None:
+        torn = data[: random.randint(0, len(data))]
+        zeros = bytes(random.randint(0, len(data) - len(torn))) if random.random() < 0.3 else b""
+        apply_write(content, (position, torn + zeros))
+
+
+def _lose(content: bytearray, write: Write) -> None:
+    """Nothing of it is."""
+
+
 @dataclass(eq=False)
 class Inode:
     live: bytearray = field(default_factory=bytearray)
@@ -48,15 +61,15 @@ class Inode:
     def after_crash(self, random: Random) -> Inode:
         """What of this file is on the disk."""
         content = bytearray(self.durable)
-        kept = random.randint(0, len(self.pending))
-        for write in self.pending[:kept]:
-            apply_write(content, write)
-        if kept < len(self.pending):
-            position, data = self.pending[kept]
-            if data is not None:
-                torn = data[: random.randint(0, len(data))]
-                zeros = bytes(random.randint(0, len(data) - len(torn))) if random.random() < 0.3 else b""
-                apply_write(content, (position, torn + zeros))
+        if random.random() < 0.5:
+            kept = random.randint(0, len(self.pending))
+            for write in self.pending[:kept]:
+                apply_write(content, write)
+            for write in self.pending[kept : kept + 1]:
+                tear(content, write, random)
+        else:
+            for write in self.pending:
+                random.choice((apply_write, lambda content, write: tear(content, write, random), _lose))(content, write)
         return Inode(bytearray(content), bytes(content))
 
 

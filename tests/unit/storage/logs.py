@@ -98,11 +98,12 @@ def open_log(
     create: bool = True,
     settings: LogSettings = SETTINGS,
     directory: str = DIRECTORY,
+    boot_id: str = "",
 ) -> Log:
     if create:
         files.make_dir(directory.rpartition("/")[0])
         files.fsync_dir("/")
-    return Log.open(files, directory, KEY, TOPIC, settings, unclean=unclean, create=create)
+    return Log.open(files, directory, KEY, TOPIC, settings, unclean=unclean, create=create, boot_id=boot_id)
 
 
 def append(log: Log, count: int = 1, *, records: int = 1, epoch: int = 0, payload: bytes = b"") -> list[bytes]:

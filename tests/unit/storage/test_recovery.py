@@ -10,7 +10,7 @@ import pytest
 from minilog.errors import CorruptMessage
 from minilog_broker.storage.errors import DataDirectoryError
 from minilog_broker.storage.log import Log
-from minilog_broker.storage.recovery import mark_damaged
+from minilog_broker.storage.recovery import Finding, mark_damaged
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, SETTINGS, append, batch, contents, fill, open_log
@@ -57,12 +57,12 @@ def test_zeros_at_the_end_are_a_torn_tail(files: CrashableFiles) -> None:
     assert contents(log) == batches
 
 
-def test_a_valid_batch_behind_an_invalid_one_is_damage(files: CrashableFiles) -> None:
-    fill(open_log(files), 5)
+def test_an_invalid_batch_below_what_was_promised_is_damage(files: CrashableFiles) -> None:
+    checkpointed(open_log(files), 5)
     files.damage(FIRST, 2 * 72 + 30, b"\xff")
     log = kill_and_reopen(files)
     assert log.recovery.damaged
-    assert "behind an invalid one" in log.recovery.reason
+    assert "the log ends at 2" in log.recovery.reason
     assert log.log_end_offset == 2
     assert len(files.content(FIRST + ".damaged")) == 5 * 72, "what was cut is kept for an operator"
 
@@ -90,8 +90,7 @@ def test_under_flush_policy_os_only_what_was_synced_or_below_the_high_watermark_
     log.write_checkpoint()
     files.cut(FIRST, 2 * 72)
     log = kill_and_reopen(files, settings=settings)
-    assert not log.recovery.damaged
-    assert log.recovery.former_flush_on_append is False
+    assert log.recovery.finding is Finding.DOUBTFUL
     append(log, 3)
     log.set_high_watermark(5)
     log.write_checkpoint()
@@ -137,14 +136,15 @@ def test_a_torn_tail_without_a_checkpoint_is_damage_for_nobody_can_tell(files: C
 
 
 def test_damage_is_told_again_after_a_crash_and_until_the_next_life_writes(files: CrashableFiles) -> None:
-    fill(open_log(files), 5)
+    checkpointed(open_log(files), 5)
     files.damage(FIRST, 2 * 72 + 30, b"\xff")
     kill_and_reopen(files)
     files.crash()
     log = open_log(files)
     assert log.recovery.damaged
-    assert "behind an invalid one" in log.recovery.reason
+    assert "the log ends at 2" in log.recovery.reason
     fill(log, 1)
+    log.write_checkpoint()
     assert not kill_and_reopen(files).recovery.damaged
 
 

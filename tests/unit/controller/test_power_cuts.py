@@ -1,0 +1,253 @@
+"""All machines lose power and some come back: who leads then, whoever stays away, and who must not (V5 to V7, V19).
+
+The quorum is up again before this begins; its image is that of before the power cut, so all brokers look alive.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import pytest
+
+from minilog_broker.controller.torn_tails import PATIENCE_MS
+from minilog_broker.replication.state import NO_LEADER, PartitionKey
+from tests.unit.controller.world import (
+    CLOSED,
+    DOUBTFUL,
+    MISSING,
+    SESSION_TIMEOUT_MS,
+    WHOLE,
+    Found,
+    World,
+    error_of,
+    torn,
+)
+
+ALL = (1, 2, 3)
+EPOCH = 4
+_AT_ONCE_MS, _LATE_MS = 10.0, 4 * SESSION_TIMEOUT_MS  # before, and long after, the silent ones are fenced
+_PAUSES = pytest.mark.parametrize("pause_ms", [_AT_ONCE_MS, _LATE_MS])
+
+
+def cut(min_in_sync: int = 2, replicas: int = 3) -> tuple[World, PartitionKey]:
+    """All are in sync; then a new controller, which has heard nobody yet."""
+    world = World()
+    world.start_all(3)
+    key = world.created(replication_factor=replicas, min_insync_replicas=str(min(min_in_sync, replicas)))
+    world.fail_over()
+    return world, key
+
+
+def come_back(
+    world: World, key: PartitionKey, order: tuple[int, ...], found: Mapping[int, Found], pause_ms: float
+) -> None:
+    """One after another, while those that are back go on beating."""
+    back: list[int] = []
+    for broker_id in order:
+        wait(world, key, back, found, pause_ms)
+        world.start(broker_id, found={key: found.get(broker_id, WHOLE)})
+        back.append(broker_id)
+    wait(world, key, back, found, 2 * SESSION_TIMEOUT_MS)
+
+
+def wait(world: World, key: PartitionKey, back: list[int], found: Mapping[int, Found], for_ms: float) -> None:
+    step_ms = SESSION_TIMEOUT_MS / 10
+    while for_ms > 0:
+        world.advance(min(step_ms, for_ms))
+        for_ms -= step_ms
+        for broker_id in back:
+            said = {key: found[broker_id]} if found.get(broker_id) is not None else {}
+            leads_in_isr = world.state(key).leader_id != NO_LEADER and broker_id in world.state(key).in_sync_replicas
+            closed = [key] if said.get(key) == CLOSED else []
+            world.heartbeat(broker_id, found={} if leads_in_isr else said, offline=closed)
+
+
+@_PAUSES
+@pytest.mark.parametrize("min_in_sync", [1, 2, 3])
+@pytest.mark.parametrize("order", [each for count in (1, 2, 3) for each in itertools.permutations(ALL, count)])
+def test_whole_copies_lead_whoever_stays_away(order: tuple[int, ...], min_in_sync: int, pause_ms: float) -> None:
+    world, key = cut(min_in_sync)
+    come_back(world, key, order, {}, pause_ms)
+    assert world.state(key).leader_id in order, world.state(key)
+
+
+@_PAUSES
+@pytest.mark.parametrize("order", list(itertools.permutations(ALL)))
+@pytest.mark.parametrize("rotten", ALL)
+def test_one_that_comes_back_damaged_changes_nothing(order: tuple[int, ...], rotten: int, pause_ms: float) -> None:
+    world, key = cut()
+    for number, broker_id in enumerate(order):
+        wait(world, key, list(order[:number]), {}, pause_ms)
+        world.start(broker_id, damaged=[key] if broker_id == rotten else [])
+    assert world.state(key).leader_id in set(ALL) - {rotten}
+
+
+@pytest.mark.parametrize("order", [each for count in (2, 3) for each in itertools.permutations(ALL, count)])
+@pytest.mark.parametrize("rotten", [None, *ALL])
+def test_of_torn_copies_the_longest_leads(order: tuple[int, ...], rotten: int | None) -> None:
+    """A rotten one ends below what was committed (9), the others at or above it."""
+    world, key = cut()
+    found = {broker_id: torn(EPOCH, 7 if broker_id == rotten else 8 + broker_id) for broker_id in ALL}
+    come_back(world, key, order, found, _AT_ONCE_MS)
+    assert world.state(key).leader_id in set(order) - {rotten}, world.state(key)
+
+
+@pytest.mark.parametrize("order", [each for count in (2, 3) for each in itertools.permutations(ALL, count)])
+def test_a_later_epoch_counts_more_than_a_longer_log(order: tuple[int, ...]) -> None:
+    world, key = cut()
+    found = {1: torn(EPOCH, 20), 2: torn(EPOCH + 1, 10), 3: torn(EPOCH, 12)}
+    come_back(world, key, order, found, _AT_ONCE_MS)
+    if 2 in order[:2]:  # of the first two that are back one is elected
+        assert world.state(key).leader_id == 2
+
+
+@pytest.mark.parametrize("order", [each for count in (2, 3) for each in itertools.permutations(ALL, count)])
+def test_a_whole_copy_leads_before_a_torn_one_that_is_longer(order: tuple[int, ...]) -> None:
+    world, key = cut()
+    come_back(world, key, order, {broker_id: torn(EPOCH, 100) for broker_id in order[1:]}, _AT_ONCE_MS)
+    assert world.state(key).leader_id == order[0]
+
+
+def test_a_torn_copy_waits_for_another_to_compare_with_and_not_for_ever() -> None:
+    world, key = cut(replicas=2)
+    (one, _) = world.state(key).replicas
+    world.start(one, found={key: torn(EPOCH, 9)})
+    wait(world, key, [one], {one: torn(EPOCH, 9)}, PATIENCE_MS - SESSION_TIMEOUT_MS)
+    assert world.state(key).leader_id == NO_LEADER
+    wait(world, key, [one], {one: torn(EPOCH, 9)}, 2 * SESSION_TIMEOUT_MS)
+    assert world.state(key).leader_id == one
+
+
+def test_a_torn_copy_that_alone_counts_leads_at_once() -> None:
+    world, key = cut(replicas=1)
+    (one,) = world.state(key).replicas
+    world.start(one, found={key: torn(EPOCH, 9)})
+    assert world.state(key).leader_id == one
+
+
+def test_a_new_controller_elects_no_torn_copy_before_it_was_told_of_it() -> None:
+    world, key = cut(replicas=2)
+    one, two = world.state(key).replicas
+    found = {one: torn(EPOCH, 7), two: torn(EPOCH, 9)}
+    world.start(one, found={key: found[one]})
+    world.fail_over()
+    world.heartbeat(one, found={key: found[one]})
+    assert world.state(key).leader_id == NO_LEADER
+    come_back(world, key, (two,), found, _AT_ONCE_MS)
+    assert world.state(key).leader_id == two
+
+
+def test_a_copy_that_is_torn_no_more_leads_at_once() -> None:
+    """It joined an ISR whose leader went before the controller was told that its tail matters no more."""
+    world, key = cut()
+    leader, other, _ = world.state(key).replicas
+    for broker_id in ALL:
+        world.heartbeat(broker_id)
+    world.restart(other, found={key: torn(EPOCH, 9)})
+    assert error_of(world.propose(key, {leader, other})) is None
+    world.fence(leader)
+    assert world.state(key).leader_id == NO_LEADER
+    world.heartbeat(other)
+    assert world.state(key).leader_id == other
+
+
+def test_who_left_the_isr_long_ago_never_becomes_eligible_by_a_restart() -> None:
+    world = World()
+    world.start_all(3)
+    key = world.created()
+    behind = next(each for each in world.state(key).replicas if each != world.state(key).leader_id)
+    rest = set(ALL) - {behind}
+    assert error_of(world.propose(key, rest)) is None
+    for _ in range(3):
+        world.restart(behind)
+        assert behind not in world.state(key).eligible_leaders
+    world.fail_over()
+    for _ in range(2):
+        world.start(behind)
+        world.advance(2 * SESSION_TIMEOUT_MS)
+    state = world.state(key)
+    assert state.leader_id == NO_LEADER
+    assert behind not in {*state.in_sync_replicas, *state.eligible_leaders}
+
+
+def test_who_left_while_another_led_at_min_is_not_eligible_when_that_one_goes() -> None:
+    world = World()
+    world.start_all(3)
+    key = world.created()
+    first = world.state(key).leader_id
+    gone, last = (each for each in world.state(key).replicas if each != first)
+    world.restart(gone)
+    world.fence(first)
+    world.fence(last)
+    assert set(world.state(key).in_sync_replicas) | set(world.state(key).eligible_leaders) == {first, last}
+    world.start(gone)
+    assert world.state(key).leader_id == NO_LEADER
+
+
+def test_eligible_leaders_are_none_again_when_somebody_leads_at_min() -> None:
+    world, key = cut()
+    come_back(world, key, ALL, {}, _AT_ONCE_MS)
+    leader = world.state(key).leader_id
+    other = next(each for each in ALL if each != leader)
+    if len(world.state(key).in_sync_replicas) < 2:
+        assert error_of(world.propose(key, {leader, other})) is None
+    assert world.state(key).eligible_leaders == ()
+
+
+def test_brokers_that_fall_silent_together_are_fenced_together() -> None:
+    world, key = cut(min_in_sync=1)
+    world.advance(2 * SESSION_TIMEOUT_MS)
+    state = world.state(key)
+    assert state.leader_id == NO_LEADER
+    assert {*state.in_sync_replicas, *state.eligible_leaders} == set(ALL)
+
+
+def test_a_doubtful_copy_is_never_elected_while_others_may_come() -> None:
+    world, key = cut()
+    for broker_id in ALL[:2]:
+        world.start(broker_id, found={key: DOUBTFUL})
+    world.advance(2 * SESSION_TIMEOUT_MS)
+    assert world.state(key).leader_id == NO_LEADER
+    world.start(3)
+    assert world.state(key).leader_id == 3
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_log_that_is_gone_is_no_copy_while_others_may_have_one(clean: bool) -> None:
+    world = World()
+    world.start_all(3)
+    key = world.created()
+    for broker_id in ALL:
+        world.fence(broker_id)
+    last, eligible = world.state(key).in_sync_replicas[0], world.state(key).eligible_leaders[0]
+    world.start(last, clean=world.epoch(last) if clean else None, found={key: MISSING})
+    assert world.state(key).leader_id == NO_LEADER
+    world.start(eligible)
+    assert world.state(key).leader_id == eligible
+
+
+def test_a_log_that_cannot_be_read_is_offline_and_counts_again_when_a_later_life_finds_it_whole() -> None:
+    world = World()
+    world.start_all(3)
+    key = world.created()
+    for broker_id in ALL:
+        world.fence(broker_id)
+    eligible = world.state(key).eligible_leaders[0]
+    world.start(eligible, found={key: CLOSED})
+    assert world.state(key).leader_id == NO_LEADER
+    world.fail_over()
+    world.heartbeat(eligible, found={key: CLOSED}, offline=[key])
+    assert world.state(key).leader_id == NO_LEADER
+    world.restart(eligible)
+    assert world.state(key).leader_id == eligible
+
+
+def test_a_leader_that_the_new_controller_has_not_heard_yet_leads_again_when_it_is() -> None:
+    world, key = cut()
+    leader = world.state(key).leader_id
+    other = next(each for each in ALL if each != leader)
+    world.register(other)
+    assert world.state(key).leader_id == NO_LEADER
+    world.heartbeat(leader)
+    assert world.state(key).leader_id == leader

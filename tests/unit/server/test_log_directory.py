@@ -1,0 +1,182 @@
+"""The data logs of a broker at its start: what cannot be read is the matter of one replica, and is not forgotten."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from minilog.errors import StorageError
+from minilog.record_batch.header import PLACEMENT_BYTES, decode_header, placement
+from minilog.v1.peer_pb2 import RecoveryFinding
+from minilog_broker.replication.effects import OpenLog, PartitionOffline, PlacedBatches
+from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.state import PartitionKey, PartitionState
+from minilog_broker.server.log_directory import FoundLog, LogDirectory
+from minilog_broker.server.registration import recovered_replicas, unsettled_replicas
+from minilog_broker.storage.data_directory import DataDirectory
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.settings import LogSettings
+from tests.unit.controller.world import DEFAULTS
+from tests.unit.replication.broker import batch
+from tests.unit.storage.crashable_files import CrashableFiles
+
+KEYS = [PartitionKey(bytes([number] * 16), 0) for number in (1, 2, 3)]
+BROKEN = KEYS[1]
+WHOLE = [KEYS[0], KEYS[2]]
+PATH = "/data/t2-0"
+FIRST = f"{PATH}/{0:020d}.log"
+STATE = PartitionState(
+    BROKEN, "t2", (1,), (1,), (), (), leader_id=1, leader_epoch=1, partition_epoch=1, leader_broker_epoch=5
+)
+
+
+def append(log: Log, key: PartitionKey, count: int) -> None:
+    for _ in range(count):
+        data = batch(key=key)
+        header = replace(decode_header(data), base_offset=log.log_end_offset, partition_leader_epoch=0)
+        placed = placement(header.length, header.base_offset, 0), memoryview(data)[PLACEMENT_BYTES:]
+        log.append(PlacedBatches((header,), placed))
+
+
+def opened(files: CrashableFiles) -> tuple[DataDirectory, LogDirectory]:
+    directory = DataDirectory.open(files, "/data", 1, None, boot_id="boot", process_id=7)
+    return directory, LogDirectory(files, directory, delete_delay_ms=0)
+
+
+@pytest.fixture
+def files() -> CrashableFiles:
+    """Three logs of an unclean stop, three records in each."""
+    files = CrashableFiles(random.Random(1))
+    directory, logs = opened(files)
+    for key in KEYS:
+        log = logs.create(OpenLog(key, f"t{key.topic_id[0]}", DEFAULTS))
+        append(log, key, 3)
+        log.sync()
+        log.write_checkpoint()
+    directory.close()
+    files.stop_process()
+    return files
+
+
+def unreadable_segment(files: CrashableFiles) -> None:
+    files.fail("pread", errno.EIO, FIRST)
+
+
+def unreadable_checkpoint(files: CrashableFiles) -> None:
+    files.fail("pread", errno.EIO, f"{PATH}/checkpoint")
+
+
+def unreadable_epochs(files: CrashableFiles) -> None:
+    files.fail("pread", errno.EIO, f"{PATH}/leader-epoch")
+
+
+UNREADABLE = pytest.mark.parametrize("spoil", [unreadable_segment, unreadable_checkpoint, unreadable_epochs])
+
+
+def keys_of(found: list[FoundLog]) -> list[PartitionKey]:
+    return [each.key for each in found]
+
+
+@UNREADABLE
+def test_one_log_that_cannot_be_read_is_told_and_the_others_are_served(
+    files: CrashableFiles, spoil: Callable[[CrashableFiles], None]
+) -> None:
+    spoil(files)
+    _, logs = opened(files)
+    found = logs.recover(LogSettings())
+    assert keys_of(found) == WHOLE
+    assert list(logs.unreadable) == [BROKEN]
+    told = {each.partition_id.topic_id: each.finding for each in recovered_replicas(found, logs)}
+    assert told[BROKEN.topic_id] == RecoveryFinding.RECOVERY_FINDING_UNREADABLE
+    assert {told[key.topic_id] for key in WHOLE} == {RecoveryFinding.RECOVERY_FINDING_WHOLE}
+    assert [each.partition_id.topic_id for each in unsettled_replicas(logs)] == [BROKEN.topic_id]
+
+
+def test_a_replica_whose_log_cannot_be_read_is_offline_and_is_not_made_anew() -> None:
+    manager = ReplicaManager(1, ReplicationSettings(), random.Random(1))
+    manager.adopt_unreadable(BROKEN, "Input/output error", 0.0)
+    manager.set_broker_epoch(5, 0.0)
+    manager.apply_image([STATE], [], {BROKEN.topic_id: DEFAULTS}, {BROKEN.topic_id: "t2"}, {}, 0.0)
+    assert manager.take_effects() == [PartitionOffline(BROKEN, "Input/output error", damaged=False)]
+
+
+def test_a_stop_with_a_log_that_was_never_opened_is_not_clean(files: CrashableFiles) -> None:
+    unreadable_segment(files)
+    _, logs = opened(files)
+    logs.recover(LogSettings())
+    assert not logs.close(), "its torn tail would be taken for what a clean stop left"
+
+
+def test_a_log_that_could_not_be_read_is_set_aside_with_its_topic(files: CrashableFiles) -> None:
+    unreadable_segment(files)
+    directory, logs = opened(files)
+    logs.recover(LogSettings())
+    logs.delete(BROKEN)
+    assert not files.exists(PATH)
+    (aside,) = directory.partitions_set_aside()
+    logs.purge()
+    assert not files.exists(aside)
+
+
+def damaged_topic_id(files: CrashableFiles) -> None:
+    files.damage(f"{PATH}/topic-id", 3, b"\xff")
+
+
+def missing_topic_id(files: CrashableFiles) -> None:
+    files.lose(f"{PATH}/topic-id")
+
+
+@pytest.mark.parametrize("spoil", [damaged_topic_id, missing_topic_id])
+def test_data_that_nobody_can_name_is_neither_adopted_nor_the_end_of_the_start(
+    files: CrashableFiles, spoil: Callable[[CrashableFiles], None]
+) -> None:
+    spoil(files)
+    _, logs = opened(files)
+    assert keys_of(logs.recover(LogSettings())) == WHOLE
+    with pytest.raises(StorageError, match=r"[Ss]et /data/t2-0 aside"):
+        logs.create(OpenLog(BROKEN, "t2", DEFAULTS))
+
+
+def test_a_directory_whose_topic_id_could_not_be_read_once_is_opened_as_after_an_unclean_stop(
+    files: CrashableFiles,
+) -> None:
+    files.damage(FIRST, files.size(FIRST), bytes(100))
+    files.fail("pread", errno.EIO, f"{PATH}/topic-id")
+    _, logs = opened(files)
+    assert keys_of(logs.recover(LogSettings())) == WHOLE
+    assert logs.create(OpenLog(BROKEN, "t2", DEFAULTS)).recovery.cut_bytes == 100
+
+
+def test_a_foreign_file_named_like_a_log_does_not_end_the_start(files: CrashableFiles) -> None:
+    files.open("/data/notes-1", create=True)
+    _, logs = opened(files)
+    assert keys_of(logs.recover(LogSettings())) == KEYS
+
+
+def test_what_was_set_aside_and_cannot_be_removed_holds_up_no_other(files: CrashableFiles) -> None:
+    _, logs = opened(files)
+    logs.recover(LogSettings())
+    logs.delete(KEYS[0])
+    logs.delete(KEYS[1])
+    files.fail("remove", errno.EACCES, "/data/t1-0")
+    logs.purge()
+    assert [name for name in files.list("/data") if name.endswith("-delete")] != []
+    assert not any(name.startswith("t2-0.") for name in files.list("/data"))
+    logs.purge()
+
+
+def test_a_torn_tail_is_told_with_every_heartbeat_until_the_replica_is_in_an_isr(files: CrashableFiles) -> None:
+    files.damage(FIRST, files.size(FIRST), bytes(100))
+    _, logs = opened(files)
+    logs.recover(LogSettings())
+    (told,) = unsettled_replicas(logs)
+    assert (told.finding, told.last_epoch, told.end_offset) == (RecoveryFinding.RECOVERY_FINDING_TORN, 0, 3)
+    append(logs.logs[BROKEN], BROKEN, 1)
+    assert unsettled_replicas(logs)[0].end_offset == 4
+    logs.logs[BROKEN].forget_torn_tail()
+    assert unsettled_replicas(logs) == []

@@ -1,0 +1,88 @@
+"""What a directory that belongs to a cluster must have: its vote, and its name (V11)."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from minilog.errors import StorageError
+from minilog_broker.quorum.effects import VoteState
+from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
+from minilog_broker.server.vote_file import FILE_NAME, open_vote, write_vote
+from minilog_broker.storage.data_directory import DataDirectory
+from minilog_broker.storage.errors import DataDirectoryError
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.settings import LogSettings
+from tests.unit.server.test_log_directory import append
+from tests.unit.storage.crashable_files import CrashableFiles
+
+VOTE = VoteState(7, 2, b"d" * 16)
+PATH = f"/data/{FILE_NAME}"
+
+
+@pytest.fixture
+def files() -> CrashableFiles:
+    return CrashableFiles(Random(1))
+
+
+def opened(files: CrashableFiles, *, belongs: bool = False) -> tuple[DataDirectory, Log]:
+    directory = DataDirectory.open(files, "/data", 3, None, boot_id="boot", process_id=7)
+    if belongs:
+        directory.set_cluster("c" * 32, [1, 2, 3])
+    path = directory.partition_path(CLUSTER_METADATA_TOPIC_NAME, 0)
+    settings = LogSettings()
+    return directory, Log.open(
+        files, path, METADATA_KEY, CLUSTER_METADATA_TOPIC_NAME, settings, unclean=True, create=True
+    )
+
+
+def test_a_new_directory_gets_a_vote_file_that_is_there_after_a_crash(files: CrashableFiles) -> None:
+    assert open_vote(files, *opened(files)) == VoteState()
+    files.crash()
+    assert files.exists(PATH)
+
+
+def test_the_vote_of_a_former_life_is_known(files: CrashableFiles) -> None:
+    write_vote(files, opened(files)[0], VOTE)
+    files.crash()
+    assert open_vote(files, *opened(files)) == VOTE
+
+
+def test_a_directory_of_a_cluster_without_a_vote_file_is_refused_with_the_remedy(files: CrashableFiles) -> None:
+    with pytest.raises(StorageError, match=r"would vote twice.*replace-voter 3"):
+        open_vote(files, *opened(files, belongs=True))
+    assert not files.exists(PATH), "a second start must not find one"
+
+
+def test_entries_of_the_metadata_log_tell_too_that_it_may_have_voted(files: CrashableFiles) -> None:
+    directory, log = opened(files)
+    append(log, METADATA_KEY, 1)
+    with pytest.raises(StorageError, match="would vote twice"):
+        open_vote(files, directory, log)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xff\xff", b"no json"])
+def test_a_damaged_vote_file_is_refused_with_the_remedy(files: CrashableFiles, content: bytes) -> None:
+    directory, log = opened(files)
+    write_vote(files, directory, VOTE)
+    files.damage(PATH, 0, content)
+    with pytest.raises(StorageError, match=r"is damaged.*replace-voter 3"):
+        open_vote(files, directory, log)
+
+
+def test_a_vote_file_that_cannot_be_read_is_refused_with_what_to_do(files: CrashableFiles) -> None:
+    directory, log = opened(files)
+    write_vote(files, directory, VOTE)
+    files.fail("pread", errno.EIO, PATH)
+    with pytest.raises(StorageError, match=r"cannot be read.*Repair that and start again"):
+        open_vote(files, directory, log)
+
+
+def test_logs_without_the_file_that_says_whose_they_are_are_not_taken_for_a_new_broker(files: CrashableFiles) -> None:
+    opened(files)[0].close()
+    files.lose("/data/broker.json")
+    files.stop_process()
+    with pytest.raises(DataDirectoryError, match=r"1 logs, __cluster_metadata-0 among them, but no broker.json"):
+        opened(files)
