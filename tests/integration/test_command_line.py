@@ -143,6 +143,20 @@ def test_up_stops_cleanly_and_resumes_on_the_same_directory(
         assert minilog(None, "consume", "kept", "--exit-at-end", "-b", servers).stdout == "one\n"
 
 
+def test_a_second_up_leaves_the_running_clusters_files_alone(tmp_path: pathlib.Path) -> None:
+    """R18: it was refused, and had overwritten and removed the pid files by then."""
+    with up(tmp_path, two_ports_in_a_row()) as process:
+        files = [tmp_path / f"broker-{number}" / "broker.pid" for number in (1, 2)]
+        pids = [file.read_text() for file in files]
+        second = minilog(None, "up", "--brokers", "2", "--port", str(two_ports_in_a_row()), "--data-dir", str(tmp_path))
+        assert second.returncode == 1
+        assert "in use by process" in second.stderr
+        assert [file.read_text() for file in files] == pids
+        assert process.poll() is None
+        assert {file.parent.stat().st_mode & 0o777 for file in files} == {0o700}
+    assert not [file for file in files if file.exists()]
+
+
 def test_up_reports_a_broker_that_dies(tmp_path: pathlib.Path) -> None:
     with up(tmp_path, two_ports_in_a_row()) as process:
         os.kill(int((tmp_path / "broker-2" / "broker.pid").read_text()), signal.SIGKILL)

@@ -257,9 +257,7 @@ def test_acks_0_is_not_done_while_it_is_in_this_process() -> None:
     futures = [world.send(b"%d" % number) for number in range(20)]
     world.run()
     assert not any(future.done() for future in futures)
-    assert sum(len(request.entries) for request in world.requests) == 1 + 5, (
-        "five are out, the others are counted"
-    )
+    assert sum(len(request.entries) for request in world.requests) == 1 + 5, "five are out, the others are counted"
     world.clogged = False
     world.lose_connection(1)
     world.run(1000)
