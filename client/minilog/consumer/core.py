@@ -11,12 +11,12 @@ Events and the time go in; `poll` returns what is to be done. The rules (REPLICA
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from minilog.config import ClientConfig
 from minilog.consumer import requests, starting
 from minilog.consumer.effects import Effect, RefreshMetadata
-from minilog.consumer.partition import Assigned, Run, Session, take_in_turns
+from minilog.consumer.partition import Assigned, Run, Session, put_back, raise_error, take_in_turns
 from minilog.consumer.replicas import ReplicaChoice
 from minilog.consumer.sessions import FetchSessions
 from minilog.errors import (
@@ -141,19 +141,11 @@ class ConsumerCore:
         """
         ready = [assigned for assigned in self._assigned.values() if assigned.runs]
         if not ready:
-            self._raise_error()
+            raise_error(self._assigned.values())
             return []
         self._turn += 1
         start = self._turn % len(ready)
         return take_in_turns(ready[start:] + ready[:start], max_bytes)
-
-    def _raise_error(self) -> None:
-        for assigned in self._assigned.values():
-            if assigned.error is not None:
-                error = assigned.error
-                if error.retriable:
-                    assigned.error = assigned.missing_since_ms = None  # it is tried again
-                raise error
 
     def _get(self, partition: TopicPartition) -> Assigned:
         if partition not in self._assigned:
@@ -327,6 +319,11 @@ class ConsumerCore:
         if run.position_number == assigned.position_number or assigned.position == run.end_offset:
             assigned.place(run.start_offset, self._next_number())
             self._broken(assigned, error, now_ms)
+
+    def put_back(self, runs: Sequence[Run]) -> None:
+        """The user's side did not hand these out, the last that it took: they are the next again, unless the user has
+        gone elsewhere."""
+        put_back(self._assigned, runs)
 
     def run_is_good(self, run: Run) -> None:
         """A run was decoded: the count of broken ones begins anew."""

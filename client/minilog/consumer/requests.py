@@ -25,11 +25,12 @@ def fetch_request(
 ) -> data_pb2.FetchRequest:
     """One message with all the credit there is; the first of a session says who asks, and under which isolation."""
     first = session.credit_sent_bytes == 0
-    session.credit_sent_bytes = session.credit_bytes
+    # What was given back and then put back is owed first: credit that was sent is never taken back.
+    session.credit_sent_bytes = max(session.credit_sent_bytes, session.credit_bytes)
     return data_pb2.FetchRequest(
         client=config.identity() if first else None,
         isolation_level=_ISOLATION[config.isolation_level] if first else data_pb2.ISOLATION_LEVEL_NONE,
-        credit_bytes=session.credit_bytes,
+        credit_bytes=session.credit_sent_bytes,
         positions=wanted,
         forgotten=[common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in forgotten],
     )

@@ -12,6 +12,8 @@ import struct
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -95,7 +97,22 @@ def read_control(batch: Buffer, header: BatchHeader | None = None) -> bytes:
     return bytes(payload[start : start + length])
 
 
-def read_records(
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """One batch of a run, read: `rows` of READ_SCHEMA, None where nothing of it is wanted; and what lies behind it."""
+
+    rows: pa.RecordBatch | None
+    next_position: int
+    next_offset: int
+    leader_epoch: int | None
+
+
+def read_records(run: Buffer, topic_id: bytes, partition: int, **wanted: Any) -> list[pa.RecordBatch]:
+    """The records of all of `run`: see iterate_records."""
+    return [each.rows for each in iterate_records(run, topic_id, partition, **wanted) if each.rows is not None]
+
+
+def iterate_records(
     run: Buffer,
     topic_id: bytes,
     partition: int,
@@ -104,29 +121,29 @@ def read_records(
     end_offset: int | None = None,
     aborted_producer_ids: AbstractSet[int] = frozenset(),
     check_crc: bool = True,
-) -> list[pa.RecordBatch]:
-    """The records of `run`, whole batches back to back: one RecordBatch of READ_SCHEMA for each that has any.
+) -> Iterator[ReadBatch]:
+    """The batches of `run`, whole ones back to back, each decoded when it is asked for and not before.
 
     Control batches are skipped, and transactional ones of `aborted_producer_ids`, their payload not looked at; only
     offsets in [start_offset, end_offset) are given. The crc is checked before anything of a batch is believed, so that
-    damage is never taken for a batch to skip. Raises CorruptMessage.
+    damage is never taken for a batch to skip. Raises CorruptMessage, ResourceExhausted.
     """
     view = memoryview(run)
-    found = []
     for position, header in iterate_headers(view):
         batch = view[position : position + header.length]
         if check_crc:
             _check_crc(topic_id, partition, batch, header)
         first = max(header.base_offset, start_offset or 0)
         end = header.next_offset if end_offset is None else min(header.next_offset, end_offset)
-        if header.is_control or first >= end or header.is_aborted(aborted_producer_ids):
-            continue
-        records = read_payload(batch, header).slice(first - header.base_offset, end - first)
-        found.append(pa.RecordBatch.from_arrays([*records.columns, pa.arange(first, end)], schema=READ_SCHEMA))
-    return found
+        rows = None
+        if not header.is_control and first < end and not header.is_aborted(aborted_producer_ids):
+            records = read_payload(batch, header).slice(first - header.base_offset, end - first)
+            with arrow_errors(header):
+                rows = pa.RecordBatch.from_arrays([*records.columns, pa.arange(first, end)], schema=READ_SCHEMA)
+        yield ReadBatch(rows, position + header.length, header.next_offset, header.partition_leader_epoch)
 
 
-_check_crc = check_crc  # `read_records` has an argument of that name
+_check_crc = check_crc  # `iterate_records` has an argument of that name
 
 
 def _whole_payload(batch: Buffer, header: BatchHeader) -> memoryview:
