@@ -210,7 +210,12 @@ class Broker:
         server = create_server()
         producer_ids = ProducerIds(self._link.allocate_producer_ids)
         metadata = MetadataService(
-            self._quorum, self._replicas, producer_ids, self._internal_topics, lambda: self._registered
+            self._quorum,
+            self._replicas,
+            producer_ids,
+            self._internal_topics,
+            lambda: self._registered,
+            self._controller.reported,
         )
         data_pb2_grpc.add_DataServiceServicer_to_server(
             DataService(self._replicas, self._config.session_keepalive_ms), server

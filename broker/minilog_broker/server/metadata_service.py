@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from minilog.errors import BrokerNotAvailable, MinilogError, UnknownTopicId, UnknownTopicOrPartition, wire_error
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 from minilog_broker.controller.image import Broker, Topic
+from minilog_broker.controller.ledger import NOTHING_REPORTED, Reported
 from minilog_broker.quorum.voters import Voter
 from minilog_broker.replication.state import PartitionState
 from minilog_broker.server.internal_topics import InternalTopics
@@ -43,7 +44,9 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         producer_ids: ProducerIds,
         internal_topics: InternalTopics,
         is_registered: Callable[[], bool],
+        reported: Callable[[], Reported],
     ) -> None:
+        self._reported = reported
         self._is_registered = is_registered
         self._quorum = quorum
         self._image = quorum.image
@@ -57,20 +60,23 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         if not self._is_registered():  # its image is still that of a former life, or of none
             error = BrokerNotAvailable("this broker is starting: ask another one, or again")
             return metadata_pb2.GetMetadataResponse(error=wire_error(error), controller_id=-1, metadata_offset=-1)
+        reported = self._reported()
         return metadata_pb2.GetMetadataResponse(
             cluster_id=self._image.cluster_id or "",
             controller_id=self._quorum.leader_id,
             controller_epoch=self._quorum.epoch,
             metadata_offset=self._image.end_offset,
-            brokers=[_broker(each) for each in self._image.brokers.values()],
-            topics=list(self._topics(request)),
+            brokers=[_broker(each, reported) for each in self._image.brokers.values()],
+            topics=list(self._topics(request, reported)),
             voters=[_voter(each, self._image.brokers.get(each.broker_id)) for each in self._image.voters],
         )
 
-    def _topics(self, request: metadata_pb2.GetMetadataRequest) -> Iterable[metadata_pb2.TopicMetadata]:
+    def _topics(
+        self, request: metadata_pb2.GetMetadataRequest, reported: Reported
+    ) -> Iterable[metadata_pb2.TopicMetadata]:
         if request.all_topics:
             for topic in self._image.topics.values():
-                yield self._topic(topic)
+                yield self._topic(topic, reported)
             return
         for name in request.topic_names:
             topic_id = self._image.topic_ids.get(name)
@@ -80,23 +86,23 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
                 )
                 yield metadata_pb2.TopicMetadata(error=wire_error(error), name=name)
             else:
-                yield self._topic(self._image.topics[topic_id])
+                yield self._topic(self._image.topics[topic_id], reported)
         for topic_id in request.topic_ids:
             if topic_id in self._image.topics:
-                yield self._topic(self._image.topics[topic_id])
+                yield self._topic(self._image.topics[topic_id], reported)
             else:
                 error_of_id = UnknownTopicId(
                     f"no topic has the id {topic_id.hex()}: it was deleted, or is not known here yet"
                 )
                 yield metadata_pb2.TopicMetadata(error=wire_error(error_of_id), topic_id=topic_id)
 
-    def _topic(self, topic: Topic) -> metadata_pb2.TopicMetadata:
+    def _topic(self, topic: Topic, reported: Reported) -> metadata_pb2.TopicMetadata:
         return metadata_pb2.TopicMetadata(
             name=topic.name,
             topic_id=topic.topic_id,
             internal=topic.internal,
             configs=self._image.topic_config(topic.topic_id),
-            partitions=[_partition(state) for state in self._image.partitions_of(topic.topic_id)],
+            partitions=[_partition(state, reported) for state in self._image.partitions_of(topic.topic_id)],
         )
 
     async def ListOffsets(  # noqa: N802
@@ -114,7 +120,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             return metadata_pb2.InitProducerIdResponse(error=wire_error(error), producer_id=-1, producer_epoch=-1)
 
 
-def _broker(broker: Broker) -> metadata_pb2.BrokerMetadata:
+def _broker(broker: Broker, reported: Reported = NOTHING_REPORTED) -> metadata_pb2.BrokerMetadata:
     if broker.stopping:
         state = metadata_pb2.BROKER_STATE_STOPPING
     elif broker.fenced:
@@ -128,6 +134,7 @@ def _broker(broker: Broker) -> metadata_pb2.BrokerMetadata:
         rack=broker.rack,
         state=state,
         broker_epoch=broker.broker_epoch,
+        no_space=broker.broker_id in reported.full,
     )
 
 
@@ -136,7 +143,7 @@ def _voter(voter: Voter, broker: Broker | None) -> metadata_pb2.VoterMetadata:
     return metadata_pb2.VoterMetadata(broker_id=voter.broker_id, directory_id=voter.directory_id, lost=lost)
 
 
-def _partition(state: PartitionState) -> metadata_pb2.PartitionMetadata:
+def _partition(state: PartitionState, reported: Reported = NOTHING_REPORTED) -> metadata_pb2.PartitionMetadata:
     return metadata_pb2.PartitionMetadata(
         partition=state.key.partition,
         leader_id=state.leader_id,
@@ -148,4 +155,6 @@ def _partition(state: PartitionState) -> metadata_pb2.PartitionMetadata:
         adding_replicas=state.adding_replicas,
         removing_replicas=state.removing_replicas,
         throttle_bytes_per_second=state.throttle_bytes_per_second,
+        damaged_replicas=state.damaged_replicas,
+        offline_replicas=reported.offline_of(state) if reported.offline else (),
     )

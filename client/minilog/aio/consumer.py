@@ -39,6 +39,7 @@ POLL_BYTES = 1024 * 1024  # what one poll() makes records of, about
 POLL_ARROW_BYTES = 16 * 1024 * 1024  # what one poll_arrow() hands out, about
 _LONGEST_WAIT_S = 1.0
 _REFRESH_PAUSE_S = 0.05
+_TELL_AGAIN_MS = 30_000.0  # of what is still missing: a log that says it each time would say nothing else
 _log = logging.getLogger(__name__)
 
 
@@ -56,6 +57,8 @@ class ConsumerDriver:
         self._wants_metadata = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = self._closed = False
+        self._told_missing: list[str] = []
+        self._tell_again_ms = 0.0
 
     def start(self) -> None:
         """Begin; on the loop that the driver will live on. Raises Closed."""
@@ -253,6 +256,18 @@ class ConsumerDriver:
             await self.cluster.topic(name, deadline_s)
         return {partition: self.core.key(partition) for partition in wanted}
 
+    def _tell_of_missing_topics(self) -> None:
+        """As Kafka's consumer does, but not at each look."""
+        missing = self.core.missing_topics()
+        if missing and (missing != self._told_missing or now_ms() >= self._tell_again_ms):
+            self._tell_again_ms = now_ms() + _TELL_AGAIN_MS
+            _log.warning(
+                "subscribed to topics that do not exist (UNKNOWN_TOPIC_OR_PARTITION): %s; create them, or see minilog "
+                "topic list: they are read as soon as they are there",
+                ", ".join(map(repr, missing)),
+            )
+        self._told_missing = missing
+
     async def _refresh_forever(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
@@ -263,9 +278,11 @@ class ConsumerDriver:
                 try:
                     await self.cluster.refresh(self.core.topics())
                     self.core.metadata_changed(now_ms())
+                    self._tell_of_missing_topics()
                 except MinilogError as error:
                     _log.debug("no metadata yet, asking again: %s", error)
                     self._wants_metadata.set()
+                    self.core.metadata_failed(error)
                 self._wake.set()
             await asyncio.sleep(_REFRESH_PAUSE_S)
 
@@ -293,7 +310,7 @@ class Consumer:
     ) -> None:
         await self.close()
 
-    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+    async def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
         await self._driver.change(lambda: self._driver.core.assign(partitions))
 
     async def subscribe(self, topics: Iterable[str]) -> None:
@@ -304,6 +321,9 @@ class Consumer:
 
     def assignment(self) -> list[TopicPartition]:
         return self._driver.core.assignment()
+
+    def missing_topics(self) -> list[str]:
+        return self._driver.core.missing_topics()
 
     def position(self, partition: TopicPartition) -> int | None:
         return self._driver.core.position(partition)

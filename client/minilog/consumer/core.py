@@ -11,7 +11,7 @@ Events and the time go in; `poll` returns what is to be done. The rules (REPLICA
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from minilog.config import ClientConfig
 from minilog.consumer import requests, starting
@@ -49,6 +49,7 @@ class ConsumerCore:
         self._subscribed: list[str] = []
         self._absent_topics: set[str] = set()  # subscribed, and not there when first looked for
         self._looked = False
+        self._unasked: MinilogError | None = None  # why the last question for metadata got no answer
         self._sessions = FetchSessions(config)
         self._replicas = ReplicaChoice(config.client_rack, cache)
         self._numbers = 0
@@ -57,10 +58,9 @@ class ConsumerCore:
 
     # -- what users say
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+    def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
         """Read exactly these from now on. Raises InvalidArgument for a partition given twice or offsets below 0."""
-        wanted = list(partitions)
-        requests.check_partitions(wanted)
+        wanted = requests.checked_partitions(partitions)
         self._drop_all()
         self._subscribed = []
         for partition in wanted:
@@ -130,6 +130,10 @@ class ConsumerCore:
         """Those whose metadata is wanted."""
         return list(dict.fromkeys([*self._subscribed, *(p.topic for p in self._assigned)]))
 
+    def missing_topics(self) -> list[str]:
+        """Those subscribed to that are not there, by the metadata that was had last."""
+        return [topic for topic in self._subscribed if topic not in self._cache.topics] if self._looked else []
+
     def waiting_bytes(self) -> int:
         """Of batches that can be handed out."""
         return sum(len(run.batches) for assigned in self._assigned.values() for run in assigned.runs)
@@ -175,6 +179,7 @@ class ConsumerCore:
 
     def metadata_changed(self, now_ms: float) -> None:
         """The cache has news: subscribed topics may have grown, assigned ones may be gone."""
+        self._unasked = None
         for topic in self._subscribed:
             self._grow(topic)
         if self._subscribed and not self._looked:
@@ -183,6 +188,10 @@ class ConsumerCore:
         for assigned in self._assigned.values():
             if assigned.error is None:
                 self._look_again(assigned, now_ms)
+
+    def metadata_failed(self, error: MinilogError) -> None:
+        """Nobody could be asked: what is not known is not said to be missing."""
+        self._unasked = error
 
     def _look_again(self, assigned: Assigned, now_ms: float) -> None:
         """Is it gone; or is what it paused for there by now?"""
@@ -389,7 +398,7 @@ class ConsumerCore:
             if assigned.missing_since_ms is None:
                 assigned.missing_since_ms = now_ms
             elif now_ms - assigned.missing_since_ms >= _MISSING_MS:
-                assigned.error = error
+                assigned.error = self._unasked or error
             return False
         assigned.missing_since_ms = None
         return True

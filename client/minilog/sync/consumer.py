@@ -40,14 +40,14 @@ class Consumer:
     ) -> None:
         self.close()
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these. Each may say where to begin and where to end (exclusive). Without a beginning it is what
-        the group (group.id) has committed, and where there is no group, or it has committed nothing, auto.offset.reset.
+    def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
+        """Read exactly these; of a mapping the values are where to begin. Each may say where to begin and where to end
+        (exclusive). Without a beginning it is what the group (group.id) has committed, and where there is no group, or
+        it has committed nothing, auto.offset.reset.
 
         Raises InvalidArgument for one given twice or for offsets below 0.
         """
-        wanted = list(partitions)
-        self._loop.run(self._driver.change(lambda: self._driver.core.assign(wanted)))
+        self._loop.run(self._driver.change(lambda: self._driver.core.assign(partitions)))
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Read all partitions of these topics, from where the group got to, as `assign` does; partitions and topics
@@ -62,6 +62,11 @@ class Consumer:
     def assignment(self) -> list[TopicPartition]:
         """What is read now; after `subscribe` once the topics' partitions are known."""
         return self._driver.core.assignment()
+
+    def missing_topics(self) -> list[str]:
+        """Those subscribed to that were not there when last looked for: the log warns of them, too. They are read from
+        their start as soon as they are created."""
+        return self._driver.core.missing_topics()
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset that is handed out; None while it is being asked for. Raises InvalidArgument."""
