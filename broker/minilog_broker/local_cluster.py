@@ -33,6 +33,7 @@ START_WITHIN_S = 120.0
 # controlled.shutdown.timeout.ms is 10 s by default; then flushing and closing.
 STOP_WITHIN_S = 20.0
 _ASK_EVERY_S = 0.1
+_OWNER_ONLY = 0o700  # records are nobody else's to read
 _ANSWER_WITHIN_MS = 2_000
 
 
@@ -121,7 +122,7 @@ class LocalCluster:
     def start(self, broker_id: int) -> None:
         """Start one broker; does not wait for it."""
         data_directory = self.directory / f"broker-{broker_id}"
-        data_directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
         log_file = self.log_file(broker_id)
         with log_file.open("ab") as log:
             self._log_starts[broker_id] = log.tell()
@@ -132,7 +133,6 @@ class LocalCluster:
                 stderr=log,
                 process_group=0,
             )
-        (data_directory / "broker.pid").write_text(f"{self._processes[broker_id].pid}\n")
 
     def start_all(self) -> None:
         for broker_id in self._ports:
@@ -201,7 +201,6 @@ class LocalCluster:
                 process.kill()
                 process.wait()
                 killed.append(broker_id)
-            (self.directory / f"broker-{broker_id}" / "broker.pid").unlink(missing_ok=True)
         return killed
 
     def _command(self, broker_id: int, data_directory: pathlib.Path) -> list[str]:

@@ -56,6 +56,7 @@ class ClientConfig:
     fetch_min_bytes: int
     fetch_max_wait_ms: int
     fetch_max_bytes: int
+    max_poll_bytes: int
     client_rack: str
     transactional_id: str
     transaction_timeout_ms: int
@@ -165,6 +166,8 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "fetch.min.bytes": (_integer(1, 2**40), 1),
     "fetch.max.wait.ms": (_integer(0), 500),  # how long a poll gathers at most for fetch.min.bytes; brokers never wait
     "fetch.max.bytes": (_integer(1, 2**40), 16 * _MIB),
+    # What one poll makes of the batches, decoded: they are decoded one by one, and what is above stays as it came.
+    "max.poll.bytes": (_integer(1, 2**40), 16 * _MIB),
     "client.rack": (_text, ""),
     "transactional.id": (_text, ""),
     "transaction.timeout.ms": (_integer(0), 0),  # since the last sign of life of a writer; 0: the brokers' own

@@ -330,6 +330,12 @@ class BufferExhausted(RetriableError):
     code = "BUFFER_EXHAUSTED"
 
 
+class ResourceExhausted(RetriableError):
+    """This process lacks memory, threads or files for what it was to do: the data are not to blame."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+
 class BrokerNotAvailable(RetriableError):
     """No broker could be reached."""
 

@@ -124,11 +124,16 @@ class MetadataCache:
         elif epoch > known.epoch:
             self._leaders[key] = known._replace(epoch=epoch)  # who really leads, metadata will tell
 
+    def has(self, partition: TopicPartition) -> bool:
+        """Is there such a partition, as far as is known?"""
+        topic = self.topics.get(partition.topic)
+        return topic is not None and 0 <= partition.partition < topic.partition_count
+
     def key(self, partition: TopicPartition) -> PartitionKey:
         """The key of a partition by name. Raises UnknownTopicOrPartition."""
         topic = self.topics.get(partition.topic)
         if topic is None:
-            raise UnknownTopicOrPartition(f"there is no topic {partition.topic!r}")
+            raise no_topic(partition.topic)
         if not 0 <= partition.partition < topic.partition_count:
             raise UnknownTopicOrPartition(
                 f"topic {partition.topic!r} has partitions 0 to {topic.partition_count - 1}, not {partition.partition}"
@@ -151,6 +156,13 @@ class MetadataCache:
         topic = self.topics.get(name)
         if topic is None or topic.topic_id != topic_id:
             raise UnknownTopicId(f"topic {name!r} (id {topic_id.hex()}) was deleted or created again")
+
+
+def no_topic(name: str) -> UnknownTopicOrPartition:
+    """The error for a topic that the brokers do not know."""
+    return UnknownTopicOrPartition(
+        f"there is no topic {name!r}: create it (minilog topic create {name}), or see minilog topic list"
+    )
 
 
 def metadata_request(

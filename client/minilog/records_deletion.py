@@ -103,16 +103,23 @@ class RecordsDeletion:
                 self.failures[partition] = self.last_errors[partition]
 
     def error(self) -> MinilogError | None:
-        """Of the first partition whose records were not deleted, or may not have been."""
-        for partition, error in self.failures.items():
-            return type(error)(f"{_name(partition)}: {error}")
-        for partition in self.missing():
-            last = self.last_errors.get(partition, "no leader answered")
-            if partition not in self.asked:
-                return TimedOut(f"{_name(partition)}: nothing was deleted within request.timeout.ms: {last}")
-            text = "whether the records were deleted is not known, within request.timeout.ms; asking again is harmless"
-            return RequestTimedOut(f"{_name(partition)}: {text}: {last}")
-        return None
+        """Of the first partition whose records were not deleted, or may not have been; it says what was done, too."""
+        errors = [self._error_of(each) for each in self.wanted if each not in self.low_watermarks]
+        if not errors:
+            return None
+        done = [f"{_name(each)} starts at {at} now" for each, at in self.low_watermarks.items()]
+        several = len(self.wanted) > 1
+        also = f"; {'; '.join(done) if done else 'of the others nothing is known to be deleted'}" if several else ""
+        return type(errors[0])(f"{'; '.join(str(each) for each in errors)}{also}")
+
+    def _error_of(self, partition: TopicPartition) -> MinilogError:
+        if (failure := self.failures.get(partition)) is not None:
+            return type(failure)(f"{_name(partition)}: {failure}")
+        last = self.last_errors.get(partition, "no leader answered")
+        if partition not in self.asked:
+            return TimedOut(f"{_name(partition)}: nothing was deleted within request.timeout.ms: {last}")
+        text = "whether the records were deleted is not known, within request.timeout.ms; asking again is harmless"
+        return RequestTimedOut(f"{_name(partition)}: {text}: {last}")
 
 
 def _name(partition: TopicPartition) -> str:

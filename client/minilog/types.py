@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+# What users may give as such.
+GivenHeaders: TypeAlias = Headers | Mapping[str, bytes | None]
 # "earliest", "latest", or milliseconds since 1970: the first record that is at least this young.
 OffsetSpec: TypeAlias = str | int
 # Where a group is to go on: an offset, "earliest", "latest", or "@" and milliseconds since 1970.

@@ -54,7 +54,7 @@ def joined(batches: Iterator[pa.RecordBatch], *, include_headers: bool) -> Itera
     schema = arrow_source_schema(include_headers)
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in batches:
+    for batch in (part for whole in batches for part in _cut(whole)):
         if waiting and (rows + batch.num_rows > TARGET_ROWS or size + batch.nbytes > TARGET_BYTES):
             yield _join(waiting, schema)
             waiting, rows, size = [], 0, 0
@@ -63,6 +63,13 @@ def joined(batches: Iterator[pa.RecordBatch], *, include_headers: bool) -> Itera
         size += batch.nbytes
     if waiting:
         yield _join(waiting, schema)
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A stored batch that is much larger than the target when it is decoded, in pieces; without a copy."""
+    pieces = max(batch.num_rows // TARGET_ROWS, batch.nbytes // TARGET_BYTES, 1)
+    rows = -(-batch.num_rows // pieces)
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
 
 def _join(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from minilog import Consumer, Producer
+from minilog.errors import UnknownTopicOrPartition
 from tests.cluster import Cluster, free_ports, running_cluster, running_program
 
 MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
@@ -76,6 +78,59 @@ def test_a_mistyped_topic_setting_offers_the_nearest(cluster: Cluster) -> None:
     refused = minilog(cluster, "topic", "create", "typo", "-c", "min.insync.replica=2")
     assert refused.returncode == 2
     assert "min.insync.replicas" in refused.stderr
+
+
+def test_a_setting_can_be_deleted_again(cluster: Cluster) -> None:
+    assert minilog(cluster, "topic", "create", "unset", "-c", "retention.ms=1000000").returncode == 0
+    assert minilog(cluster, "topic", "alter", "unset", "--delete-config", "retention.ms").returncode == 0
+    (described,) = documents(minilog(cluster, "topic", "describe", "unset", "--json").stdout)
+    assert "retention.ms" not in described["configs"]
+
+
+def test_a_producer_finds_partitions_that_were_added_a_moment_ago(cluster: Cluster) -> None:
+    """R23: it said that there was no such partition, until its metadata was refreshed by the clock."""
+    assert minilog(cluster, "topic", "create", "growing", "-p", "1").returncode == 0
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers, "metadata.max.age.ms": 600_000}) as producer:
+        producer.send("growing", b"one").result(10)
+        assert minilog(cluster, "topic", "alter", "growing", "-p", "3").returncode == 0
+        assert producer.send("growing", b"two", partition=2).result(10).partition == 2
+        with pytest.raises(UnknownTopicOrPartition, match="has partitions 0 to 2, not 3"):
+            producer.send("growing", b"none", partition=3)
+
+
+def test_subscribing_to_a_topic_that_is_not_there_is_told(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    with Consumer({"bootstrap.servers": cluster.bootstrap_servers}) as consumer:
+        consumer.subscribe(["nowhere"])
+        assert consumer.poll(timeout=2.0) == []
+        assert consumer.missing_topics() == ["nowhere"]
+    assert "'nowhere'" in caplog.text
+    refused = minilog(cluster, "consume", "nowhere")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "create it (minilog topic create nowhere)" in refused.stderr
+
+
+def test_a_group_of_any_name_is_listed(cluster: Cluster) -> None:
+    """R23: one named [/x] ended the listing of all."""
+    assert minilog(cluster, "topic", "create", "grouped", "-p", "1").returncode == 0
+    for name in ("[/x]", "\x1b[2J"):
+        assert minilog(cluster, "group", "seek", name, "-t", "grouped", "-o", "end").returncode == 0
+    listed = minilog(cluster, "group", "list")
+    assert listed.returncode == 0
+    assert "[/x]" in listed.stdout
+    assert "\\x1b[2J" in listed.stdout
+    assert "\x1b" not in listed.stdout
+    assert {"[/x]", "\x1b[2J"} <= {
+        each["group_id"] for each in json.loads(minilog(cluster, "group", "list", "--json").stdout)
+    }
+
+
+def test_trim_says_what_was_done_and_what_was_not(cluster: Cluster) -> None:
+    assert minilog(cluster, "topic", "create", "trimmed", "-p", "2").returncode == 0
+    assert minilog(cluster, "produce", "trimmed", "-p", "0", stdin="a\nb\n").returncode == 0
+    ended = minilog(cluster, "topic", "trim", "trimmed", "--to", "0:1", "--to", "1:500")
+    assert ended.returncode == 1
+    assert "partition 1 of topic 'trimmed'" in ended.stderr
+    assert "partition 0 of topic 'trimmed' starts at 1 now" in ended.stderr
 
 
 def test_the_cluster_is_described(cluster: Cluster) -> None:
@@ -141,6 +196,20 @@ def test_up_stops_cleanly_and_resumes_on_the_same_directory(
         assert not [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
     with up(tmp_path, port):
         assert minilog(None, "consume", "kept", "--exit-at-end", "-b", servers).stdout == "one\n"
+
+
+def test_a_second_up_leaves_the_running_clusters_files_alone(tmp_path: pathlib.Path) -> None:
+    """R18: it was refused, and had overwritten and removed the pid files by then."""
+    with up(tmp_path, two_ports_in_a_row()) as process:
+        files = [tmp_path / f"broker-{number}" / "broker.pid" for number in (1, 2)]
+        pids = [file.read_text() for file in files]
+        second = minilog(None, "up", "--brokers", "2", "--port", str(two_ports_in_a_row()), "--data-dir", str(tmp_path))
+        assert second.returncode == 1
+        assert "in use by process" in second.stderr
+        assert [file.read_text() for file in files] == pids
+        assert process.poll() is None
+        assert {file.parent.stat().st_mode & 0o777 for file in files} == {0o700}
+    assert not [file for file in files if file.exists()]
 
 
 def test_up_reports_a_broker_that_dies(tmp_path: pathlib.Path) -> None:

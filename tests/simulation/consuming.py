@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from minilog.aio.consumer import decode_all
 from minilog.config import ClientConfig
 from minilog.consumer.core import ConsumerCore
+from minilog.consumer.decode import decode_all
 from minilog.consumer.effects import CloseSession, Effect, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
 from minilog.consumer.partition import Run
 from minilog.errors import CorruptMessage, MinilogError, OffsetNotAvailable, OffsetOutOfRange
@@ -25,6 +25,7 @@ from tests.simulation.network import Failure
 from tests.simulation.talking import ATTEMPT_MS, PAUSE_MS, Picture, Talk
 
 TAKE_BYTES = 1 << 20
+POLL_BYTES = 500  # of rows: some batches of a run, so that the others are put back and taken again
 
 
 class SimulatedConsumer:
@@ -108,21 +109,23 @@ class SimulatedConsumer:
                 continue
             if not runs:
                 return
-            good, corrupt = decode_all(runs)
-            for run, batches in good:
-                self._hand_out(run, batches)
+            outcome = decode_all(runs, POLL_BYTES)
+            left = {(run.partition, run.end_offset): run.start_offset for run in outcome.rest}
+            for run, batches in outcome.good:
+                self._hand_out(run, batches, left.get((run.partition, run.end_offset), run.end_offset))
                 self.core.run_is_good(run)
-            for run, damage in corrupt:
+            self.core.put_back(outcome.rest)
+            for run, damage in outcome.corrupt:
                 self.corrupt_runs += 1
                 self.core.run_is_corrupt(run, damage, self._client.now_ms)
 
-    def _hand_out(self, run: Run, batches: list[pa.RecordBatch]) -> None:
+    def _hand_out(self, run: Run, batches: list[pa.RecordBatch], behind: int) -> None:
         key = PartitionKey(*run.key)
         for rows in batches:
             values = rows.column("value").to_pylist()
             for offset, value in zip(rows.column("offset").to_pylist(), values, strict=True):
                 self._history.read(self.name, key, offset, value, committed=self._committed)
-        self._history.passed(self.name, key, run.end_offset, committed=self._committed)
+        self._history.passed(self.name, key, behind, committed=self._committed)
 
     def _went_wrong(self, error: MinilogError) -> bool:
         """An error of a partition; whether to take on at once."""

@@ -11,7 +11,7 @@ from minilog.errors import MinilogError, UnknownOutcome
 from minilog.metadata_cache import Topic
 from minilog.producer.accumulator import Accumulator, Taken
 from minilog.producer.batch import Batch
-from minilog.producer.effects import Connect, Delivered, Effect, Failed, NeedProducerId, RefreshMetadata, Send
+from minilog.producer.effects import Connect, Delivered, Effect, Failed, Lost, NeedProducerId, RefreshMetadata, Send
 from minilog.producer.sender import Sender
 from minilog.types import RecordMetadata
 from minilog.v1 import data_pb2, metadata_pb2
@@ -126,7 +126,7 @@ class SimulatedProducer:
             effects = self._sender.poll(client.now_ms, client.now_us)
             for effect in effects:
                 self._carry_out(effect)
-            settled = any(isinstance(effect, Delivered | Failed) for effect in effects)
+            settled = any(_settles(effect) for effect in effects)
         wake_ms = max(self._sender.next_wake_ms(client.now_ms), client.now_ms + 1.0)
         if wake_ms < self._wake_ms - 0.5 or self._wake_ms <= client.now_ms:
             self._wake_ms = wake_ms
@@ -145,6 +145,7 @@ class SimulatedProducer:
             case Send(broker_id, request):
                 if (talk := self._talks.get(broker_id)) is not None:
                     talk.send(request)
+                    self._sender.written(request)
             case RefreshMetadata():
                 self._picture.refresh()
             case NeedProducerId():
@@ -153,6 +154,8 @@ class SimulatedProducer:
                 self._complete(batch, lambda: batch.completion.delivered(base_offset))
             case Failed(batch, error):
                 self._complete(batch, lambda: batch.completion.failed(error))
+            case Lost():
+                pass  # under acks=0: the shell's log tells
 
     def _complete(self, batch: Batch, complete: Callable[[], None]) -> None:
         complete()
@@ -202,3 +205,8 @@ class SimulatedProducer:
     def _metadata_changed(self) -> None:
         self._sender.metadata_changed(self._client.now_ms)
         self._run()
+
+
+def _settles(effect: Effect) -> bool:
+    """Does carrying it out make room for another batch, or settle one (what is sent under acks=0 is done)?"""
+    return isinstance(effect, Delivered | Failed) or (isinstance(effect, Send) and effect.request.acks == 0)

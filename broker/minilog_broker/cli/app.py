@@ -10,6 +10,7 @@ import typer
 
 from minilog.errors import InvalidConfig, InvalidRequiredAcks, MinilogError
 from minilog_broker.cli import broker, cluster, consume, demo, group, produce, topic, transaction, up
+from minilog_broker.cli.common import say
 from minilog_broker.failure import CommandFailed
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
@@ -65,7 +66,7 @@ def _exit_code(code: object) -> int:
 def _tell(message: object, code: int) -> int:
     line = " ".join(str(message).split())
     with contextlib.suppress(OSError):
-        print(f"minilog: {line}", file=sys.stderr)
+        say(f"minilog: {line}", error=True)
     return code
 
 

@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from minilog_broker.cli.common import Assignments, current_environment
-from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config, parse_address, parse_assignments
+from minilog_broker.server.config import (
+    BrokerOptions,
+    VoterAddress,
+    check_advertised,
+    load_config,
+    parse_address,
+    parse_assignments,
+)
 
 
 def parse_voters(text: str) -> tuple[VoterAddress, ...]:
@@ -44,6 +51,7 @@ def broker(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--voters") from None
     config = load_config(config_file, current_environment(), parse_assignments(assignments or [], "--set"))
+    check_advertised(host, config)
     options = BrokerOptions(
         broker_id=broker_id, host=host, port=port, data_dir=data_dir, voters=addresses, rack=rack, config=config
     )

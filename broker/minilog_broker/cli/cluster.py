@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from minilog.health import ClusterHealth
 from minilog_broker.cli.common import (
     DEFAULT_BOOTSTRAP_SERVERS,
     AsJson,
@@ -13,6 +14,7 @@ from minilog_broker.cli.common import (
     admin_client,
     print_json,
     print_table,
+    say,
 )
 
 app = typer.Typer(no_args_is_help=True)
@@ -60,6 +62,45 @@ def describe(bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as
     print_table(("broker", "role", "host", "port", "rack", "state"), rows, title=f"cluster {found.cluster_id}")
 
 
+@app.command(epilog="Example: minilog cluster health || echo look at it")
+def health(bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False) -> None:
+    """Say what is wrong and what to do about it; ends with 0 where nothing is, else with 1."""
+    with admin_client(bootstrap_servers) as admin:
+        found = admin.cluster_health()
+    if as_json:
+        print_json(health_document(found))
+    elif found.healthy:
+        say(
+            f"healthy: {len(found.cluster.brokers)} brokers, controller {found.cluster.controller}, "
+            f"{found.topic_count} topics with {found.partition_count} partitions"
+        )
+    for each in found.problems if not as_json else ():
+        say(f"{each.code}: {each.message}")
+        say(f"    {each.remedy}")
+    raise typer.Exit(0 if found.healthy else 1)
+
+
+def health_document(found: ClusterHealth) -> dict[str, Any]:
+    """What machines get to read."""
+    return {
+        "cluster_id": found.cluster.cluster_id,
+        "healthy": found.healthy,
+        "controller": found.cluster.controller,
+        "topics": found.topic_count,
+        "partitions": found.partition_count,
+        "problems": [
+            {
+                "code": each.code,
+                "message": each.message,
+                "remedy": each.remedy,
+                "brokers": each.brokers,
+                "partitions": [{"topic": at.topic, "partition": at.partition} for at in each.partitions],
+            }
+            for each in found.problems
+        ],
+    }
+
+
 @app.command(
     "replace-voter",
     epilog="Example: minilog cluster replace-voter 2 (after broker 2 was started with a new, empty data directory)",
@@ -84,4 +125,4 @@ def replace_voter(
     if as_json:
         print_json({"id": broker_id, "lost_directory_id": lost, "directory_id": found})
     else:
-        print(f"voter {broker_id} votes with data directory {found} from now on; {lost} is lost")
+        say(f"voter {broker_id} votes with data directory {found} from now on; {lost} is lost")

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from minilog import Admin, TopicPartition
 
@@ -81,11 +82,23 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
+def printable(text: object) -> str:
+    """`text` for a terminal: what would steer it, or break the line, is shown as an escape (\\x1b). Names come from
+    whoever may write, and are not to paint, hide or overwrite anything. All that people are shown goes through here."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in str(text))
+
+
+def say(line: object, *, error: bool = False) -> None:
+    """One line for people, on stdout, or on stderr; without a flush: what follows may be a thousand lines."""
+    print(printable(line), file=sys.stderr if error else sys.stdout)
+
+
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> None:
-    """A table for people; as wide as it needs when nobody looks at it on a terminal."""
-    table = Table(*columns, title=title, title_justify="left", header_style="bold")
+    """A table for people; as wide as it needs when nobody looks at it on a terminal. Cells are text, never markup."""
+    heading = None if title is None else Text(printable(title))
+    table = Table(*columns, title=heading, title_justify="left", header_style="bold")
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 

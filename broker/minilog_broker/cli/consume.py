@@ -26,6 +26,7 @@ from minilog_broker.cli.common import (
     admin_client,
     check_offset,
     print_json,
+    printable,
     read_ranges,
 )
 from minilog_broker.failure import CommandFailed
@@ -176,7 +177,7 @@ def _print_records(consumer: Consumer, count: int | None, exit_at_end: bool, as_
             if as_json:
                 print_json(record_document(record))
             else:
-                sys.stdout.buffer.write((record.value or b"") + b"\n")
+                sys.stdout.buffer.write(_line(record.value or b""))
             progress.printed(record)
             if left is not None:
                 left -= 1
@@ -185,6 +186,13 @@ def _print_records(consumer: Consumer, count: int | None, exit_at_end: bool, as_
                     return
         sys.stdout.flush()
         progress.printed_all()
+
+
+def _line(value: bytes) -> bytes:
+    """A value as it is, for whoever reads the pipe; what a terminal would obey is shown as an escape."""
+    if not sys.stdout.isatty():
+        return value + b"\n"
+    return printable(value.decode(errors="backslashreplace")).encode(errors="backslashreplace") + b"\n"
 
 
 def record_document(record: Any) -> dict[str, Any]:

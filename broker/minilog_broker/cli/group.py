@@ -20,6 +20,7 @@ from minilog_broker.cli.common import (
     print_json,
     print_table,
     read_ranges,
+    say,
 )
 from minilog_broker.cli.consume import begin_offsets
 from minilog_broker.failure import CommandFailed
@@ -107,7 +108,7 @@ def seek(
         print_json([{"topic": p.topic, "partition": p.partition, "offset": at} for p, at in offsets.items()])
     else:
         for each, at in offsets.items():
-            print(f"partition {each.partition} of {each.topic}: group {name} goes on at {at}")
+            say(f"partition {each.partition} of {each.topic}: group {name} goes on at {at}")
 
 
 @app.command(epilog="Example: minilog group delete report")
@@ -120,7 +121,7 @@ def delete(
     if as_json:
         print_json({"group_id": name, "deleted": True})
     else:
-        print(f"group {name} deleted")
+        say(f"group {name} deleted")
 
 
 def _chosen(admin: Admin, name: str, topic: str | None, partition: int | None) -> list[TopicPartition]:

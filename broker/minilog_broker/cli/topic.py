@@ -20,6 +20,7 @@ from minilog_broker.cli.common import (
     join,
     print_json,
     print_table,
+    say,
 )
 from minilog_broker.server.config import parse_assignments
 
@@ -72,7 +73,7 @@ def list_(
         print_json(names)
         return
     for name in names:
-        print(name)
+        say(name)
 
 
 @app.command(epilog="Example: minilog topic describe flights --json")
@@ -118,22 +119,31 @@ def delete(
     _done(as_json, name, "deleted")
 
 
-@app.command(epilog="Example: minilog topic alter flights -p 6 -c flush.policy=os")
+@app.command(
+    epilog="Example: minilog topic alter flights -p 6 -c flush.policy=os, "
+    "or back to the brokers' own: minilog topic alter flights --delete-config flush.policy"
+)
 def alter(
     name: Name,
     partitions: Annotated[
         int | None, typer.Option("-p", "--partitions", min=1, help="The new total; only grows.")
     ] = None,
     settings: Settings = None,
+    deleted: Annotated[
+        list[str] | None,
+        typer.Option("--delete-config", metavar="KEY", help="A setting that is the brokers' own again; repeatable."),
+    ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     as_json: AsJson = False,
 ) -> None:
     """Give a topic more partitions, or other settings."""
     configs = parse_assignments(settings or [], "-c")
-    if partitions is None and not configs:
-        raise typer.BadParameter("nothing to alter: say -p PARTITIONS or -c KEY=VALUE")
+    if partitions is None and not configs and not deleted:
+        raise typer.BadParameter("nothing to alter: say -p PARTITIONS, -c KEY=VALUE or --delete-config KEY")
+    if both := sorted(configs.keys() & set(deleted or ())):
+        raise typer.BadParameter(f"{both[0]} is both set and deleted: say one of them")
     with admin_client(bootstrap_servers) as admin:
-        admin.alter_topics([TopicAlteration(name, num_partitions=partitions, set_configs=configs)])
+        admin.alter_topics([TopicAlteration(name, partitions, configs, deleted or ())])
     _done(as_json, name, "altered")
 
 
@@ -232,7 +242,7 @@ def trim(
         )
         return
     for each, at in starts.items():
-        print(f"partition {each.partition} of {each.topic}: starts at {at}")
+        say(f"partition {each.partition} of {each.topic}: starts at {at}")
 
 
 def _place(name: str, text: str) -> tuple[TopicPartition, int]:
@@ -259,7 +269,7 @@ def _print_results(results: Mapping[TopicPartition, MinilogError | None], as_jso
         )
     else:
         for each in (partition for partition in results if partition not in failed):
-            print(f"partition {each.partition} of {each.topic}: {done}")
+            say(f"partition {each.partition} of {each.topic}: {done}")
     if failed:
         first = next(iter(failed.values()))
         assert first is not None
@@ -315,4 +325,4 @@ def _done(as_json: bool, name: str, what: str) -> None:
     if as_json:
         print_json({"name": name, what: True})
     else:
-        print(f"topic {name} {what}")
+        say(f"topic {name} {what}")

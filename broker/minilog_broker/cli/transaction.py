@@ -14,6 +14,7 @@ from minilog_broker.cli.common import (
     admin_client,
     print_json,
     print_table,
+    say,
 )
 
 app = typer.Typer(no_args_is_help=True)
@@ -85,7 +86,7 @@ def abort(name: Id, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERV
     if as_json:
         print_json({"transactional_id": name, "aborted_producers": count})
     else:
-        print(f"transaction {name}: {count} producers aborted")
+        say(f"transaction {name}: {count} producers aborted")
 
 
 def listing_document(listing: TransactionListing) -> dict[str, Any]:

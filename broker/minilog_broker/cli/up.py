@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pathlib
 import signal
-import sys
 from typing import Annotated
 
 import typer
 
-from minilog_broker.cli.common import Assignments, current_environment
+from minilog_broker.cli.common import Assignments, current_environment, say
 from minilog_broker.failure import CommandFailed
 from minilog_broker.local_cluster import LocalCluster, check_ports_are_free
 from minilog_broker.server.config import load_config, parse_assignments
@@ -48,4 +47,4 @@ def _watch(cluster: LocalCluster, stop: StopSignal) -> None:
     """Until told to stop; a broker that dies is reported, not started again."""
     while not stop.wait(_LOOK_EVERY_S):
         for dead in cluster.take_dead():
-            print(f"minilog: {dead}", file=sys.stderr, flush=True)
+            say(f"minilog: {dead}", error=True)

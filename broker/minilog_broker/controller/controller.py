@@ -35,7 +35,7 @@ from minilog_broker.controller.brokers import BrokerLives, require_life
 from minilog_broker.controller.effects import Answer, ControllerEffect, ProbeBroker, Response
 from minilog_broker.controller.image import Broker, MetadataImage
 from minilog_broker.controller.in_sync import propose_in_sync_replicas
-from minilog_broker.controller.ledger import AppendRecords, Ledger
+from minilog_broker.controller.ledger import NOTHING_REPORTED, AppendRecords, Ledger, Reported
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.controller.preferred import PreferredLeaders
 from minilog_broker.controller.reassignment import alter_reassignments
@@ -106,6 +106,10 @@ class Controller:
     def image(self) -> MetadataImage | None:
         """What is decided on while active: committed and not yet committed. Not to be changed by others."""
         return self._term.ledger.image if self._term else None
+
+    def reported(self) -> Reported:
+        """What the brokers say of their disks; nothing where this is not the active controller."""
+        return self._term.ledger.reported() if self._term else NOTHING_REPORTED
 
     @property
     def unclean_elections(self) -> int:

@@ -6,7 +6,8 @@ appends them as one batch. A request is checked whole before its first `write`: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from minilog.v1 import records_pb2
 from minilog_broker.controller.effects import ControllerEffect, PartitionWaits, UncleanElection
@@ -17,6 +18,21 @@ from minilog_broker.controller.torn_tails import TornTails
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
 
 AppendRecords = Callable[[Sequence[records_pb2.MetadataRecord]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What brokers said with their last heartbeats and the metadata log does not: replicas that are offline, and whose
+    disk is full."""
+
+    offline: Mapping[int, frozenset[PartitionKey]] = field(default_factory=dict)
+    full: frozenset[int] = frozenset()
+
+    def offline_of(self, state: PartitionState) -> list[int]:
+        return [broker_id for broker_id in state.replicas if state.key in self.offline.get(broker_id, ())]
+
+
+NOTHING_REPORTED = Reported()
 
 
 class Ledger:
@@ -45,6 +61,9 @@ class Ledger:
         self._effects = effects
         self._records: list[records_pb2.MetadataRecord] = []
         self._news: list[ControllerEffect] = []  # of the decision that is being written
+
+    def reported(self) -> Reported:
+        return Reported({broker_id: keys for broker_id, keys in self.offline.items() if keys}, frozenset(self.full))
 
     @property
     def next_offset(self) -> int:

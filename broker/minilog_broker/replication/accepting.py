@@ -1,7 +1,7 @@
 """What a leader takes in: produce entries of one leader epoch, from validation to their one answer.
 
     acks   is answered when
-    0      never
+    0      never, but where it is refused: its producer knows then that its picture of the cluster is old
     1      the leader's durable end covers the batch
     all    the high watermark covers it; refused before anything is written while the ISR is below min
 

@@ -157,14 +157,13 @@ class LeaderPartition:
     # -- produce
 
     def produce(self, entry: ProduceEntry, epoch: int, now_ms: float) -> None:
-        """One entry. Refused, it is answered at once; else when its condition holds. acks=0 is never answered."""
+        """One entry. Refused, it is answered at once, under acks=0 too; else when its condition holds."""
         try:
             self._check_epoch(epoch)
             self._check_leading()
             self._accepting.accept(entry, self.config.max_message_bytes, self._too_few(), now_ms)
         except MinilogError as error:
-            if entry.is_answered:
-                self._accepting.refuse(entry.ticket, error)
+            self._accepting.refuse(entry.ticket, error)
 
     def is_registering(self, number: int) -> bool:
         """Whether somebody waits for the answer to this RegisterPartition."""

@@ -185,8 +185,9 @@ class ReplicaManager:
         transaction: TransactionalWrite | None = None,
         validated: BatchHeader | MinilogError | None = None,
     ) -> None:
-        """One produce entry: answered by AnswerProduce, once, unless acks is 0. `leader_epoch` -1: not known.
-        `validated`: what came of the batch's validation under `max_message_bytes`, where that is done already."""
+        """One produce entry: answered by AnswerProduce, once; under acks=0 only where it is refused: then its producer
+        looks who leads by now. `leader_epoch` -1: not known. `validated`: what came of the batch's validation under
+        `max_message_bytes`, where that is done already."""
         entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch, transaction, validated)
         try:
             if acks not in _ALL_ACKS:
@@ -194,8 +195,7 @@ class ReplicaManager:
             leader = self._leader(key)
             refuse_client(leader)
         except MinilogError as error:
-            if entry.is_answered:
-                self._host.emit(AnswerProduce(ticket, error, -1, -1, *self._known_leader(key)))
+            self._host.emit(AnswerProduce(ticket, error, -1, -1, *self._known_leader(key)))
             return
         leader.produce(entry, leader_epoch, now_ms)
 

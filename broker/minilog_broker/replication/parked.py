@@ -32,11 +32,6 @@ class ProduceEntry:
     transaction: TransactionalWrite | None = None
     validated: BatchHeader | MinilogError | None = None
 
-    @property
-    def is_answered(self) -> bool:
-        """acks=0 is not; but what is of a transaction is acks=all."""
-        return self.acks != ACKS_NONE or self.transaction is not None
-
 
 @dataclass(frozen=True, slots=True)
 class ParkedProduce:

@@ -227,7 +227,13 @@ class Broker:
         markers = MarkerService(replicas, self._quorum.image, coordinators.write_group_markers)
         self._calls.here_markers = markers.write
         metadata = MetadataService(
-            self._quorum, replicas, producer_ids, self._internal_topics, lambda: self._registered, self._turns
+            self._quorum,
+            replicas,
+            producer_ids,
+            self._internal_topics,
+            lambda: self._registered,
+            self._controller.reported,
+            self._turns,
         )
         services = (
             (data_pb2_grpc.add_DataServiceServicer_to_server, DataService(replicas, self._config.session_keepalive_ms)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import ipaddress
 import pathlib
 import tomllib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -80,6 +81,22 @@ def parse_address(text: str) -> tuple[str, int]:
     if not separator or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
         raise ValueError(f"{text!r} is not HOST:PORT with a port from 1 to 65535")
     return host, int(port)
+
+
+def check_advertised(host: str, config: BrokerConfig) -> None:
+    """Clients and other brokers connect to what is advertised, which must name this machine to them: every address of
+    it (0.0.0.0, [::]) names theirs. Raises InvalidConfig."""
+    name = "advertised.address" if config.advertised_address else "--listen"
+    advertised = parse_address(config.advertised_address)[0] if config.advertised_address else host
+    try:
+        unspecified = ipaddress.ip_address(advertised.strip("[]")).is_unspecified
+    except ValueError:
+        return  # a name
+    if unspecified:
+        raise InvalidConfig(
+            f"{name} {advertised} cannot be advertised: nobody can connect to it from elsewhere; say --set "
+            "advertised.address=HOST:PORT with the address that clients and the other brokers reach this broker by"
+        )
 
 
 def _setting(kind: _Kind, default: object) -> Any:

@@ -17,6 +17,7 @@ import structlog
 from minilog.v1 import admin_pb2, peer_pb2
 from minilog_broker.controller.controller import Controller, ControllerSettings
 from minilog_broker.controller.effects import Answer, ControllerEffect, PartitionWaits, ProbeBroker, UncleanElection
+from minilog_broker.controller.ledger import Reported
 from minilog_broker.controller.topic_config import effective_topic_config
 from minilog_broker.replication.state import TopicConfig
 from minilog_broker.server.config import BrokerConfig
@@ -76,6 +77,10 @@ class ControllerShell:
     def topic_config(self, topic_id: bytes) -> TopicConfig:
         """The effective configuration of a topic of the committed image."""
         return effective_topic_config(self._quorum.image.topic_config(topic_id), self._defaults)
+
+    def reported(self) -> Reported:
+        """What the brokers say of their disks; nothing where this is not the active controller."""
+        return self._controller.reported()
 
     # -- calls
 

@@ -10,13 +10,18 @@ import asyncio
 import functools
 from collections.abc import Callable
 
-from minilog.errors import CorruptMessage
+import structlog
+
+from minilog.errors import CorruptMessage, ResourceExhausted
 from minilog_broker.coordinators.batches import decode_run
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import DiskThread
 from minilog_broker.storage.log import Log
 
+logger = structlog.get_logger()
+
+RESOURCE_PAUSE_S = 1.0
 PIECE_BYTES = 256 << 10  # some hundred decisions: the loop takes them in within milliseconds
 
 TakePiece = Callable[[list[LogRecord], int], None]
@@ -39,7 +44,7 @@ class Loader:
             offset = log.log_start_offset
             while offset < end_offset:
                 run = await self._disk.call(functools.partial(log.read, offset, PIECE_BYTES, end_offset))
-                records, behind = await asyncio.to_thread(_decode, key, run)
+                records, behind = await _decoded(key, run)
                 if behind - len(records) > offset:
                     raise CorruptMessage(f"the log of an internal topic has no offset {offset}, below {behind}")
                 if behind <= offset:
@@ -47,6 +52,16 @@ class Loader:
                 take(records, behind)
                 offset = behind
             take([], end_offset)
+
+
+async def _decoded(key: PartitionKey, run: bytes) -> tuple[list[LogRecord], int]:
+    """What a process lacks now says nothing of the log: it waits, until it has what it takes or leads no more."""
+    while True:
+        try:
+            return await asyncio.to_thread(_decode, key, run)
+        except ResourceExhausted as error:
+            logger.warning("a coordinator's log waits to be read", error=str(error))
+            await asyncio.sleep(RESOURCE_PAUSE_S)
 
 
 def _decode(key: PartitionKey, run: bytes) -> tuple[list[LogRecord], int]:

@@ -9,6 +9,7 @@ from minilog.errors import BrokerNotAvailable, MinilogError, UnknownTopicId, Unk
 from minilog.limits import parts_of
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 from minilog_broker.controller.image import Broker, Topic
+from minilog_broker.controller.ledger import NOTHING_REPORTED, Reported
 from minilog_broker.quorum.voters import Voter
 from minilog_broker.replication.state import PartitionState
 from minilog_broker.server.internal_topics import InternalTopics
@@ -47,8 +48,10 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         producer_ids: ProducerIds,
         internal_topics: InternalTopics,
         is_registered: Callable[[], bool],
+        reported: Callable[[], Reported],
         turns: Turns,
     ) -> None:
+        self._reported = reported
         self._turns = turns
         self._is_registered = is_registered
         self._quorum = quorum
@@ -63,13 +66,14 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         if not self._is_registered():  # its image is still that of a former life, or of none
             error = BrokerNotAvailable("this broker is starting: ask another one, or again")
             return metadata_pb2.GetMetadataResponse(error=wire_error(error), controller_id=-1, metadata_offset=-1)
+        reported = self._reported()
         answer = metadata_pb2.GetMetadataResponse(
             cluster_id=self._image.cluster_id or "",
             controller_id=self._quorum.leader_id,
             controller_epoch=self._quorum.epoch,
             # Of the beginning: what is described later may know more, never less.
             metadata_offset=self._image.end_offset,
-            brokers=[_broker(each) for each in self._image.brokers.values()],
+            brokers=[_broker(each, reported) for each in self._image.brokers.values()],
             voters=[_voter(each, self._image.brokers.get(each.broker_id)) for each in self._image.voters],
         )
         piece = await self._begin(request)
@@ -79,7 +83,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
                 told.CopyFrom(topic)
                 piece = await piece.next() if piece.is_over() else piece
             else:
-                piece = await self._describe(topic, told, piece)
+                piece = await self._describe(topic, told, reported, piece)
         return answer
 
     async def _begin(self, request: metadata_pb2.GetMetadataRequest) -> Piece:
@@ -112,14 +116,16 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
                 )
                 yield metadata_pb2.TopicMetadata(error=wire_error(error_of_id), topic_id=topic_id)
 
-    async def _describe(self, topic: Topic, told: metadata_pb2.TopicMetadata, piece: Piece) -> Piece:
+    async def _describe(
+        self, topic: Topic, told: metadata_pb2.TopicMetadata, reported: Reported, piece: Piece
+    ) -> Piece:
         """As it is when its turn comes; as one that is not there where it was deleted meanwhile."""
         told.name, told.topic_id, told.internal = topic.name, topic.topic_id, topic.internal
         told.configs.update(self._image.topic_config(topic.topic_id))
         for keys in parts_of(list(topic.partition_keys()), PARTITIONS_AT_ONCE):
             piece = await piece.next() if piece.is_over() else piece
             found = (self._image.partitions.get(key) for key in keys)
-            told.partitions.extend([_partition(state) for state in found if state is not None])
+            told.partitions.extend([_partition(state, reported) for state in found if state is not None])
         if topic.topic_id not in self._image.topics:
             told.Clear()
             told.name, told.topic_id = topic.name, topic.topic_id
@@ -144,7 +150,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             return metadata_pb2.InitProducerIdResponse(error=wire_error(error), producer_id=-1, producer_epoch=-1)
 
 
-def _broker(broker: Broker) -> metadata_pb2.BrokerMetadata:
+def _broker(broker: Broker, reported: Reported = NOTHING_REPORTED) -> metadata_pb2.BrokerMetadata:
     if broker.stopping:
         state = metadata_pb2.BROKER_STATE_STOPPING
     elif broker.fenced:
@@ -158,6 +164,7 @@ def _broker(broker: Broker) -> metadata_pb2.BrokerMetadata:
         rack=broker.rack,
         state=state,
         broker_epoch=broker.broker_epoch,
+        no_space=broker.broker_id in reported.full,
     )
 
 
@@ -166,7 +173,7 @@ def _voter(voter: Voter, broker: Broker | None) -> metadata_pb2.VoterMetadata:
     return metadata_pb2.VoterMetadata(broker_id=voter.broker_id, directory_id=voter.directory_id, lost=lost)
 
 
-def _partition(state: PartitionState) -> metadata_pb2.PartitionMetadata:
+def _partition(state: PartitionState, reported: Reported = NOTHING_REPORTED) -> metadata_pb2.PartitionMetadata:
     return metadata_pb2.PartitionMetadata(
         partition=state.key.partition,
         leader_id=state.leader_id,
@@ -178,4 +185,6 @@ def _partition(state: PartitionState) -> metadata_pb2.PartitionMetadata:
         adding_replicas=state.adding_replicas,
         removing_replicas=state.removing_replicas,
         throttle_bytes_per_second=state.throttle_bytes_per_second,
+        damaged_replicas=state.damaged_replicas,
+        offline_replicas=reported.offline_of(state) if reported.offline else (),
     )

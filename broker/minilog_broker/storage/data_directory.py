@@ -3,7 +3,7 @@
     lock            held while a process uses the directory; the process id is inside
     broker.json     broker id, cluster id, directory id, voters: made once, compared at every start
     clean-stop      the broker epoch of a life that stopped cleanly
-    broker.pid      the process id, for people and scripts
+    broker.pid      the process id, for people and scripts: written and removed by who holds the lock, by nobody else
     <topic>-<partition>/                  a log, whose file `topic-id` says of which topic
     <topic>-<partition>.<hex>-delete/     one that was set aside
 
@@ -13,6 +13,7 @@ the new life, whatever happens, and a life that dies early counts as stopped unc
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -75,8 +76,11 @@ class PartitionDirectory:
 class DataDirectory:
     """Made by `DataDirectory.open`; closed last of all, which gives up the lock."""
 
-    def __init__(self, files: FileSystem, path: str, lock: File, broker: BrokerFile, boot_id: str) -> None:
+    def __init__(
+        self, files: FileSystem, path: str, lock: File, broker: BrokerFile, *, boot_id: str, process_id: int
+    ) -> None:
         self._files = files
+        self._process_id = process_id
         self._lock = lock
         self._broker = broker
         self.path = path
@@ -105,7 +109,7 @@ class DataDirectory:
         lock = _take_lock(files, path, process_id)
         try:
             broker = _recognize(files, path, broker_id, cluster_id or "", random_bytes)
-            directory = cls(files, path, lock, broker, boot_id)
+            directory = cls(files, path, lock, broker, boot_id=boot_id, process_id=process_id)
             _write_plain(files.open(f"{path}/{_PID_FILE}", create=True), f"{process_id}\n")
             directory._begin_life()
         except BaseException:
@@ -181,7 +185,11 @@ class DataDirectory:
         self._files.remove_dir(path)
 
     def close(self) -> None:
-        """Give up the lock."""
+        """Give up the lock, and before it the pid file, where it is this process's own."""
+        path = f"{self.path}/{_PID_FILE}"
+        with contextlib.suppress(OSError):  # it is for people: who looks there sees whether the process lives
+            if self._files.open(path).pread(_MAX_PID_BYTES, 0) == f"{self._process_id}\n".encode():
+                self._files.remove(path)
         self._lock.close()
 
     def _begin_life(self) -> None:

@@ -21,6 +21,9 @@ from typing import Protocol
 
 from minilog.record_batch.header import Buffer
 
+# Records are for the brokers' clients, under the brokers' rules: nobody else on the machine reads them.
+_FILE_MODE = 0o600
+_DIRECTORY_MODE = 0o700
 _MAX_BUFFERS = 1024  # IOV_MAX of Linux: more in one call is refused
 
 
@@ -136,10 +139,10 @@ class OsFileSystem:
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(os.open(path, flags, 0o644), path)
+        return OsFile(os.open(path, flags, _FILE_MODE), path)
 
     def lock(self, path: str) -> File | None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, _FILE_MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -155,7 +158,7 @@ class OsFileSystem:
 
     def make_dir(self, path: str) -> None:
         if not os.path.isdir(path):
-            os.mkdir(path, 0o755)
+            os.mkdir(path, _DIRECTORY_MODE)
 
     def remove_dir(self, path: str) -> None:
         os.rmdir(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -36,11 +37,11 @@ from minilog.errors import (
     NotController,
     TimedOut,
     UnknownOutcome,
-    UnknownTopicOrPartition,
     error_from_wire,
 )
+from minilog.health import ClusterHealth, judge
 from minilog.limits import MAX_ADMIN_PARTITIONS, MAX_ADMIN_TOPICS, parts_of
-from minilog.metadata_cache import metadata_request
+from minilog.metadata_cache import metadata_request, no_topic
 from minilog.offsets_query import OffsetsQuery, offset_of
 from minilog.types import (
     ClusterDescription,
@@ -71,6 +72,7 @@ _Decision = TypeVar(
 )
 _Answer = TypeVar("_Answer")
 _PAUSE_S = 0.05
+_CONTROLLER_S = 5.0  # an election takes less: who has not answered by then is missing
 _DESCRIBE_OFFSETS_S = 3.0  # a description without a partition's offsets is better than none
 
 
@@ -190,6 +192,26 @@ class Admin:
     async def describe_cluster(self) -> ClusterDescription:
         return describe_cluster(await self._cluster.refresh([]))
 
+    async def cluster_health(self) -> ClusterHealth:
+        request = metadata_request(self._cluster.identity, None)
+        within_s = min(self._cluster.deadline(), time.monotonic() + _CONTROLLER_S)
+        answer = None
+        with contextlib.suppress(BrokerNotAvailable, TimedOut):
+            answer = await self._ask_controller(
+                lambda channel, s: metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(request, timeout=s),
+                within_s,
+            )
+        if answer is None or answer.error.code:  # nobody controls: what any broker knows
+            answer = await self._cluster.refresh(None)
+            if not await self._is_controlled():
+                answer.controller_id = -1
+        return judge(answer)
+
+    async def _is_controlled(self) -> bool:
+        """Does the controller that metadata names answer?"""
+        address = self._cluster.address(self._cluster.cache.controller_id)
+        return address is not None and await self._reachable(address, time.monotonic() + _CONTROLLER_S)
+
     async def describe_topics(
         self,
         names: Iterable[str] | Callable[[str], bool] | None = None,
@@ -207,7 +229,7 @@ class Admin:
         order = sorted(found) if wanted is None else [name for name in wanted if name in found or not missing_ok]
         for name in order:
             if name not in found:
-                raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+                raise no_topic(name)
         query = self._offsets_query(found.values(), sizes)
         query.results = {each: result for each, result in early.results.items() if each in query.wanted}
         if query.missing():

@@ -193,14 +193,16 @@ class Cluster:
         """request.timeout.ms from now, on the monotonic clock, seconds."""
         return time.monotonic() + self.config.request_timeout_ms / 1000.0
 
-    async def topic(self, name: str, deadline_s: float) -> Topic:
-        """A topic by name, asked for where it is not known. Raises UnknownTopicOrPartition, BrokerNotAvailable."""
+    async def topic(self, name: str, deadline_s: float, partition: int = 0) -> Topic:
+        """A topic by name, asked for where it, or its `partition`, is not known: it may have been created or altered a
+        moment ago. Raises UnknownTopicOrPartition, BrokerNotAvailable."""
         give_up_s = min(deadline_s, time.monotonic() + _TOPIC_GRACE_S)
-        while name not in self.cache.topics:
+        wanted = TopicPartition(name, partition)
+        while not self.cache.has(wanted):
             await self.refresh([name], deadline_s)
-            if name not in self.cache.topics:
-                if time.monotonic() >= give_up_s:
-                    raise UnknownTopicOrPartition(f"there is no topic {name!r}: create it first (minilog topic create)")
+            if not self.cache.has(wanted):
+                if time.monotonic() >= give_up_s or partition < 0:
+                    self.cache.key(wanted)
                 await asyncio.sleep(_PAUSE_S)
         return self.cache.topics[name]
 

@@ -17,7 +17,7 @@ from minilog.aio.groups import Groups
 from minilog.aio.stream import DuplexStream
 from minilog.config import ClientConfig, parse_config
 from minilog.consumer.core import ConsumerCore
-from minilog.consumer.decode import as_polled, decode, records
+from minilog.consumer.decode import RECORD_BYTES, Outcome, as_polled, decode_all, records
 from minilog.consumer.effects import (
     CloseSession,
     Effect,
@@ -28,7 +28,7 @@ from minilog.consumer.effects import (
     SendFetch,
 )
 from minilog.consumer.partition import Run
-from minilog.errors import Closed, CorruptMessage, InvalidArgument, MinilogError, OffsetNotAvailable
+from minilog.errors import Closed, InvalidArgument, MinilogError, OffsetNotAvailable
 from minilog.group_messages import Committed
 from minilog.metadata_cache import PartitionKey
 from minilog.offsets_query import offset_of
@@ -39,6 +39,7 @@ POLL_BYTES = 1024 * 1024  # what one poll() makes records of, about
 POLL_ARROW_BYTES = 16 * 1024 * 1024  # what one poll_arrow() hands out, about
 _LONGEST_WAIT_S = 1.0
 _REFRESH_PAUSE_S = 0.05
+_TELL_AGAIN_MS = 30_000.0  # of what is still missing: a log that says it each time would say nothing else
 _log = logging.getLogger(__name__)
 
 
@@ -56,6 +57,8 @@ class ConsumerDriver:
         self._wants_metadata = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = self._closed = False
+        self._told_missing: list[str] = []
+        self._tell_again_ms = 0.0
 
     def start(self) -> None:
         """Begin; on the loop that the driver will live on. Raises Closed."""
@@ -107,11 +110,12 @@ class ConsumerDriver:
             async with asyncio.timeout(min(timeout_s, _LONGEST_WAIT_S)):
                 await self._arrived.wait()
 
-    async def report(self, good: list[Run], corrupt: list[tuple[Run, CorruptMessage]]) -> None:
+    async def report(self, outcome: Outcome) -> None:
         """What decoding found."""
-        for run in good:
+        for run, _ in outcome.good:
             self.core.run_is_good(run)
-        for run, error in corrupt:
+        self.core.put_back(outcome.rest)
+        for run, error in outcome.corrupt:
             _log.debug("a run is asked for again: %s", error)
             self.core.run_is_corrupt(run, error, now_ms())
         self._wake.set()
@@ -252,6 +256,18 @@ class ConsumerDriver:
             await self.cluster.topic(name, deadline_s)
         return {partition: self.core.key(partition) for partition in wanted}
 
+    def _tell_of_missing_topics(self) -> None:
+        """As Kafka's consumer does, but not at each look."""
+        missing = self.core.missing_topics()
+        if missing and (missing != self._told_missing or now_ms() >= self._tell_again_ms):
+            self._tell_again_ms = now_ms() + _TELL_AGAIN_MS
+            _log.warning(
+                "subscribed to topics that do not exist (UNKNOWN_TOPIC_OR_PARTITION): %s; create them, or see minilog "
+                "topic list: they are read as soon as they are there",
+                ", ".join(map(repr, missing)),
+            )
+        self._told_missing = missing
+
     async def _refresh_forever(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
@@ -262,31 +278,22 @@ class ConsumerDriver:
                 try:
                     await self.cluster.refresh(self.core.topics())
                     self.core.metadata_changed(now_ms())
+                    self._tell_of_missing_topics()
                 except MinilogError as error:
                     _log.debug("no metadata yet, asking again: %s", error)
                     self._wants_metadata.set()
+                    self.core.metadata_failed(error)
                 self._wake.set()
             await asyncio.sleep(_REFRESH_PAUSE_S)
 
 
-def decode_all(runs: list[Run]) -> tuple[list[tuple[Run, list[pa.RecordBatch]]], list[tuple[Run, CorruptMessage]]]:
-    """Rows of the runs that could be decoded, and the others; behind a broken run nothing of its partition counts."""
-    good: list[tuple[Run, list[pa.RecordBatch]]] = []
-    corrupt: list[tuple[Run, CorruptMessage]] = []
-    for run in runs:
-        if any(run.partition == broken.partition for broken, _ in corrupt):
-            continue
-        try:
-            good.append((run, decode(run)))
-        except CorruptMessage as error:
-            corrupt.append((run, error))
-    return good, corrupt
-
-
-def is_an_answer(taken: list[Run], good: list[tuple[Run, list[pa.RecordBatch]]], deadline_s: float) -> bool:
+def is_an_answer(taken: list[Run], outcome: Outcome, deadline_s: float) -> bool:
     """May a poll return with this, or is it to go on? Runs without rows, such as of markers and what was aborted, move
-    the position; they are nothing to hand out."""
-    return not taken or any(found for _, found in good) or time.monotonic() >= deadline_s
+    the position; they are nothing to hand out. Raises what the process lacked, where nothing could be decoded."""
+    found = any(rows for _, rows in outcome.good)
+    if outcome.lack is not None and not found:
+        raise outcome.lack
+    return not taken or found or time.monotonic() >= deadline_s
 
 
 class Consumer:
@@ -303,7 +310,7 @@ class Consumer:
     ) -> None:
         await self.close()
 
-    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+    async def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
         await self._driver.change(lambda: self._driver.core.assign(partitions))
 
     async def subscribe(self, topics: Iterable[str]) -> None:
@@ -314,6 +321,9 @@ class Consumer:
 
     def assignment(self) -> list[TopicPartition]:
         return self._driver.core.assignment()
+
+    def missing_topics(self) -> list[str]:
+        return self._driver.core.missing_topics()
 
     def position(self, partition: TopicPartition) -> int | None:
         return self._driver.core.position(partition)
@@ -328,21 +338,26 @@ class Consumer:
         return self._driver.core.finished()
 
     async def poll(self, timeout: float = 1.0) -> list[Record]:  # noqa: ASYNC109
-        taken = await self._decoded(timeout, POLL_BYTES)
+        taken = await self._decoded(timeout, POLL_BYTES, RECORD_BYTES)
         return [record for run, found in taken for rows in found for record in records(run, rows)]
 
     async def poll_arrow(self, timeout: float = 1.0, *, include_headers: bool = False) -> list[pa.RecordBatch]:  # noqa: ASYNC109
         taken = await self._decoded(timeout, POLL_ARROW_BYTES)
         return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
 
-    async def _decoded(self, timeout: float, max_bytes: int) -> list[tuple[Run, list[pa.RecordBatch]]]:  # noqa: ASYNC109
+    async def _decoded(
+        self,
+        timeout: float,  # noqa: ASYNC109
+        max_bytes: int,
+        record_bytes: int = 0,
+    ) -> list[tuple[Run, list[pa.RecordBatch]]]:
         deadline_s = time.monotonic() + timeout
         while True:
             taken = await self._driver.take(deadline_s - time.monotonic(), max_bytes)
-            good, corrupt = decode_all(taken)
-            await self._driver.report([run for run, _ in good], corrupt)
-            if is_an_answer(taken, good, deadline_s):
-                return good
+            outcome = decode_all(taken, self._driver.config.max_poll_bytes, record_bytes)
+            await self._driver.report(outcome)  # nothing else runs between taking and putting back
+            if is_an_answer(taken, outcome, deadline_s):
+                return outcome.good
 
     async def close(self) -> None:
         await self._driver.close()

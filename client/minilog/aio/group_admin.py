@@ -13,9 +13,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from minilog.aio.cluster import Cluster
-from minilog.aio.consumer import ConsumerDriver, decode_all
+from minilog.aio.consumer import ConsumerDriver
 from minilog.aio.groups import Groups
 from minilog.config import ClientConfig
+from minilog.consumer.decode import decode_all
 from minilog.errors import GroupIdNotFound, MinilogError
 from minilog.group_descriptions import (
     Ends,
@@ -114,9 +115,11 @@ async def _find_ages(
     driver: ConsumerDriver, stretches: Mapping[TopicPartition, Ends], ages_s: dict[TopicPartition, float | None]
 ) -> None:
     while not driver.core.finished():
-        good, corrupt = decode_all(await driver.take(_AGES_S, 1))
-        await driver.report([run for run, _ in good], corrupt)
-        for run, found in good:
+        outcome = decode_all(await driver.take(_AGES_S, 1), 1)
+        await driver.report(outcome)
+        if outcome.lack is not None:
+            raise outcome.lack
+        for run, found in outcome.good:
             if found and ages_s[run.partition] is None:
                 first_us = found[0].column("timestamp")[0].value
                 ages_s[run.partition] = max(0.0, time.time() - first_us / 1_000_000)

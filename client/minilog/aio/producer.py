@@ -17,8 +17,8 @@ from minilog.config import parse_config
 from minilog.errors import BufferExhausted, TimedOut
 from minilog.metadata_cache import Topic
 from minilog.producer.accumulator import Taken
-from minilog.producer.arguments import check_partition, check_record, cut_columns
-from minilog.types import BatchMetadata, Headers, RecordMetadata
+from minilog.producer.arguments import check_record, checked_headers, cut_columns
+from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
 
 
 class Producer:
@@ -49,18 +49,18 @@ class Producer:
         key: bytes | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
-        headers: Headers | None = None,
+        headers: GivenHeaders | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Take one record; the future has its place. `timestamp` in milliseconds, now by default."""
         check_record(topic, value, key)
         deadline_s = self._deadline()
-        known = await self._topic(topic, deadline_s)
-        check_partition(known, partition)
+        known = await self._topic(topic, deadline_s, partition)
+        pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         timestamp_us = time.time_ns() // 1000 if timestamp is None else timestamp * 1000
         accumulator = self._driver.accumulator
         while True:
-            taken = accumulator.append(known, partition, key, value, headers, timestamp_us, future, now_ms())
+            taken = accumulator.append(known, partition, key, value, pairs, timestamp_us, future, now_ms())
             if taken is not Taken.NO_SPACE:
                 break
             await self._wait_for_space(topic, deadline_s)
@@ -73,7 +73,7 @@ class Producer:
     ) -> asyncio.Future[list[BatchMetadata]]:
         """Take a whole Arrow batch; the future has the places of its parts."""
         deadline_s = self._deadline()
-        known = await self._topic(topic, deadline_s)
+        known = await self._topic(topic, deadline_s, partition)
         future: asyncio.Future[list[BatchMetadata]] = asyncio.get_running_loop().create_future()
         parts = cut_columns(self._driver.accumulator, known, columns, partition)
         if not parts:
@@ -103,10 +103,9 @@ class Producer:
     def _deadline(self) -> float:
         return time.monotonic() + self._driver.config.max_block_ms / 1000.0
 
-    async def _topic(self, name: str, deadline_s: float) -> Topic:
+    async def _topic(self, name: str, deadline_s: float, partition: int | None) -> Topic:
         self._driver.start()
-        known = self._driver.cluster.cache.topics.get(name)
-        return known if known is not None else await self._driver.cluster.topic(name, deadline_s)
+        return await self._driver.cluster.topic(name, deadline_s, partition or 0)
 
     async def _wait_for_space(self, topic: str, deadline_s: float) -> None:
         remaining_s = deadline_s - time.monotonic()

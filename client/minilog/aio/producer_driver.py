@@ -19,7 +19,7 @@ from minilog.config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError, ProducerFenced, TimedOut, error_from_wire
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch, RecordsCompletion
-from minilog.producer.effects import Connect, Delivered, Effect, Failed, NeedProducerId, RefreshMetadata, Send
+from minilog.producer.effects import Connect, Delivered, Effect, Failed, Lost, NeedProducerId, RefreshMetadata, Send
 from minilog.producer.sender import Sender
 from minilog.transactions import Enlistment, WrittenPartition
 from minilog.v1 import data_pb2, data_pb2_grpc, metadata_pb2, metadata_pb2_grpc
@@ -52,6 +52,7 @@ class ProducerDriver:
         self._waiters: list[asyncio.Future[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._participant: object = None  # in a transaction
+        self._silent_until_ms = 0.0  # about losses under acks=0
 
     def start(self) -> None:
         """Begin to send; on the loop that the driver will live on."""
@@ -84,7 +85,7 @@ class ProducerDriver:
         await asyncio.wait([waiter], timeout=max(0.0, timeout_s))
 
     async def flush(self, timeout_s: float) -> bool:
-        """Everything taken so far settled? False where time ran out."""
+        """Everything taken so far settled (acks=0: written to the brokers' connections)? False where time ran out."""
         target = self.accumulator.begin_flush()
         self.wake()
         deadline_s = time.monotonic() + timeout_s
@@ -142,7 +143,10 @@ class ProducerDriver:
         self.accumulator.close()
         try:
             if self._loop is not None:
+                deadline_s = time.monotonic() + timeout_s
                 await self.flush(timeout_s)
+                if self.config.acks == 0:
+                    await self._finish_streams(deadline_s)
         finally:
             self._carry_out(self._sender.abandon())
             for task in list(self._tasks):
@@ -150,6 +154,14 @@ class ProducerDriver:
             streams, self._streams = list(self._streams.values()), {}
             await asyncio.gather(*(stream.close() for stream in streams))
             await self.cluster.close()
+
+    async def _finish_streams(self, deadline_s: float) -> None:
+        """Nobody acknowledges under acks=0: a broker has taken what was written when it ends the stream that we end."""
+        finishing = list(self._streams.items())
+        taken = await asyncio.gather(*(each.finish(deadline_s - time.monotonic()) for _, each in finishing))
+        for (broker_id, _), all_taken in zip(finishing, taken, strict=True):
+            if not all_taken:
+                _log.warning("acks=0: broker %s has not taken all that was sent; the last of it may be lost", broker_id)
 
     async def _send_forever(self) -> None:
         while True:
@@ -182,6 +194,8 @@ class ProducerDriver:
                     self._wants_metadata.set()
                 case NeedProducerId():
                     self.spawn(self._ask_for_id())
+                case Lost(error):
+                    self._tell_of_loss(error)
         for batch in settled:
             self.accumulator.settled(batch)
         if settled:
@@ -190,6 +204,12 @@ class ProducerDriver:
                 if not waiter.done():
                     waiter.set_result(None)
             self.wake()
+
+    def _tell_of_loss(self, error: MinilogError) -> None:
+        """Nobody waits for an answer under acks=0: the log tells of what was refused, once a second at most."""
+        if now_ms() >= self._silent_until_ms:
+            self._silent_until_ms = now_ms() + 1000.0
+            _log.warning("acks=0: records were refused and are lost: %s", error)
 
     def _connect(self, broker_id: int) -> None:
         address = self.cluster.address(broker_id)
@@ -208,6 +228,11 @@ class ProducerDriver:
                 self._sender.answered(broker_id, response, now_ms())
                 self.wake()
 
+        def written(request: data_pb2.ProduceRequest) -> None:
+            if request.acks == 0:
+                self._sender.written(request)
+                self.wake()
+
         stream = DuplexStream(
             address,
             lambda channel: data_pb2_grpc.DataServiceStub(channel).Produce(),
@@ -216,6 +241,7 @@ class ProducerDriver:
             opened=opened,
             received=received,
             lost=lambda: self._lost(broker_id, stream),
+            written=written,
         )
         self._streams[broker_id] = stream
 

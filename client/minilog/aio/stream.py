@@ -46,7 +46,8 @@ class Silence:
 
 
 class DuplexStream:
-    """Runs until lost or closed. `received` is called for each message, `lost` once at the end unless closed first."""
+    """Runs until lost or closed. `received` is called for each message that comes, `written` for each message of `send`
+    that gRPC has taken over (its flow control lets it go), `lost` once at the end unless closed first."""
 
     def __init__(
         self,
@@ -58,19 +59,28 @@ class DuplexStream:
         opened: Callable[[], None],
         received: Callable[[Any], None],
         lost: Callable[[], None],
+        written: Callable[[Any], None] = lambda message: None,
     ) -> None:
         self._address, self._method, self._life_sign = address, method, life_sign
         self._keepalive_ms = keepalive_ms
-        self._opened, self._received, self._lost = opened, received, lost
+        self._opened, self._received, self._lost, self._written = opened, received, lost, written
         self._outgoing: deque[Any] = deque()  # bounded by what is in flight: five batches per partition, or positions
         self._wake = asyncio.Event()
-        self._closed = False
+        self._closed = self._finishing = self._taken = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def send(self, message: Any) -> None:
         """Queue a message."""
         self._outgoing.append(message)
         self._wake.set()
+
+    async def finish(self, timeout_s: float) -> bool:
+        """Write what was sent, say that nothing more comes (half-close), and wait until the other side has taken it all
+        and ends the stream. False where it was lost, or `timeout_s` was too short. To be closed afterwards."""
+        self._finishing = True
+        self._wake.set()
+        await asyncio.wait([self._task], timeout=max(0.0, timeout_s))
+        return self._taken
 
     async def close(self) -> None:
         """End the stream and its connection; `lost` is not called."""
@@ -113,7 +123,12 @@ class DuplexStream:
     async def _write(self, call: Any) -> None:
         while True:
             while self._outgoing:
-                await call.write(self._outgoing.popleft())
+                message = self._outgoing.popleft()
+                await call.write(message)
+                self._written(message)
+            if self._finishing:
+                await call.done_writing()
+                await asyncio.Event().wait()  # the other side ends the stream now
             self._wake.clear()
             try:
                 async with asyncio.timeout(self._keepalive_ms / 1000.0):
@@ -126,6 +141,7 @@ class DuplexStream:
             silence.heard(now_ms())
             self._received(message)
         status = await call.code()
+        self._taken = self._finishing and status is grpc.StatusCode.OK
         _log.debug("%s:%s ended the stream: %s", *self._address, status)
 
     async def _watch(self, silence: Silence) -> None:

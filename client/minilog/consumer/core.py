@@ -11,12 +11,12 @@ Events and the time go in; `poll` returns what is to be done. The rules (REPLICA
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from minilog.config import ClientConfig
 from minilog.consumer import requests, starting
 from minilog.consumer.effects import Effect, RefreshMetadata
-from minilog.consumer.partition import Assigned, Run, Session, take_in_turns
+from minilog.consumer.partition import Assigned, Run, Session, put_back, raise_error, take_in_turns
 from minilog.consumer.replicas import ReplicaChoice
 from minilog.consumer.sessions import FetchSessions
 from minilog.errors import (
@@ -49,6 +49,7 @@ class ConsumerCore:
         self._subscribed: list[str] = []
         self._absent_topics: set[str] = set()  # subscribed, and not there when first looked for
         self._looked = False
+        self._unasked: MinilogError | None = None  # why the last question for metadata got no answer
         self._sessions = FetchSessions(config)
         self._replicas = ReplicaChoice(config.client_rack, cache)
         self._numbers = 0
@@ -57,10 +58,9 @@ class ConsumerCore:
 
     # -- what users say
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+    def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
         """Read exactly these from now on. Raises InvalidArgument for a partition given twice or offsets below 0."""
-        wanted = list(partitions)
-        requests.check_partitions(wanted)
+        wanted = requests.checked_partitions(partitions)
         self._drop_all()
         self._subscribed = []
         for partition in wanted:
@@ -130,6 +130,10 @@ class ConsumerCore:
         """Those whose metadata is wanted."""
         return list(dict.fromkeys([*self._subscribed, *(p.topic for p in self._assigned)]))
 
+    def missing_topics(self) -> list[str]:
+        """Those subscribed to that are not there, by the metadata that was had last."""
+        return [topic for topic in self._subscribed if topic not in self._cache.topics] if self._looked else []
+
     def waiting_bytes(self) -> int:
         """Of batches that can be handed out."""
         return sum(len(run.batches) for assigned in self._assigned.values() for run in assigned.runs)
@@ -141,19 +145,11 @@ class ConsumerCore:
         """
         ready = [assigned for assigned in self._assigned.values() if assigned.runs]
         if not ready:
-            self._raise_error()
+            raise_error(self._assigned.values())
             return []
         self._turn += 1
         start = self._turn % len(ready)
         return take_in_turns(ready[start:] + ready[:start], max_bytes)
-
-    def _raise_error(self) -> None:
-        for assigned in self._assigned.values():
-            if assigned.error is not None:
-                error = assigned.error
-                if error.retriable:
-                    assigned.error = assigned.missing_since_ms = None  # it is tried again
-                raise error
 
     def _get(self, partition: TopicPartition) -> Assigned:
         if partition not in self._assigned:
@@ -183,6 +179,7 @@ class ConsumerCore:
 
     def metadata_changed(self, now_ms: float) -> None:
         """The cache has news: subscribed topics may have grown, assigned ones may be gone."""
+        self._unasked = None
         for topic in self._subscribed:
             self._grow(topic)
         if self._subscribed and not self._looked:
@@ -191,6 +188,10 @@ class ConsumerCore:
         for assigned in self._assigned.values():
             if assigned.error is None:
                 self._look_again(assigned, now_ms)
+
+    def metadata_failed(self, error: MinilogError) -> None:
+        """Nobody could be asked: what is not known is not said to be missing."""
+        self._unasked = error
 
     def _look_again(self, assigned: Assigned, now_ms: float) -> None:
         """Is it gone; or is what it paused for there by now?"""
@@ -328,6 +329,11 @@ class ConsumerCore:
             assigned.place(run.start_offset, self._next_number())
             self._broken(assigned, error, now_ms)
 
+    def put_back(self, runs: Sequence[Run]) -> None:
+        """The user's side did not hand these out, the last that it took: they are the next again, unless the user has
+        gone elsewhere."""
+        put_back(self._assigned, runs)
+
     def run_is_good(self, run: Run) -> None:
         """A run was decoded: the count of broken ones begins anew."""
         if (assigned := self._assigned.get(run.partition)) is not None:
@@ -392,7 +398,7 @@ class ConsumerCore:
             if assigned.missing_since_ms is None:
                 assigned.missing_since_ms = now_ms
             elif now_ms - assigned.missing_since_ms >= _MISSING_MS:
-                assigned.error = error
+                assigned.error = self._unasked or error
             return False
         assigned.missing_since_ms = None
         return True

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from minilog.consumer.partition import Run
-from minilog.record_batch.reader import read_records
+from minilog.errors import CorruptMessage, ResourceExhausted
+from minilog.record_batch.reader import ReadBatch, iterate_records
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
 from minilog.types import Record
 
@@ -27,10 +30,53 @@ POLL_SCHEMA_WITH_HEADERS = POLL_SCHEMA.append(pa.field("headers", HEADERS))
 _SMALL_BYTES = 128 * 1024
 
 
-def decode(run: Run) -> list[pa.RecordBatch]:
-    """The rows of a run as READ_SCHEMA, crc checked; small batches are joined. None where the run has only markers and
-    what was aborted. Raises CorruptMessage."""
-    found = read_records(
+# What one Record takes in Python beside its bytes: the object, its bytes objects, two numbers and a list.
+RECORD_BYTES = 320
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """The first rows of a run, of READ_SCHEMA; what they take; and the rest of the run, which may begin in a batch."""
+
+    rows: list[pa.RecordBatch]
+    size_bytes: int
+    rest: Run | None
+
+
+def decode(run: Run, max_bytes: int, record_bytes: int = 0) -> Decoded:
+    """The rows of a run, crc checked, batch by batch until they take `max_bytes`; small batches are joined. No rows
+    where the run has only markers and what was aborted.
+
+    At least one batch is decoded, and given whole; but where each row takes `record_bytes` beside its data, only the
+    rows that fit, at least one. What is wrong with a batch is raised when it is the first: what is before it is given.
+    Raises CorruptMessage, ResourceExhausted.
+    """
+    found: list[pa.RecordBatch] = []
+    size, batches, read = 0, _batches(run), ReadBatch(None, 0, run.start_offset, run.epoch_before)
+    while size < max_bytes:
+        try:
+            following = next(batches, None)
+        except (CorruptMessage, ResourceExhausted):
+            if not found:
+                raise
+            break
+        if following is None:
+            return Decoded(_joined(found, size), size, None)
+        read = following
+        if read.rows is None:
+            continue
+        rows = _fitting(read.rows, max_bytes - size, record_bytes)
+        found.append(rows)
+        size += rows.nbytes + record_bytes * rows.num_rows
+        if rows.num_rows < read.rows.num_rows:
+            return Decoded(_joined(found, size), size, _rest(run, read, read.rows.slice(rows.num_rows)))
+    return Decoded(_joined(found, size), size, _rest(run, read, None))
+
+
+def _batches(run: Run) -> Iterator[ReadBatch]:
+    if isinstance(run.begun, pa.RecordBatch):
+        yield ReadBatch(run.begun, 0, run.begun.column("offset")[-1].as_py() + 1, run.epoch_before)
+    yield from iterate_records(
         run.batches,
         run.key.topic_id,
         run.key.partition,
@@ -38,9 +84,68 @@ def decode(run: Run) -> list[pa.RecordBatch]:
         end_offset=run.end_offset,
         aborted_producer_ids=run.aborted_producer_ids,
     )
-    if len(found) > 1 and len(run.batches) < _SMALL_BYTES * len(found):
-        return [pa.concat_batches(found)]
+
+
+def _fitting(rows: pa.RecordBatch, max_bytes: int, record_bytes: int) -> pa.RecordBatch:
+    cost = rows.nbytes + record_bytes * rows.num_rows
+    return rows if not record_bytes or cost <= max_bytes else rows.slice(0, max(1, rows.num_rows * max_bytes // cost))
+
+
+def _rest(run: Run, read: ReadBatch, begun: pa.RecordBatch | None) -> Run | None:
+    """What lies behind `read`, and before it the rows of it that are left."""
+    if begun is None and read.next_position == len(run.batches):
+        return None
+    return replace(
+        run,
+        start_offset=read.next_offset if begun is None else begun.column("offset")[0].as_py(),
+        batches=run.batches[read.next_position :],
+        epoch_before=read.leader_epoch,
+        begun=begun,
+    )
+
+
+def _joined(found: list[pa.RecordBatch], size_bytes: int) -> list[pa.RecordBatch]:
+    if len(found) > 1 and size_bytes < _SMALL_BYTES * len(found):
+        with contextlib.suppress(MemoryError):  # then they are given as they are
+            return [pa.concat_batches(found)]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the runs of one poll: rows to hand out; runs that are broken; what was not decoded, in order, for
+    the next poll; and what this process lacked, if that is why."""
+
+    good: list[tuple[Run, list[pa.RecordBatch]]]
+    corrupt: list[tuple[Run, CorruptMessage]]
+    rest: list[Run]
+    lack: ResourceExhausted | None = None
+
+
+def decode_all(runs: Sequence[Run], max_bytes: int, record_bytes: int = 0) -> Outcome:
+    """Decode in order until there are about `max_bytes` of rows. Nothing counts behind a broken run."""
+    outcome = Outcome([], [], [])
+    left_bytes = max_bytes
+    for index, run in enumerate(runs):
+        if any(run.partition == broken.partition for broken, _ in outcome.corrupt):
+            continue
+        if left_bytes <= 0:
+            outcome.rest.append(run)
+            continue
+        try:
+            decoded = decode(run, left_bytes, record_bytes)
+        except CorruptMessage as error:
+            outcome.corrupt.append((run, error))
+            continue
+        except ResourceExhausted as error:
+            rest = [each for each in runs[index:] if all(each.partition != at.partition for at, _ in outcome.corrupt)]
+            return replace(outcome, rest=rest, lack=error)
+        outcome.good.append((run, decoded.rows))
+        left_bytes -= decoded.size_bytes
+        if decoded.rest is not None:
+            left_bytes = 0  # nothing of a later run of this partition comes before it
+            outcome.rest.append(decoded.rest)
+    return outcome
 
 
 def as_polled(run: Run, rows: pa.RecordBatch, *, include_headers: bool) -> pa.RecordBatch:

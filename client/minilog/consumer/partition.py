@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage, MinilogError
@@ -51,7 +52,9 @@ class Session:
 @dataclass(frozen=True, slots=True)
 class Run:
     """Batches back to back, of which the records in [start_offset, end_offset) are wanted, but for those written in
-    transactions that were aborted: whose they are, the broker says with each run, of the batches in it."""
+    transactions that were aborted: whose they are, the broker says with each run, of the batches in it.
+
+    `begun` is what was decoded of the batch before them and not handed out yet, opaque here."""
 
     partition: TopicPartition
     key: PartitionKey
@@ -62,6 +65,8 @@ class Run:
     batches: bytes
     aborted_producer_ids: frozenset[int]
     session: Session
+    epoch_before: int | None = None  # of the record before start_offset, where known
+    begun: object = None
 
 
 @dataclass(slots=True)
@@ -126,6 +131,12 @@ class Assigned:
         for run in self.runs:
             run.session.given_back_bytes += len(run.batches)
         self.runs.clear()
+
+    def put_back(self, run: Run) -> None:
+        """What was taken last was not handed out: the position is before it again, and its bytes count as held."""
+        run.session.given_back_bytes -= len(run.batches)
+        self.runs.appendleft(run)
+        self.position, self.position_epoch = run.start_offset, run.epoch_before
 
     def detach(self) -> None:
         """The session is to send no more of this partition."""
@@ -192,6 +203,7 @@ class Assigned:
                 batches,
                 aborted_producer_ids,
                 session,
+                self.last_epoch,
             )
         )
         self.fetch_offset, self.last_epoch, self.expected_since_ms = end, epoch, None
@@ -219,6 +231,24 @@ def end_of_run(batches: bytes, fetch_offset: int) -> tuple[int, int]:
             raise CorruptMessage(f"a run has offsets {base_offset} to {next_offset - 1} where {expected} comes next")
         expected, position = next_offset, position + length
     return expected, epoch
+
+
+def raise_error(every: Iterable[Assigned]) -> None:
+    """Raise why a partition cannot go on, if one cannot; what may pass is tried again afterwards."""
+    for assigned in every:
+        if assigned.error is not None:
+            error = assigned.error
+            if error.retriable:
+                assigned.error = assigned.missing_since_ms = None
+            raise error
+
+
+def put_back(assigned: Mapping[TopicPartition, Assigned], runs: Sequence[Run]) -> None:
+    """Undo the last `take_in_turns`, as far as these go, where the position is still behind them."""
+    for run in reversed(runs):
+        each = assigned.get(run.partition)
+        if each is not None and each.key == run.key and each.position == run.end_offset:
+            each.put_back(run)
 
 
 def take_in_turns(ready: list[Assigned], max_bytes: int) -> list[Run]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from minilog.config import ClientConfig
 from minilog.consumer.partition import Assigned, Session
@@ -25,11 +26,12 @@ def fetch_request(
 ) -> data_pb2.FetchRequest:
     """One message with all the credit there is; the first of a session says who asks, and under which isolation."""
     first = session.credit_sent_bytes == 0
-    session.credit_sent_bytes = session.credit_bytes
+    # What was given back and then put back is owed first: credit that was sent is never taken back.
+    session.credit_sent_bytes = max(session.credit_sent_bytes, session.credit_bytes)
     return data_pb2.FetchRequest(
         client=config.identity() if first else None,
         isolation_level=_ISOLATION[config.isolation_level] if first else data_pb2.ISOLATION_LEVEL_NONE,
-        credit_bytes=session.credit_bytes,
+        credit_bytes=session.credit_sent_bytes,
         positions=wanted,
         forgotten=[common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in forgotten],
     )
@@ -61,14 +63,17 @@ def name_of(partition: TopicPartition) -> str:
     return f"partition {partition.partition} of topic {partition.topic!r}"
 
 
-def check_partitions(partitions: list[TopicPartition]) -> None:
+def checked_partitions(given: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> list[TopicPartition]:
+    """What is to be read; a mapping has the offsets to begin at. Raises InvalidArgument."""
+    partitions = [replace(each, offset=at) for each, at in given.items()] if isinstance(given, Mapping) else list(given)
     if len(set(partitions)) != len(partitions):
         twice = next(partition for partition in partitions if partitions.count(partition) > 1)
         raise InvalidArgument(f"{name_of(twice)} is given twice: give each partition once")
     for partition in partitions:
-        for given in (partition.offset, partition.end_offset):
-            if given is not None and given < 0:
-                raise InvalidArgument(f"{name_of(partition)} has no offset {given}: offsets begin at 0")
+        for offset in (partition.offset, partition.end_offset):
+            if offset is not None and (not isinstance(offset, int) or offset < 0):
+                raise InvalidArgument(f"{name_of(partition)} has no offset {offset!r}: offsets begin at 0")
+    return partitions
 
 
 def cut_back(assigned: Assigned, run: data_pb2.PartitionRun) -> str:

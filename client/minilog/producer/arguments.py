@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from minilog.errors import InvalidRecord, UnknownTopicOrPartition
@@ -9,6 +12,7 @@ from minilog.metadata_cache import Topic
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.partitioner import split_by_key
 from minilog.record_batch.builder import split_columns
+from minilog.types import Headers
 
 _WHOLE = 1.25  # a batch this much above batch.size goes whole: two halves would cost more
 
@@ -30,6 +34,23 @@ def check_record(topic: str, value: object, key: object) -> None:
             raise InvalidRecord(
                 f"the {name} of a record for topic {topic!r} is {type(given).__name__}: give bytes or None"
             )
+
+
+def checked_headers(topic: str, headers: object) -> Headers:
+    """Pairs of str and bytes or None, in order; a mapping gives its items. Raises InvalidRecord for anything else."""
+    pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
+    if isinstance(pairs, list | tuple) and all(map(_is_header, pairs)):
+        return pairs
+    raise InvalidRecord(
+        f"the headers of a record for topic {topic!r} are {reprlib.repr(headers)}: give a list of pairs, or a dict, of "
+        'str and bytes or None, such as [("source", b"nyc")]'
+    )
+
+
+def _is_header(pair: object) -> bool:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        return False
+    return isinstance(pair[0], str) and (pair[1] is None or isinstance(pair[1], bytes))
 
 
 def cut_columns(

@@ -55,7 +55,14 @@ class Failed:
     error: MinilogError
 
 
-Effect: TypeAlias = Connect | Send | RefreshMetadata | NeedProducerId | Delivered | Failed
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Records that were reported as sent under acks=0 were refused."""
+
+    error: MinilogError
+
+
+Effect: TypeAlias = Connect | Send | RefreshMetadata | NeedProducerId | Delivered | Failed | Lost
 
 
 def messages(entries: Iterable[data_pb2.ProduceEntry]) -> Iterator[list[data_pb2.ProduceEntry]]:

@@ -5,7 +5,9 @@
                 and the pause is over; then all go again, in sequence order
 
 Until the first batch under a producer id is acknowledged only one is out: a leader without state of this producer
-accepts any sequence (REPLICATION.md, Producing), so that a later one could be taken for the first.
+accepts any sequence (REPLICATION.md, Producing), so that a later one could be taken for the first. Under acks=0 the
+same holds of each leader: its first batch is sent under acks=1, for one that does not know yet that it leads, as of a
+topic created a moment ago, takes nothing, and nobody would hear of it.
 """
 
 from __future__ import annotations
@@ -54,6 +56,12 @@ class Lane:
         """May a new batch be given a sequence now?"""
         allowed = max_in_flight if self.proven else 1
         return not self.resending and self.rewind_to is None and len(self.batches) < allowed
+
+    def may_go_to(self, leader: Leader, acks: int) -> bool:
+        """Under acks=0 another leader proves that it takes anything by one batch, when all for the former has gone."""
+        if acks == 0 and leader != self.tried:
+            self.proven = False
+        return self.proven or not self.batches
 
     def acknowledged(self, batch: Batch) -> None:
         """It is written: the leader knows this producer from now on."""

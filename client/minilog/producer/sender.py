@@ -2,6 +2,7 @@
 
 The rules (REPLICATION.md, Producing; V14, V16):
 - at most five unanswered batches per partition, in sequence order, sent again in that order (see lane.py);
+- acks=0: a batch is done when it has left this process, but the first for each leader: that one is sent under acks=1;
 - retries with pauses until delivery.timeout.ms. Then: TimedOut if every attempt was surely refused or none was made,
   UnknownOutcome if any attempt may have been written;
 - an unknown outcome makes the later batches of its partition that may have been written unknown as well, and a new
@@ -19,25 +20,21 @@ from collections import deque
 from minilog.config import ClientConfig
 from minilog.errors import (
     DuplicateSequenceNumber,
-    FencedLeaderEpoch,
     InvalidProducerEpoch,
     MinilogError,
-    NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     ProducerFenced,
-    UnknownLeaderEpoch,
     UnknownOutcome,
     UnknownProducerId,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
     error_from_wire,
 )
 from minilog.metadata_cache import Leader, MetadataCache, PartitionKey
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch
-from minilog.producer.effects import Delivered, Effect, Failed, NeedProducerId, RefreshMetadata
+from minilog.producer.effects import Delivered, Effect, Failed, Lost, NeedProducerId, RefreshMetadata
 from minilog.producer.identity import Identity
 from minilog.producer.lane import Lane, sequence_after
+from minilog.producer.learning import learn
 from minilog.producer.outcomes import at_close, fenced, in_failed_transaction, timed_out, topic_gone, unknown
 from minilog.producer.streams import Streams
 from minilog.transactions import Enlistment, WrittenPartition
@@ -48,8 +45,6 @@ _PATIENCE_MS = 500.0
 _LOOK_MS = 200.0  # who leads by now is asked so often while an answer is missing longer than that
 _GAP_ATTEMPTS = 3  # a first batch that is out of order so often follows something the leader has lost
 _FOREVER = float("inf")
-# Errors that say that our picture of the cluster is old.
-_OLD_PICTURE = (NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, UnknownTopicId, UnknownTopicOrPartition)
 
 
 class Sender:
@@ -115,18 +110,30 @@ class Sender:
     def producer_id_refused(self, now_ms: float) -> None:
         self.identity.refused(now_ms)
 
+    def written(self, request: data_pb2.ProduceRequest) -> None:
+        """The message has left this process: under acks=0 that is all there is to know of what it carries."""
+        for entry in request.entries if request.acks == 0 else ():
+            out = self._out.pop(entry.correlation_id, None)
+            if out is not None:
+                _, lane, batch = out
+                batch.correlation_id = None
+                lane.batches.remove(batch)
+                self._effects.append(Delivered(batch, -1))
+
     def answered(self, broker_id: int, response: data_pb2.ProduceResponse, now_ms: float) -> None:
         for result in response.results:
             out = self._out.pop(result.correlation_id, None)
-            if out is None:
-                continue  # given up on meanwhile, or acks=0
+            error = error_from_wire(result.error)
+            if error is not None and learn(self._cache, result, error):
+                self._effects.append(RefreshMetadata())
+            if out is None:  # given up on meanwhile, or under acks=0
+                self._effects += [Lost(error)] if error is not None and self._config.acks == 0 else []
+                continue
             _, lane, batch = out
             batch.correlation_id = None
-            error = error_from_wire(result.error)
             if error is None:
                 self._acknowledged(lane, batch, result.base_offset)
             else:
-                self._learn(lane, result, error)
                 self._refused(lane, batch, error, now_ms)
 
     # -- answers
@@ -137,13 +144,7 @@ class Sender:
             lane.rewind_to = None
             self.identity.give_up(UnknownOutcome(f"{batch} were taken although batches before them were refused"))
         lane.acknowledged(batch)
-        self._effects.append(Delivered(batch, base_offset))
-
-    def _learn(self, lane: Lane, result: data_pb2.ProduceResult, error: MinilogError) -> None:
-        if isinstance(error, _OLD_PICTURE):
-            if isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch) and result.leader_id >= 0:
-                self._cache.learn_leader(lane.key, Leader(result.leader_id, result.leader_epoch))
-            self._effects.append(RefreshMetadata())
+        self._effects.append(Delivered(batch, base_offset if self._config.acks != 0 else -1))
 
     def _refused(self, lane: Lane, batch: Batch, error: MinilogError, now_ms: float) -> None:
         batch.error = error
@@ -264,7 +265,7 @@ class Sender:
     def _lane(self, key: PartitionKey) -> Lane:
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(key, proven=not self._config.enable_idempotence)
+            lane = self._lanes[key] = Lane(key, proven=not self._config.enable_idempotence and self._config.acks != 0)
         return lane
 
     def _is_idle(self) -> bool:
@@ -287,7 +288,7 @@ class Sender:
         transactional = identity.transaction is not None
         while lane.room(self._config.max_in_flight):
             leader = self._connected(lane, now_ms)
-            if leader is None:
+            if leader is None or not lane.may_go_to(leader, self._config.acks):
                 return
             batch = lane.waiting.popleft() if lane.waiting else self._accumulator.take(lane.key, now_ms)
             if batch is None:
@@ -334,11 +335,7 @@ class Sender:
             batch=batch.encoded,
             transaction=self.identity.transaction,
         )
-        self._streams.put(leader.broker_id, entry)
-        if self._config.acks == 0:
-            lane.batches.remove(batch)
-            self._effects.append(Delivered(batch, -1))
-            return
+        self._streams.put(leader.broker_id, entry, self._config.acks or int(not lane.proven))
         batch.correlation_id = self._correlation_id
         self._out[self._correlation_id] = (leader.broker_id, lane, batch)
 

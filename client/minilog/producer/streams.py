@@ -18,7 +18,7 @@ class Streams:
         self._config = config
         self._open: dict[int, bool] = {}  # broker id: True open, False being opened
         self._reconnect_at_ms: dict[int, float] = {}
-        self._outbox: dict[int, list[data_pb2.ProduceEntry]] = {}
+        self._outbox: dict[tuple[int, int], list[data_pb2.ProduceEntry]] = {}  # by broker and acks
 
     def opened(self, broker_id: int) -> None:
         self._open[broker_id] = True
@@ -42,9 +42,9 @@ class Streams:
         """When the next broker may be tried again."""
         return min((at_ms for at_ms in self._reconnect_at_ms.values() if at_ms > now_ms), default=_FOREVER)
 
-    def put(self, broker_id: int, entry: data_pb2.ProduceEntry) -> None:
+    def put(self, broker_id: int, entry: data_pb2.ProduceEntry, acks: int) -> None:
         """It goes with the next `flush`."""
-        self._outbox.setdefault(broker_id, []).append(entry)
+        self._outbox.setdefault((broker_id, acks), []).append(entry)
 
     def drop(self) -> None:
         """What has not gone is not to go."""
@@ -53,10 +53,10 @@ class Streams:
     def flush(self) -> Iterator[Send]:
         """All that was put, in as few messages as may be."""
         outbox, self._outbox = self._outbox, {}
-        for broker_id, entries in outbox.items():
+        for (broker_id, acks), entries in outbox.items():
             for part in messages(entries):
                 request = data_pb2.ProduceRequest(
-                    acks=self._config.acks,
+                    acks=acks,
                     timeout_ms=min(self._config.request_timeout_ms, self._config.delivery_timeout_ms),
                     entries=part,
                 )

@@ -32,6 +32,7 @@ from minilog.record_batch.header import (
 from minilog.record_batch.schema import (
     HEADERS,
     MAX_BATCH_BYTES,
+    MAX_MESSAGE_BYTES,
     PAYLOAD_SCHEMA,
     TIMESTAMP,
     payload_schema,
@@ -299,8 +300,8 @@ def _check_size(size: int, uncompressed: int, max_bytes: int | None) -> None:
     limit = MAX_BATCH_BYTES if max_bytes is None else min(max_bytes, MAX_BATCH_BYTES)
     if size > limit:
         raise _too_large(f"a record batch has {size} bytes", limit)
-    if uncompressed > uncompressed_limit(limit):
-        raise _too_large(f"a record batch has {uncompressed} bytes before compression", uncompressed_limit(limit))
+    if uncompressed > (decoded_limit := uncompressed_limit(size, min(limit, MAX_MESSAGE_BYTES))):
+        raise _too_large(f"a record batch has {uncompressed} bytes before compression, {size} behind it", decoded_limit)
 
 
 def _too_large(what: str, limit: int) -> MessageTooLarge:

@@ -1,18 +1,23 @@
 """From the bytes of record batches to Arrow: without a copy where the payload is not compressed.
 
 What comes from a peer is looked at with bounds first (`arrow_metadata`), then given to Arrow under the fixed schema,
-then validated in full (offsets, UTF-8; some µs per 10,000 records), so that no later access can leave the buffers. All
-that is wrong is a CorruptMessage. The columns returned point into the buffer they were read from and keep it alive.
+then validated in full (offsets, UTF-8; some µs per 10,000 records), so that no later access can leave the buffers. What
+the bytes have wrong is a CorruptMessage; what this process lacks, memory or a thread, is a ResourceExhausted and says
+nothing of the bytes. The columns returned point into the buffer they were read from and keep it alive.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from minilog.errors import CorruptMessage
+from minilog.errors import CorruptMessage, ResourceExhausted
 from minilog.record_batch.arrow_metadata import read_arrow_metadata
 from minilog.record_batch.header import (
     HEADER_BYTES,
@@ -23,7 +28,13 @@ from minilog.record_batch.header import (
     decode_header,
     iterate_headers,
 )
-from minilog.record_batch.schema import MAX_BATCH_BYTES, PAYLOAD_SCHEMA, READ_SCHEMA, payload_schema
+from minilog.record_batch.schema import (
+    MAX_MESSAGE_BYTES,
+    PAYLOAD_SCHEMA,
+    READ_SCHEMA,
+    payload_schema,
+    uncompressed_limit,
+)
 
 __all__ = ["PAYLOAD_SCHEMA", "READ_SCHEMA", "read_control", "read_payload", "read_records"]
 
@@ -35,28 +46,42 @@ MAX_BUFFERS = 17
 
 
 def read_payload(
-    batch: Buffer, header: BatchHeader | None = None, *, max_uncompressed_bytes: int = MAX_BATCH_BYTES
+    batch: Buffer, header: BatchHeader | None = None, *, max_message_bytes: int = MAX_MESSAGE_BYTES
 ) -> pa.RecordBatch:
     """The records of one data batch, as PAYLOAD_SCHEMA; a column that the batch leaves out is all null.
 
     The crc is not checked here. Raises CorruptMessage where the payload is not what the header says, is not valid
-    Arrow, or would take more than `max_uncompressed_bytes`.
+    Arrow, or (seen before anything is decompressed) would take more than `uncompressed_limit` allows under
+    `max_message_bytes`; ResourceExhausted where this process lacks what it takes.
     """
     header = header or decode_header(batch)
     payload = _payload(batch, header)
-    _check_message(payload, header, max_uncompressed_bytes)
-    try:
+    _check_message(payload, header, max_message_bytes)
+    with arrow_errors(header):
         found = pa.ipc.read_record_batch(pa.py_buffer(payload), payload_schema(header.attributes))
         found.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptMessage(
-            f"the payload of the record batch at offset {header.base_offset} is not valid: {error}"
+        columns = [
+            found.column(field.name) if field.name in found.schema.names else pa.nulls(found.num_rows, field.type)
+            for field in PAYLOAD_SCHEMA
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=PAYLOAD_SCHEMA)
+
+
+@contextmanager
+def arrow_errors(header: BatchHeader) -> Iterator[None]:
+    """What Arrow raises over the payload, told apart: Arrow calls bytes that are wrong invalid, and its codecs, which
+    read memory and nothing else, have an OSError without an errno for them. All else is this process's own want."""
+    where = f"the record batch at offset {header.base_offset}"
+    try:
+        yield
+    except (pa.ArrowException, MemoryError, OSError, RuntimeError) as error:
+        if isinstance(error, pa.ArrowInvalid) or (isinstance(error, OSError) and error.errno is None):
+            raise CorruptMessage(f"the payload of {where} is not valid: {error}") from error
+        raise ResourceExhausted(
+            f"{where}, of {header.length} bytes, could not be decoded for want of memory or of a thread "
+            f"({error or type(error).__name__}): the batch is not damaged; give this process more, or let it read less "
+            "at a time (max.poll.bytes), and try again"
         ) from error
-    columns = [
-        found.column(field.name) if field.name in found.schema.names else pa.nulls(found.num_rows, field.type)
-        for field in PAYLOAD_SCHEMA
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=PAYLOAD_SCHEMA)
 
 
 def read_control(batch: Buffer, header: BatchHeader | None = None) -> bytes:
@@ -72,7 +97,22 @@ def read_control(batch: Buffer, header: BatchHeader | None = None) -> bytes:
     return bytes(payload[start : start + length])
 
 
-def read_records(
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """One batch of a run, read: `rows` of READ_SCHEMA, None where nothing of it is wanted; and what lies behind it."""
+
+    rows: pa.RecordBatch | None
+    next_position: int
+    next_offset: int
+    leader_epoch: int | None
+
+
+def read_records(run: Buffer, topic_id: bytes, partition: int, **wanted: Any) -> list[pa.RecordBatch]:
+    """The records of all of `run`: see iterate_records."""
+    return [each.rows for each in iterate_records(run, topic_id, partition, **wanted) if each.rows is not None]
+
+
+def iterate_records(
     run: Buffer,
     topic_id: bytes,
     partition: int,
@@ -81,29 +121,29 @@ def read_records(
     end_offset: int | None = None,
     aborted_producer_ids: AbstractSet[int] = frozenset(),
     check_crc: bool = True,
-) -> list[pa.RecordBatch]:
-    """The records of `run`, whole batches back to back: one RecordBatch of READ_SCHEMA for each that has any.
+) -> Iterator[ReadBatch]:
+    """The batches of `run`, whole ones back to back, each decoded when it is asked for and not before.
 
     Control batches are skipped, and transactional ones of `aborted_producer_ids`, their payload not looked at; only
     offsets in [start_offset, end_offset) are given. The crc is checked before anything of a batch is believed, so that
-    damage is never taken for a batch to skip. Raises CorruptMessage.
+    damage is never taken for a batch to skip. Raises CorruptMessage, ResourceExhausted.
     """
     view = memoryview(run)
-    found = []
     for position, header in iterate_headers(view):
         batch = view[position : position + header.length]
         if check_crc:
             _check_crc(topic_id, partition, batch, header)
         first = max(header.base_offset, start_offset or 0)
         end = header.next_offset if end_offset is None else min(header.next_offset, end_offset)
-        if header.is_control or first >= end or header.is_aborted(aborted_producer_ids):
-            continue
-        records = read_payload(batch, header).slice(first - header.base_offset, end - first)
-        found.append(pa.RecordBatch.from_arrays([*records.columns, pa.arange(first, end)], schema=READ_SCHEMA))
-    return found
+        rows = None
+        if not header.is_control and first < end and not header.is_aborted(aborted_producer_ids):
+            records = read_payload(batch, header).slice(first - header.base_offset, end - first)
+            with arrow_errors(header):
+                rows = pa.RecordBatch.from_arrays([*records.columns, pa.arange(first, end)], schema=READ_SCHEMA)
+        yield ReadBatch(rows, position + header.length, header.next_offset, header.partition_leader_epoch)
 
 
-_check_crc = check_crc  # `read_records` has an argument of that name
+_check_crc = check_crc  # `iterate_records` has an argument of that name
 
 
 def _whole_payload(batch: Buffer, header: BatchHeader) -> memoryview:
@@ -125,7 +165,7 @@ def _payload(batch: Buffer, header: BatchHeader) -> memoryview:
     return payload
 
 
-def _check_message(payload: memoryview, header: BatchHeader, max_uncompressed_bytes: int) -> None:
+def _check_message(payload: memoryview, header: BatchHeader, max_message_bytes: int) -> None:
     message = read_arrow_metadata(payload, max_buffers=MAX_BUFFERS)
     where = f"the record batch at offset {header.base_offset}"
     if message.row_count != header.record_count:
@@ -140,7 +180,8 @@ def _check_message(payload: memoryview, header: BatchHeader, max_uncompressed_by
     expected = _SHAPES[header.attributes & (Attributes.HAS_KEY | Attributes.HAS_HEADERS)]
     if shape != expected:
         raise CorruptMessage(f"{where} has {shape} Arrow columns and buffers, its attributes say {expected}")
-    if message.uncompressed_bytes > max_uncompressed_bytes:
+    if message.uncompressed_bytes > (limit := uncompressed_limit(header.length, max_message_bytes)):
         raise CorruptMessage(
-            f"{where} has {message.uncompressed_bytes} bytes when decompressed, {max_uncompressed_bytes} are allowed"
+            f"{where} has {message.uncompressed_bytes} bytes when decompressed, {limit} are allowed for the "
+            f"{header.length} that it has compressed: send smaller batches (batch.size)"
         )

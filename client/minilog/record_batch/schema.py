@@ -19,11 +19,12 @@ PAYLOAD_SCHEMA = pa.schema(
 READ_SCHEMA = PAYLOAD_SCHEMA.append(pa.field("offset", pa.int64()))
 
 # What one batch may have, on the wire and when its buffers are decompressed, whatever max.message.bytes says: no honest
-# batch comes near, Arrow's int32 offsets hold it, and a bomb stops here in readers that know no max.message.bytes.
+# batch comes near, and Arrow's int32 offsets hold it.
 MAX_BATCH_BYTES = 2**28
-# The highest max.message.bytes that a topic can have: what is larger would not fit a frame of gRPC, and is not sent.
+# The highest max.message.bytes of any topic, and so what readers take, who do not know the topic's: what is larger does
+# not fit a frame of gRPC, and is not sent.
 MAX_MESSAGE_BYTES = 2**26
-# A leader lets a batch be this many times max.message.bytes when decompressed; the builder keeps to the same bound.
+# Above max.message.bytes a batch may become this many times what it is on the wire: text compresses 3 to 10 times.
 MAX_EXPANSION = 16
 
 _OPTIONAL = {"key": Attributes.HAS_KEY, "headers": Attributes.HAS_HEADERS}
@@ -34,9 +35,11 @@ def payload_schema(attributes: int) -> pa.Schema:
     return _SCHEMAS[attributes & (Attributes.HAS_KEY | Attributes.HAS_HEADERS)]
 
 
-def uncompressed_limit(max_message_bytes: int) -> int:
-    """How many bytes a batch may have when decompressed, where `max_message_bytes` is what it may have on the wire."""
-    return min(MAX_EXPANSION * max_message_bytes, MAX_BATCH_BYTES)
+def uncompressed_limit(batch_bytes: int, max_message_bytes: int = MAX_MESSAGE_BYTES) -> int:
+    """How many bytes a batch of `batch_bytes` on the wire may have when it is decompressed: what the topic would take
+    without compression, however small it has become, and above that MAX_EXPANSION times what was sent for it. So nobody
+    makes a reader hold more than max.message.bytes with a few bytes. The rule of builder, leader and reader."""
+    return min(max(MAX_EXPANSION * batch_bytes, max_message_bytes), MAX_BATCH_BYTES)
 
 
 def _schema_of(attributes: int) -> pa.Schema:

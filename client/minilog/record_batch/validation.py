@@ -25,7 +25,6 @@ from minilog.record_batch.header import (
     decode_header,
 )
 from minilog.record_batch.reader import MAX_BUFFERS, read_payload
-from minilog.record_batch.schema import uncompressed_limit
 
 # Written by brokers and the quorum only, or (both codecs at once) by nobody.
 _NOT_FOR_CLIENTS = Attributes.CONTROL | Attributes.COMPACTED
@@ -36,7 +35,8 @@ _ATTRIBUTES_AT = 28  # their lowest byte, in which the codecs are
 def validate_batch(topic_id: bytes, partition: int, batch: Buffer, *, max_message_bytes: int) -> BatchHeader:
     """The header of `batch`, one whole data batch that a client sent for this topic id and partition.
 
-    Raises MessageTooLarge above `max_message_bytes`, and CorruptMessage, naming what is wrong, for everything else.
+    Raises MessageTooLarge above `max_message_bytes`, ResourceExhausted where this process lacks what it takes, and
+    CorruptMessage, naming what is wrong, for everything else.
     """
     if len(batch) > max_message_bytes:
         raise MessageTooLarge(
@@ -49,7 +49,7 @@ def validate_batch(topic_id: bytes, partition: int, batch: Buffer, *, max_messag
     check_crc(topic_id, partition, batch, header)
     _check_attributes(header)
     _check_producer(header)
-    records = read_payload(batch, header, max_uncompressed_bytes=uncompressed_limit(max_message_bytes))
+    records = read_payload(batch, header, max_message_bytes=max_message_bytes)
     _check_timestamps(header, records.column("timestamp"))
     _check_headers(records.column("headers"))
     return header

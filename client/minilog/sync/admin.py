@@ -8,6 +8,7 @@ from typing import Self
 
 from minilog.aio.admin import Admin as AsyncAdmin
 from minilog.errors import MinilogError
+from minilog.health import ClusterHealth
 from minilog.sync.loop import shared_loop
 from minilog.types import (
     ClusterDescription,
@@ -111,6 +112,11 @@ class Admin:
     def describe_cluster(self) -> ClusterDescription:
         """Brokers and controller."""
         return self._loop.run(self._admin.describe_cluster())
+
+    def cluster_health(self) -> ClusterHealth:
+        """What is wrong with the cluster, and what to do: brokers, voters, disks, leaders, replicas. What brokers say
+        of their disks the active controller knows; where none answers within 5 s, that is the first problem."""
+        return self._loop.run(self._admin.cluster_health())
 
     def describe_topics(
         self,

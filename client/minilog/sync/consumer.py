@@ -9,9 +9,9 @@ from typing import Self
 
 import pyarrow as pa
 
-from minilog.aio.consumer import POLL_ARROW_BYTES, POLL_BYTES, ConsumerDriver, decode_all, is_an_answer
+from minilog.aio.consumer import POLL_ARROW_BYTES, POLL_BYTES, ConsumerDriver, is_an_answer
 from minilog.config import parse_config
-from minilog.consumer.decode import as_polled, records
+from minilog.consumer.decode import RECORD_BYTES, as_polled, decode_all, records
 from minilog.consumer.partition import Run
 from minilog.sync.loop import shared_loop
 from minilog.types import Record, TopicPartition
@@ -40,14 +40,14 @@ class Consumer:
     ) -> None:
         self.close()
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these. Each may say where to begin and where to end (exclusive). Without a beginning it is what
-        the group (group.id) has committed, and where there is no group, or it has committed nothing, auto.offset.reset.
+    def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
+        """Read exactly these; of a mapping the values are where to begin. Each may say where to begin and where to end
+        (exclusive). Without a beginning it is what the group (group.id) has committed, and where there is no group, or
+        it has committed nothing, auto.offset.reset.
 
         Raises InvalidArgument for one given twice or for offsets below 0.
         """
-        wanted = list(partitions)
-        self._loop.run(self._driver.change(lambda: self._driver.core.assign(wanted)))
+        self._loop.run(self._driver.change(lambda: self._driver.core.assign(partitions)))
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Read all partitions of these topics, from where the group got to, as `assign` does; partitions and topics
@@ -62,6 +62,11 @@ class Consumer:
     def assignment(self) -> list[TopicPartition]:
         """What is read now; after `subscribe` once the topics' partitions are known."""
         return self._driver.core.assignment()
+
+    def missing_topics(self) -> list[str]:
+        """Those subscribed to that were not there when last looked for: the log warns of them, too. They are read from
+        their start as soon as they are created."""
+        return self._driver.core.missing_topics()
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset that is handed out; None while it is being asked for. Raises InvalidArgument."""
@@ -89,29 +94,35 @@ class Consumer:
     def poll(self, timeout: float = 1.0) -> list[Record]:
         """The next records, in offset order per partition; an empty list after `timeout` seconds without any.
 
-        One call hands out about 1 MiB. Raises OffsetOutOfRange (see auto.offset.reset), UnknownTopicOrPartition,
-        UnknownTopicId (deleted or created again), CorruptMessage (damaged at the third attempt too).
+        One call hands out about 1 MiB as it is on the wire, and at most max.poll.bytes as it is in memory, but at least
+        one record. Raises OffsetOutOfRange (see auto.offset.reset), UnknownTopicOrPartition, UnknownTopicId (deleted or
+        created again), CorruptMessage (damaged at the third attempt too), and ResourceExhausted where this process has
+        not the memory or the threads to decode one batch; nothing is lost by it, and the next poll tries again.
         """
         return [
-            record for run, found in self._take(timeout, POLL_BYTES) for rows in found for record in records(run, rows)
+            record
+            for run, found in self._take(timeout, POLL_BYTES, RECORD_BYTES)
+            for rows in found
+            for record in records(run, rows)
         ]
 
     def poll_arrow(self, timeout: float = 1.0, *, include_headers: bool = False) -> list[pa.RecordBatch]:
-        """The same as Arrow batches, about 16 MiB: key, value: binary, topic: string, partition: int32, offset: int64,
-        timestamp: timestamp[us, UTC], timestampType: int32 (0), and if wanted headers: list<struct<key, value>>."""
+        """The same as Arrow batches, of max.poll.bytes and at most one batch more: key, value: binary, topic: string,
+        partition: int32, offset: int64, timestamp: timestamp[us, UTC], timestampType: int32 (0), and if wanted headers:
+        list<struct<key, value>>."""
         taken = self._take(timeout, POLL_ARROW_BYTES)
         return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
 
-    def _take(self, timeout: float, max_bytes: int) -> list[tuple[Run, list[pa.RecordBatch]]]:
+    def _take(self, timeout: float, max_bytes: int, record_bytes: int = 0) -> list[tuple[Run, list[pa.RecordBatch]]]:
         deadline_s = time.monotonic() + timeout
         while True:
             taken = self._loop.run(self._driver.take(deadline_s - time.monotonic(), max_bytes))
-            good, corrupt = decode_all(taken)
-            if corrupt or self._had_corrupt:  # else there is nothing to say, and no need to visit the loop
-                self._loop.run(self._driver.report([run for run, _ in good], corrupt))
-                self._had_corrupt = bool(corrupt)
-            if is_an_answer(taken, good, deadline_s):
-                return good
+            outcome = decode_all(taken, self._driver.config.max_poll_bytes, record_bytes)
+            if outcome.corrupt or outcome.rest or self._had_corrupt:  # else the loop need not be visited
+                self._loop.run(self._driver.report(outcome))
+                self._had_corrupt = bool(outcome.corrupt)
+            if is_an_answer(taken, outcome, deadline_s):
+                return outcome.good
 
     def close(self) -> None:
         """Close the connections. Idempotent."""

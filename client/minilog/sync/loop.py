@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from minilog.errors import Closed
+from minilog.errors import Closed, ResourceExhausted
 
 _Result = TypeVar("_Result")
 _STOP_S = 2.0  # at exit, for what is still under way
@@ -28,7 +28,12 @@ class LoopThread:
         self.process_id = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="minilog-client", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise ResourceExhausted(
+                f"the thread of the minilog clients cannot be started ({error}): raise this process's limit of threads"
+            ) from error
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -18,12 +18,12 @@ from minilog.config import parse_config
 from minilog.errors import Closed, TimedOut
 from minilog.metadata_cache import Topic
 from minilog.producer.accumulator import Taken
-from minilog.producer.arguments import check_partition, check_record, cut_columns
+from minilog.producer.arguments import check_record, checked_headers, cut_columns
 from minilog.producer.batch import ThreadedRecordsCompletion
 from minilog.producer.futures import RecordFuture
 from minilog.sync.loop import shared_loop
 from minilog.sync.transaction import Participation, Transaction
-from minilog.types import BatchMetadata, Headers, RecordMetadata
+from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
 
 
 class Producer:
@@ -70,7 +70,7 @@ class Producer:
         key: bytes | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
-        headers: Headers | None = None,
+        headers: GivenHeaders | None = None,
     ) -> Future[RecordMetadata]:
         """Take one record; the future has its place once it is written.
 
@@ -81,14 +81,15 @@ class Producer:
         """
         check_record(topic, value, key)
         known = self._cache.topics.get(topic) or self._topic(topic)
-        if partition is not None:
-            check_partition(known, partition)
+        if partition is not None and not 0 <= partition < known.partition_count:
+            known = self._topic(topic, partition)
+        pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
         timestamp_us = time.time_ns() // 1000 if timestamp is None else timestamp * 1000
         future = RecordFuture()
         deadline_s = 0.0
         while True:
             now_ms = time.monotonic() * 1000.0
-            taken = self._accumulator.append(known, partition, key, value, headers, timestamp_us, future, now_ms)
+            taken = self._accumulator.append(known, partition, key, value, pairs, timestamp_us, future, now_ms)
             if taken is Taken.ADDED:
                 return future
             if taken is Taken.WAKE:
@@ -108,6 +109,8 @@ class Producer:
         Raises what `send` raises.
         """
         known = self._cache.topics.get(topic) or self._topic(topic)
+        if partition is not None and not 0 <= partition < known.partition_count:
+            known = self._topic(topic, partition)
         future: Future[list[BatchMetadata]] = Future()
         parts = cut_columns(self._accumulator, known, columns, partition)
         if not parts:
@@ -162,10 +165,10 @@ class Producer:
             self._loop.run(self._driver.close(0.0))
             raise
 
-    def _topic(self, name: str) -> Topic:
+    def _topic(self, name: str, partition: int = 0) -> Topic:
         if self._closed:
             raise Closed("the producer is closed: nothing more can be sent")
-        return self._loop.run(self._driver.cluster.topic(name, time.monotonic() + self._max_block_s))
+        return self._loop.run(self._driver.cluster.topic(name, time.monotonic() + self._max_block_s, partition))
 
     def _wait_for_space(self, topic: str, deadline_s: float) -> None:
         self._driver.wake_from_thread()

@@ -159,12 +159,15 @@ class BrokerMetadata(_message.Message):
     RACK_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    NO_SPACE_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     host: _builtins.str
     port: _builtins.int
     rack: _builtins.str
     state: Global___BrokerState.ValueType
     broker_epoch: _builtins.int
+    no_space: _builtins.bool
+    """Its disk is full, as it says; told by the active controller alone."""
     def __init__(
         self,
         *,
@@ -174,10 +177,11 @@ class BrokerMetadata(_message.Message):
         rack: _builtins.str | None = ...,
         state: Global___BrokerState.ValueType = ...,
         broker_epoch: _builtins.int = ...,
+        no_space: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "host", b"host", "port", b"port", "rack", b"rack", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "host", b"host", "no_space", b"no_space", "port", b"port", "rack", b"rack", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
     _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015
@@ -260,6 +264,8 @@ class PartitionMetadata(_message.Message):
     ADDING_REPLICAS_FIELD_NUMBER: _builtins.int
     REMOVING_REPLICAS_FIELD_NUMBER: _builtins.int
     THROTTLE_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    DAMAGED_REPLICAS_FIELD_NUMBER: _builtins.int
+    OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     leader_id: _builtins.int
     """-1: none."""
@@ -278,6 +284,14 @@ class PartitionMetadata(_message.Message):
 
     @_builtins.property
     def removing_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def damaged_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Whose copy is known not to hold what was committed."""
+
+    @_builtins.property
+    def offline_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Whose log cannot be read or written, as its broker says; told by the active controller alone."""
+
     def __init__(
         self,
         *,
@@ -291,10 +305,12 @@ class PartitionMetadata(_message.Message):
         adding_replicas: _abc.Iterable[_builtins.int] | None = ...,
         removing_replicas: _abc.Iterable[_builtins.int] | None = ...,
         throttle_bytes_per_second: _builtins.int = ...,
+        damaged_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        offline_replicas: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "eligible_leaders", b"eligible_leaders", "in_sync_replicas", b"in_sync_replicas", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "partition", b"partition", "partition_epoch", b"partition_epoch", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "throttle_bytes_per_second", b"throttle_bytes_per_second"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "damaged_replicas", b"damaged_replicas", "eligible_leaders", b"eligible_leaders", "in_sync_replicas", b"in_sync_replicas", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "offline_replicas", b"offline_replicas", "partition", b"partition", "partition_epoch", b"partition_epoch", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "throttle_bytes_per_second", b"throttle_bytes_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,11 +22,13 @@ from minilog_broker.cli.transaction import transaction_document
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.config import VoterAddress
 
+EVERYWHERE = ("broker", "--id", "1", "--listen", "0.0.0.0:9092", "--data-dir", "d", "--voters", "1@h:1")
 VERBS = (
     ["up"],
     ["broker"],
     ["demo"],
     ["cluster", "describe"],
+    ["cluster", "health"],
     ["cluster", "replace-voter"],
     ["group", "list"],
     ["group", "describe"],
@@ -65,6 +67,9 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
         (["group", "seek", "g", "-o", "yesterday"], "expected start, end, N, -N or @TIMESTAMP_MS"),
         (["group", "seek", "g", "-o", "start", "-p", "0"], "-p needs -t TOPIC"),
         (["topic", "alter", "t"], "nothing to alter"),
+        (["topic", "alter", "t", "-c", "a=1", "--delete-config", "a"], "both set and deleted"),
+        ([*EVERYWHERE], "0.0.0.0 cannot be advertised"),
+        ([*EVERYWHERE, "--set", "advertised.address=0.0.0.0:9092"], "advertised.address 0.0.0.0 cannot be advertised"),
         (["topic", "create", "t", "-p", "0"], "greater than or equal"),
         (["topic", "create", "t", "-c", "novalue"], "-c novalue: expected key=value"),
         (["up", "--set", "min.insync.replica=2"], "did you mean min.insync.replicas?"),

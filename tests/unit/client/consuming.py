@@ -145,7 +145,7 @@ class Consuming:
         found: list[tuple[int, int]] = []
         while runs := self.core.take(1 << 30):
             for run in runs:
-                for rows in decode(run):
+                for rows in decode(run, 1 << 30).rows:
                     offsets = rows.column("offset").to_pylist()
                     assert rows.column("value").to_pylist() == [b"%d" % offset for offset in offsets]
                     found += [(run.partition.partition, offset) for offset in offsets]

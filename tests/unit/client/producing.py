@@ -7,13 +7,14 @@ from concurrent.futures import Future
 from typing import Any
 
 from minilog.config import ClientConfig, parse_config
+from minilog.errors import MinilogError
 from minilog.metadata_cache import MetadataCache
 from minilog.producer.accumulator import Accumulator, Taken
 from minilog.producer.batch import Batch
-from minilog.producer.effects import Connect, Delivered, Failed, NeedProducerId, RefreshMetadata, Send
+from minilog.producer.effects import Connect, Delivered, Failed, Lost, NeedProducerId, RefreshMetadata, Send
 from minilog.producer.sender import Sender
 from minilog.types import RecordMetadata
-from minilog.v1 import data_pb2
+from minilog.v1 import common_pb2, data_pb2
 from tests.unit.client.brokers import TOPIC, Brokers
 
 
@@ -23,7 +24,8 @@ def config_of(**settings: object) -> ClientConfig:
 
 
 class Producing:
-    """`hold` keeps requests from the brokers (they are out), `mute` lets them be written and loses the answers."""
+    """`hold` keeps requests from the brokers (they are out), `mute` lets them be written and loses the answers;
+    `clogged` connections take nothing: what is sent stays in this process, and is lost with the connection."""
 
     def __init__(self, brokers: Brokers, **settings: object) -> None:
         self.brokers = brokers
@@ -40,9 +42,11 @@ class Producing:
         )
         self.sender = Sender(self.config, self.accumulator, self.cache, chance)
         self.now = 1000.0
-        self.hold = self.mute = False
+        self.hold = self.mute = self.clogged = False
         self.down: set[int] = set()
         self.held: list[tuple[int, data_pb2.ProduceEntry]] = []
+        self.requests: list[data_pb2.ProduceRequest] = []
+        self.lost: list[MinilogError] = []
         self.sent: list[tuple[int, data_pb2.ProduceEntry]] = []
         self.ids_given = 0
 
@@ -77,6 +81,8 @@ class Producing:
                     self.ids_given += 1
                     self.brokers.next_producer_id += 1
                     self.sender.producer_id_given(self.brokers.next_producer_id, 0)
+                case Lost(error):
+                    self.lost.append(error)
                 case Delivered(batch, offset):
                     self._settle(batch, lambda batch=batch, offset=offset: batch.completion.delivered(offset))
                 case Failed(batch, error):
@@ -111,16 +117,21 @@ class Producing:
             self.sender.connection_opened(broker)
 
     def _deliver(self, broker: int, request: data_pb2.ProduceRequest) -> None:
+        self.requests.append(request)
+        if self.clogged:
+            return
+        self.sender.written(request)
         for entry in request.entries:
             self.sent.append((broker, entry))
             if self.hold:
                 self.held.append((broker, entry))
             else:
-                self._answer(broker, entry)
+                self._answer(broker, entry, request.acks)
 
-    def _answer(self, broker: int, entry: data_pb2.ProduceEntry) -> None:
+    def _answer(self, broker: int, entry: data_pb2.ProduceEntry, acks: int = -1) -> None:
         result = self.brokers.produce(broker, entry)
-        if not self.mute:
+        refused = result.error.code != common_pb2.ERROR_CODE_NONE
+        if not self.mute and (acks != 0 or refused):
             self.sender.answered(broker, data_pb2.ProduceResponse(results=[result]), self.now)
 
     def _settle(self, batch: Batch, complete: Any) -> None:

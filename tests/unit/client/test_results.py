@@ -38,7 +38,7 @@ COLUMNS = records_to_columns([b"a", None], [b"k", None], [1_500, 2_999], [[("h",
 
 def test_polled_batches_have_exactly_the_spark_sources_schema() -> None:
     run = run_of(COLUMNS)
-    [rows] = [as_polled(run, found, include_headers=False) for found in decode(run)]
+    [rows] = [as_polled(run, found, include_headers=False) for found in decode(run, 1 << 30).rows]
     names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     types = [pa.binary(), pa.binary(), pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC"), pa.int32()]
     assert rows.schema == POLL_SCHEMA == pa.schema(list(zip(names, types, strict=True)))
@@ -49,20 +49,20 @@ def test_polled_batches_have_exactly_the_spark_sources_schema() -> None:
 
 def test_headers_are_added_where_wanted() -> None:
     run = run_of(COLUMNS)
-    [rows] = [as_polled(run, found, include_headers=True) for found in decode(run)]
+    [rows] = [as_polled(run, found, include_headers=True) for found in decode(run, 1 << 30).rows]
     assert rows.column("headers").to_pylist() == [[{"key": "h", "value": b"1"}, {"key": "n", "value": None}], None]
 
 
 def test_records_have_milliseconds_and_pairs_for_headers() -> None:
     run = run_of(COLUMNS)
-    found = [record for rows in decode(run) for record in records(run, rows)]
+    found = [record for rows in decode(run, 1 << 30).rows for record in records(run, rows)]
     assert found[0] == ("flights", 1, 0, 1, b"k", b"a", [("h", b"1"), ("n", None)])
     assert found[1] == ("flights", 1, 1, 2, None, None, [])
 
 
 def test_small_batches_are_joined_and_cut_at_the_start() -> None:
     run = run_of(COLUMNS, COLUMNS, COLUMNS, start=1)
-    [rows] = decode(run)
+    [rows] = decode(run, 1 << 30).rows
     assert rows.column("offset").to_pylist() == [1, 2, 3, 4, 5]
 
 

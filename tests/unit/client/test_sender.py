@@ -5,7 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from minilog.errors import Closed, InvalidRecord, MessageTooLarge, TimedOut, UnknownOutcome, UnknownTopicId
+from minilog.errors import (
+    Closed,
+    InvalidRecord,
+    MessageTooLarge,
+    TimedOut,
+    UnknownOutcome,
+    UnknownTopicId,
+)
 from minilog.metadata_cache import PartitionKey
 from minilog.record_batch.header import decode_header
 from minilog.record_batch.reader import read_records
@@ -223,14 +230,6 @@ def test_a_leader_that_lost_our_state_leads_to_a_new_producer_id() -> None:
     world.run(2000)
     assert future.result(0).offset == 3
     assert world.ids_given == 2
-
-
-def test_acks_0_is_done_once_sent() -> None:
-    world = Producing(Brokers(), acks=0)
-    world.hold = True
-    future = world.send(b"a")
-    world.run()
-    assert future.result(0).offset == -1
 
 
 def test_closing_reports_everything() -> None:

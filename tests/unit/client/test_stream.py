@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import grpc
 import pytest
 
 from minilog.aio import stream as stream_module
@@ -62,3 +63,64 @@ def test_a_stream_closed_at_the_moment_it_connects_ends(monkeypatch: pytest.Monk
         return line
 
     assert asyncio.run(close_while_connecting()).closed
+
+
+class Taker(Line):
+    """A broker that takes messages one by one, as the test lets it, and ends the stream behind the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connected.set()
+        self.taken: list[Any] = []
+        self.room = asyncio.Semaphore(0)
+        self.half_closed = asyncio.Event()
+
+    async def write(self, message: Any) -> None:
+        await self.room.acquire()
+        self.taken.append(message)
+
+    async def done_writing(self) -> None:
+        self.half_closed.set()
+
+    async def read(self) -> Any:
+        await self.half_closed.wait()
+        return grpc.aio.EOF
+
+    async def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.OK
+
+
+def finished(monkeypatch: pytest.MonkeyPatch, room: int, timeout_s: float) -> tuple[bool, list[Any], list[Any]]:
+    """What `finish` says where the broker has room for so many of two messages, what came, and what was told as
+    written."""
+
+    async def finish() -> tuple[bool, list[Any], list[Any]]:
+        line, written = Taker(), []
+        monkeypatch.setattr(stream_module, "open_channel", lambda address: line)
+        stream = DuplexStream(
+            ("nowhere", 1),
+            lambda channel: line,
+            lambda: b"alive",
+            keepalive_ms=60_000.0,
+            opened=lambda: None,
+            received=lambda message: None,
+            lost=lambda: None,
+            written=written.append,
+        )
+        stream.send(b"one")
+        stream.send(b"two")
+        for _ in range(room):
+            line.room.release()
+        all_taken = await stream.finish(timeout_s)
+        await stream.close()
+        return all_taken, line.taken, written
+
+    return asyncio.run(finish())
+
+
+def test_finishing_waits_until_all_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert finished(monkeypatch, room=2, timeout_s=5.0) == (True, [b"one", b"two"], [b"one", b"two"])
+
+
+def test_finishing_says_when_time_was_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert finished(monkeypatch, room=1, timeout_s=0.05) == (False, [b"one"], [b"one"])

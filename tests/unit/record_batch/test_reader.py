@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
+
 import pyarrow as pa
 import pytest
 
-from minilog.errors import CorruptMessage
+from minilog.errors import CorruptMessage, ResourceExhausted
 from minilog.record_batch.builder import build_batch, build_control_batch
 from minilog.record_batch.header import Attributes, decode_header
-from minilog.record_batch.reader import read_control, read_payload, read_records
+from minilog.record_batch.reader import arrow_errors, read_control, read_payload, read_records
 from tests.unit.record_batch.batches import (
     NOW_US,
     PARTITION,
@@ -99,3 +104,54 @@ def test_an_aborted_batch_is_skipped_by_its_header_and_its_payload_is_not_looked
     assert records.column("offset").to_pylist() == [2]
     outside = at_offset(of_seven, 0) + at_offset(full_batch(1), 2)
     assert len(read_records(outside, TOPIC_ID, PARTITION, aborted_producer_ids={7})) == 2
+
+
+@pytest.mark.parametrize(
+    "wanting",
+    [
+        MemoryError(),
+        pa.ArrowMemoryError("malloc of size 134217728 failed"),
+        pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable"),
+        RuntimeError("can't start new thread"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_what_the_process_lacks_is_not_blamed_on_the_batch(wanting: Exception) -> None:
+    with pytest.raises(ResourceExhausted, match="is not damaged") as raised, arrow_errors(decode_header(full_batch())):
+        raise wanting
+    assert raised.value.retriable
+
+
+@pytest.mark.parametrize(
+    "invalid", [pa.ArrowInvalid("Column 0: Offset invariant failure"), OSError("ZSTD decompression failed")]
+)
+def test_what_arrow_calls_invalid_is_corrupt(invalid: Exception) -> None:
+    with pytest.raises(CorruptMessage, match="is not valid"), arrow_errors(decode_header(full_batch())):
+        raise invalid
+
+
+_UNDER_A_LIMIT = """
+import resource, sys
+import pyarrow as pa
+from minilog.errors import ResourceExhausted
+from minilog.record_batch.builder import build_batch
+from minilog.record_batch.reader import read_records
+batch = build_batch(bytes(16), 0, pa.record_batch({"value": [bytes(60 << 20)]}), compression="zstd", timestamp_us=0)
+read_records(build_batch(bytes(16), 0, pa.record_batch({"value": [bytes(60)]}), timestamp_us=0), bytes(16), 0)
+pa.default_memory_pool().release_unused()
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (20 << 20), resource.RLIM_INFINITY))
+try:
+    read_records(batch, bytes(16), 0)
+except ResourceExhausted as error:
+    print("told:", error)
+"""
+
+
+def test_a_process_without_memory_says_so() -> None:
+    """R15: it was reported as CorruptMessage, and after three of them the topic was blamed."""
+    environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", _UNDER_A_LIMIT], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ran.stdout.startswith("told: the record batch at offset 0"), (ran.stdout, ran.stderr)

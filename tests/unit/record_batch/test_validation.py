@@ -6,8 +6,10 @@ import pyarrow as pa
 import pytest
 
 from minilog.errors import CorruptMessage, MessageTooLarge
-from minilog.record_batch.builder import build_control_batch
+from minilog.record_batch.builder import build_batch, build_control_batch
 from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, decode_header
+from minilog.record_batch.reader import read_payload
+from minilog.record_batch.schema import MAX_EXPANSION
 from minilog.record_batch.validation import validate_batch
 from tests.unit.record_batch.batches import NOW_US, PARTITION, TOPIC_ID, counted_memory, full_batch, patched, sealed
 
@@ -81,6 +83,7 @@ def test_a_control_batch_of_a_client_is_refused() -> None:
 _blob = pa.array([b"x"] * 10)
 _stamps = pa.array([NOW_US] * 9 + [None], pa.timestamp("us", "UTC"))
 _whole_stamps = pa.array([NOW_US + row for row in range(10)], pa.timestamp("us", "UTC"))
+_same_rows = pa.record_batch({"value": pa.array([bytes(100)] * 20_000)})
 _entry = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
@@ -106,7 +109,7 @@ def test_a_payload_that_no_reader_could_rely_on_is_refused(columns: dict[str, pa
         validate(with_columns({"key": _blob, "value": _blob, **columns}))
 
 
-@pytest.mark.parametrize("claimed", [2**40, 2**62, 2**31, 17 * (1 << 20), -2, -(2**63)])
+@pytest.mark.parametrize("claimed", [2**40, 2**62, 2**31, 17 * (1 << 20), 1 << 20, -2, -(2**63)])
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 def test_a_bomb_is_refused_before_anything_is_allocated(compression: str, claimed: int) -> None:
     batch = full_batch(1000, compression=compression)
@@ -115,6 +118,16 @@ def test_a_bomb_is_refused_before_anything_is_allocated(compression: str, claime
     with counted_memory() as memory, pytest.raises(CorruptMessage, match="bytes"):
         validate(bomb)
     assert memory.max_memory() == 0
+
+
+def test_a_small_batch_may_become_what_the_topic_takes_and_no_more() -> None:
+    """R15: 8 KiB that become 128 MiB were taken, as 16 times the largest batch, and one poll decoded a hundred."""
+    batch = build_batch(TOPIC_ID, PARTITION, _same_rows, compression="zstd", timestamp_us=NOW_US)
+    size = read_payload(batch).nbytes
+    assert len(batch) * MAX_EXPANSION < size // 2
+    assert validate(batch, size).record_count == 20_000
+    with pytest.raises(CorruptMessage, match="when decompressed"):
+        validate(batch, size // 2)
 
 
 def test_a_buffer_that_does_not_become_what_it_claims_is_refused() -> None:

@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from google.protobuf.message import Message
 
@@ -123,6 +124,29 @@ def test_a_coordinator_that_leads_anew_reads_what_was_committed_in_pieces(
         assert world.logs.logs[KEY].log_end_offset > end, "a fetch is a decision too"
         listed = await decided(lambda: GroupService(world.coordinators).ListGroups(LIST, None))
         assert [each.group_id for each in listed.groups] == [GROUP]
+
+    run(tmp_path, scenario)
+
+
+def test_a_coordinator_without_memory_waits_and_its_log_is_not_blamed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_loading, "RESOURCE_PAUSE_S", 0.0)
+    found, lacking = pa.ipc.read_record_batch, ["twice", "once"]
+
+    def starved(*given: object) -> pa.RecordBatch:
+        if lacking:
+            raise pa.ArrowMemoryError(f"malloc failed, {lacking.pop()} more")
+        return found(*given)
+
+    async def scenario(world: World) -> None:
+        world.make_topics()
+        world.lead()
+        await commit(world, 7)
+        monkeypatch.setattr(pa.ipc, "read_record_batch", starved)
+        world.lead()
+        assert await committed(world) == [7]
+        assert lacking == []
 
     run(tmp_path, scenario)
 

@@ -62,6 +62,16 @@ def test_large_batches_go_as_they_are() -> None:
     assert [batch.num_rows for batch in joined(iter(batches), include_headers=False)] == [4, 4]
 
 
+def test_a_stored_batch_far_above_the_target_is_cut() -> None:
+    """R15: what is small on the wire may be a hundred megabytes decoded, more than the JVM's direct memory takes."""
+    found = list(joined(iter([polled(0, 64, b"x" * (TARGET_BYTES // 8))]), include_headers=False))
+    assert max(batch.nbytes for batch in found) <= 2 * TARGET_BYTES
+    assert [offset for batch in found for offset in batch.column("offset").to_pylist()] == list(range(64))
+    (many,) = [[batch.num_rows for batch in joined(iter([polled(0, 5 * TARGET_ROWS)]), include_headers=False)]]
+    assert max(many) <= TARGET_ROWS
+    assert sum(many) == 5 * TARGET_ROWS
+
+
 @pytest.mark.parametrize("include_headers", [False, True])
 def test_what_spark_gets_has_its_exact_schema(include_headers: bool) -> None:
     (batch,) = joined(iter([polled(0, 3, headers=include_headers)]), include_headers=include_headers)

@@ -38,6 +38,24 @@ def test_a_directory_in_use_names_itself_and_the_process(files: CrashableFiles) 
     assert files.content("/data/broker.pid") == b"4711\n"
 
 
+def test_the_pid_file_goes_with_the_process_that_wrote_it(files: CrashableFiles) -> None:
+    """R18: whoever was refused overwrote and removed the pid file of the broker that has the directory."""
+    directory = opened(files)
+    with pytest.raises(DataDirectoryInUse):
+        DataDirectory.open(files, "/data", 1, None, process_id=4712)
+    assert files.content("/data/broker.pid") == b"4711\n"
+    directory.close()
+    assert not files.exists("/data/broker.pid")
+
+
+def test_a_pid_file_of_somebody_else_stays(files: CrashableFiles) -> None:
+    directory = opened(files)
+    file = files.open("/data/broker.pid")
+    file.write([b"4712\n"], 0)
+    directory.close()
+    assert files.content("/data/broker.pid") == b"4712\n"
+
+
 def test_the_directory_id_is_made_once(files: CrashableFiles) -> None:
     first = opened(files).directory_id
     assert len(first) == 32

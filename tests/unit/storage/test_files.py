@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import pathlib
 from random import Random
 
@@ -125,3 +126,18 @@ def test_a_removed_file_does_not_come_back() -> None:
         remove_durable_file(files, "/mark")
         files.crash()
         assert read_durable_file(files, "/mark") is None
+
+
+def test_what_is_made_is_the_owners_alone(tmp_path: pathlib.Path) -> None:
+    """Records are read under the brokers' rules, not by whoever has an account: R23."""
+    former = os.umask(0o022)
+    try:
+        files = OsFileSystem()
+        files.make_dir(f"{tmp_path}/topic-0")
+        files.open(f"{tmp_path}/topic-0/0.log", create=True).close()
+        lock = files.lock(f"{tmp_path}/lock")
+    finally:
+        os.umask(former)
+    assert lock is not None
+    modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in ("topic-0", "topic-0/0.log", "lock")}
+    assert modes == {"topic-0": 0o700, "topic-0/0.log": 0o600, "lock": 0o600}

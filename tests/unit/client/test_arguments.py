@@ -1,0 +1,74 @@
+"""What programs hand in, taken in each form that says what it means, and refused with what is right."""
+
+from __future__ import annotations
+
+import pytest
+
+from minilog.errors import BrokerNotAvailable, InvalidArgument, InvalidRecord, UnknownTopicOrPartition
+from minilog.producer.arguments import checked_headers
+from minilog.types import TopicPartition
+from tests.unit.client.brokers import TOPIC, Brokers
+from tests.unit.client.consuming import Consuming, fill
+
+PARTITION = TopicPartition(TOPIC, 0)
+
+
+@pytest.mark.parametrize("given", [[("a", b"1"), ("b", None)], (("a", b"1"), ("b", None)), {"a": b"1", "b": None}])
+def test_headers_are_pairs_or_a_dict(given: object) -> None:
+    """R23: a dict gave "not enough values to unpack"."""
+    assert list(checked_headers(TOPIC, given)) == [("a", b"1"), ("b", None)]
+
+
+@pytest.mark.parametrize(
+    "given", ["ab", b"ab", 5, ["ab"], [("a",)], [("a", "text")], [(b"a", b"1")], {"a": 1}, {1: b""}]
+)
+def test_other_headers_are_refused_with_what_is_right(given: object) -> None:
+    with pytest.raises(InvalidRecord, match="give a list of pairs, or a dict, of str and bytes or None"):
+        checked_headers(TOPIC, given)
+
+
+def test_assign_takes_the_offsets_of_a_mapping() -> None:
+    """R23: `assign({tp: 5})` dropped the 5, and began at auto.offset.reset."""
+    brokers = Brokers()
+    fill(brokers, 10)
+    world = Consuming(brokers, auto_offset_reset="earliest")
+    world.core.assign({PARTITION: 5})
+    world.run()
+    world.push()
+    assert world.read() == [(0, offset) for offset in range(5, 10)]
+
+
+@pytest.mark.parametrize("offset", [-1, "5", 1.5])
+def test_assign_refuses_what_is_no_offset(offset: object) -> None:
+    world = Consuming(Brokers())
+    with pytest.raises(InvalidArgument, match="has no offset"):
+        world.core.assign({PARTITION: offset})  # type: ignore[dict-item]
+
+
+def test_topics_that_are_not_there_are_told() -> None:
+    """R23: subscribing to them said nothing."""
+    world = Consuming(Brokers())
+    world.core.subscribe([TOPIC, "absent"])
+    assert world.core.missing_topics() == [], "nobody was asked yet"
+    world.run()
+    assert world.core.missing_topics() == ["absent"]
+
+
+def test_a_partition_that_nobody_could_be_asked_about_is_not_said_to_be_missing() -> None:
+    """R23: "there is no topic" was said where no broker answered at all."""
+    world = Consuming(Brokers())
+    world.core.assign([TopicPartition("elsewhere", 0)])
+    world.run()
+    unreachable = BrokerNotAvailable("no broker answered in time; bootstrap.servers=127.0.0.1:1")
+    world.core.metadata_failed(unreachable)
+    world.now += 6_000
+    world.core.poll(world.now)
+    with pytest.raises(BrokerNotAvailable, match="no broker answered"):
+        world.core.take(1)
+    world.core.metadata_changed(world.now)
+    world.now += 6_000
+    world.core.poll(world.now)
+    world.now += 6_000
+    world.core.poll(world.now)
+    with pytest.raises(UnknownTopicOrPartition, match="create it"):
+        world.core.take(1)
