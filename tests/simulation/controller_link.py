@@ -207,4 +207,4 @@ def _proposal_answer(answer: peer_pb2.ProposeInSyncReplicasResponse) -> Proposal
     whole = error_from_wire(answer.error)
     if (whole is not None and whole.retriable) or not answer.answers:
         return None
-    return ProposalAnswer(whole or error_from_wire(answer.answers[0].error), None)
+    return ProposalAnswer(whole or error_from_wire(answer.answers[0].error))

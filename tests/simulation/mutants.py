@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from tests.simulation.wrong import clients, quorum, replication, storage, transactions, trimming
+from tests.simulation.wrong import clients, quorum, replication, settings, storage, transactions, trimming
 from tests.simulation.wrong.replication import Patches
 
 MUTANTS: dict[str, Callable[[], Patches]] = {
@@ -75,6 +75,10 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "KIP-107 a joiner does not know the log start": trimming.joiner_without_log_start,
     "KIP-107 the log start is not recorded": trimming.log_start_not_recorded,
     "KIP-107 a coordinator carries nothing along": trimming.coordinator_carries_nothing,
+    "KIP-966 the broker's own default counts": settings.own_default_counts,
+    "KIP-966 min counts before the ISR it was decided with": settings.min_before_its_isr,
+    "KIP-966 min is lowered and the eligible stay": settings.eligible_stay,
+    "V7 fsync counts before what was there is synced": settings.fsync_before_the_sync,
     "V12 votes without comparing logs": quorum.votes_without_comparing_logs,
     "V10 a lost proposal is forgotten": replication.forgotten_proposal,
 }

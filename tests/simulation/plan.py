@@ -59,6 +59,8 @@ class OperationRates:
     move_leader: float = 0.0
     lead_elsewhere: float = 0.0  # another replica is made the preferred one, and elected
     reassign: float = 0.0
+    alter_min: float = 0.0  # min.insync.replicas of a topic
+    alter_flush: float = 0.0  # flush.policy of a topic
 
     def active(self) -> list[tuple[str, float]]:
         """Names and rates of those that come, in a fixed order."""
@@ -78,6 +80,9 @@ class Plan:
     flush_on_append: bool = True
     segment_bytes: int = 4_096
     unclean_election: bool = False
+    # What brokers are configured with, each life anew, as half of a rolling change leaves them; empty: with the above.
+    configured_min: tuple[int, ...] = ()
+    configured_flush: tuple[bool, ...] = ()
     latency_ms: tuple[float, float] = (0.05, 1.0)
     between_nodes_ms: float = 0.0  # beside the latency: nodes far from each other, each client near to all of them
     sync_ms: tuple[float, float] = (0.1, 3.0)
@@ -118,14 +123,14 @@ class Plan:
     def voter_ids(self) -> range:
         return range(1, self.voters + 1)
 
-    def topic_defaults(self) -> TopicConfig:
-        """What topics have that do not set it themselves: the brokers' configuration."""
+    def configured(self, rng: random.Random) -> TopicConfig:
+        """The configuration of one life of a broker: what it makes topics with, where it is the controller."""
         return TopicConfig(
-            min_in_sync_replicas=self.min_in_sync,
+            min_in_sync_replicas=rng.choice(self.configured_min or (self.min_in_sync,)),
             max_message_bytes=8 << 20,
             segment_bytes=self.segment_bytes,
             segment_ms=1 << 40,
-            flush_on_append=self.flush_on_append,
+            flush_on_append=rng.choice(self.configured_flush or (self.flush_on_append,)),
             retention_ms=-1,
             retention_bytes=-1,
             unclean_leader_election=self.unclean_election,
@@ -143,6 +148,8 @@ class Plan:
         transactions = rng.random() < TRANSACTIONS_SHARE
         if transactions and theme is None and rng.random() < TRANSACTIONS_THEMED_SHARE:
             theme = "transactions"
+        if theme is None and random.Random(f"settings {seed}").random() < SETTINGS_SHARE:
+            theme = "settings"
         plan = narrowed(Plan._draw(seed), seed, theme)
         rng = random.Random(f"trims {seed}")  # its own, too
         trims_per_s = rng.choice(TRIM_RATES) if rng.random() < TRIMS_SHARE else 0.0
@@ -183,6 +190,7 @@ class Plan:
 
 TRANSACTIONS_SHARE = 0.3
 TRANSACTIONS_THEMED_SHARE = 0.5  # of those; the others meet with all kinds of trouble
+SETTINGS_SHARE = 0.1
 TRIMS_SHARE = 0.3
 TRIM_RATES = (1.0, 3.0, 10.0)
 VOTER_COUNTS = (1, 3, 3, 5)

@@ -72,6 +72,7 @@ class Replicas:
             effects.PartitionOffline: self._go_offline,
             effects.OpenLog: self._create,
             effects.RecoverLog: self._recover,
+            effects.ConfigureLog: self._configure,
             effects.RecordEpochStart: self._record_epoch_start,
             effects.TruncateLog: self._truncate,
             effects.StartLogAt: self._start_at,
@@ -150,12 +151,9 @@ class Replicas:
 
     def _open(self, key: PartitionKey, work: Callable[[], tuple[Log, ProducerState]]) -> None:
         def opened(found: tuple[Log, ProducerState]) -> None:
-            log, producers = found
-            if (config := self.manager.topic_config(key.topic_id)) is not None:
-                log.settings = log_settings(config)
             self._life.touch(key)
             self.offline.pop(key, None)
-            self.manager.log_opened(key, log, producers, self._life.now_ms)
+            self.manager.log_opened(key, *found, self._life.now_ms)
             self.run()
 
         self._disk.submit(
@@ -165,6 +163,16 @@ class Replicas:
                 on_failed=self._of(key, lambda error: self._failed(key, error)),
             )
         )
+
+    def _configure(self, effect: effects.ConfigureLog) -> None:
+        key, settings, reserve = effect.key, log_settings(effect.config), self._life.reserve
+
+        def configured(_: object) -> None:
+            self._life.touch(key)
+            self.manager.log_configured(key, effect.config, self._life.now_ms)
+            self.run()
+
+        self._submit(key, lambda log: reserve.write_metadata(lambda: log.configure(settings)), configured)
 
     def _submit(self, key: PartitionKey, work: Callable[[Log], Any], done: Callable[[Any], None]) -> None:
         log, life = self._directory.logs[key], self._life

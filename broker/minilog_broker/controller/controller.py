@@ -39,6 +39,7 @@ from minilog_broker.controller.ledger import AppendRecords, Ledger
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.controller.preferred import PreferredLeaders
 from minilog_broker.controller.reassignment import alter_reassignments
+from minilog_broker.controller.topic_config import topic_config_values
 from minilog_broker.controller.topics import Topics
 from minilog_broker.controller.voters import VoterReplacements
 from minilog_broker.replication.state import TopicConfig
@@ -52,7 +53,7 @@ _Entry = TypeVar("_Entry", admin_pb2.NewTopic, admin_pb2.TopicDeletion, admin_pb
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """What of the broker's configuration concerns the controller. `defaults`: what topics do not set themselves.
+    """What of the broker's configuration concerns the controller. `defaults`: what new topics are made with.
 
     `broker_id`: the broker that this controller lives in, which needs no probe; -1 where it lives in none.
     """
@@ -129,7 +130,7 @@ class Controller:
         self.deactivate(NO_CONTROLLER)
         own = image.copy()
         settings = self._settings
-        ledger = Ledger(own, end_offset, settings.defaults, self._append, self._effects)
+        ledger = Ledger(own, end_offset, self._append, self._effects)
         unfenced = [broker for broker in own.brokers.values() if not broker.fenced]
         liveness = Liveness(settings.broker_session_timeout_ms, now_ms, [broker.broker_id for broker in unfenced])
         if lost_controller is not None:
@@ -139,6 +140,7 @@ class Controller:
             self._random,
             num_partitions=settings.num_partitions,
             replication_factor=settings.default_replication_factor,
+            defaults=topic_config_values(settings.defaults),
         )
         self._committed = end_offset
         preferred = PreferredLeaders(ledger, settings.leader_imbalance_check_interval_ms, now_ms)

@@ -10,6 +10,11 @@ eligible leader, for the high watermark cannot move meanwhile, until the ISR is 
 first electable replica of the ISR, in the order of the replicas; then of the eligible ones, whose ISR begins with
 itself alone; then, only where it is configured, of all (KIP-966).
 
+min.insync.replicas may change at any time, in one decision with the states that follow from it. Raised above |ISR|, the
+high watermark stands still until others have joined; nobody who left before is eligible. Lowered to |ISR|, a leader goes
+on without the eligible ones, so they are none any more; where nobody leads nothing can be committed without them, and
+they stay so until somebody does.
+
 Every change, and every proposal refused for good, raises the partition epoch; a leader of another life, or another
 leader, or none, or one replica less, raises the leader epoch.
 """
@@ -124,9 +129,11 @@ def led_by_preferred(state: PartitionState, rules: ElectionRules) -> Outcome:
 def _eligible(
     state: PartitionState, in_sync: tuple[int, ...], barred: frozenset[int], rules: ElectionRules
 ) -> tuple[int, ...]:
-    if len(in_sync) >= rules.effective_min(state):
+    former = set(state.eligible_leaders)
+    if len(in_sync) < rules.effective_min(state):
+        former |= set(state.in_sync_replicas)
+    elif state.leader_id != NO_LEADER:
         return ()
-    former = set(state.eligible_leaders) | set(state.in_sync_replicas)
     return _ordered(state, frozenset(former) - frozenset(in_sync) - barred - frozenset(state.damaged_replicas))
 
 
@@ -137,6 +144,8 @@ def _settle(before: PartitionState, state: PartitionState, barred: frozenset[int
     if not _stays(state, rules):
         state, unclean = _elect(state, barred, rules)
         state = advanced(state, rules.effective_min(state))  # the ISR may be the new leader's alone
+    if state.leader_id != NO_LEADER and len(state.in_sync_replicas) >= rules.effective_min(state):
+        state = replace(state, eligible_leaders=())
     return Outcome(_with_epochs(before, state), unclean)
 
 

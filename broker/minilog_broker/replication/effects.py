@@ -3,6 +3,7 @@
     effect                          answered by (a method of ReplicaManager)
     AppendToLog                     log_appended, then log_flushed when durable; or log_failed
     RecoverLog                      log_opened; or log_failed
+    ConfigureLog                    log_configured; or log_failed
     RecordEpochStart                log_flushed is not awaited: the disk thread does it, durably, before what follows
     TruncateLog, StartLogAt         log_truncated; or log_failed
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
@@ -22,7 +23,7 @@ from typing import TypeAlias
 from minilog.errors import MinilogError
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog_broker.replication.led import LedEffect
-from minilog_broker.replication.state import PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.state import PartitionKey, TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,14 @@ class OpenLog:
 @dataclass(frozen=True, slots=True)
 class RecoverLog:
     """The log was found damaged in this life, and the controller knows it: read all of it, and cut it at the damage."""
+
+    key: PartitionKey
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigureLog:
+    """The topic has another configuration than the log was given before (Log.configure): answered by log_configured."""
 
     key: PartitionKey
     config: TopicConfig
@@ -238,15 +247,16 @@ class PartitionOffline:
 
 @dataclass(frozen=True, slots=True)
 class ProposalAnswer:
-    """The controller's answer to a proposal: the committed state after it, and an error where it was refused."""
+    """The controller's answer to a proposal: an error where it was refused. The new state comes by committed metadata
+    alone, with the configuration it was decided under."""
 
     error: MinilogError | None
-    state: PartitionState | None
 
 
 Effect: TypeAlias = (
     OpenLog
     | RecoverLog
+    | ConfigureLog
     | DeleteLog
     | RecordEpochStart
     | AppendToLog

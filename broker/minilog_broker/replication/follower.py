@@ -137,6 +137,7 @@ class FollowerPartition:
             last_epoch=self.log.last_epoch if durable_end == self.log.end else self.log.log.epoch_before(durable_end),
             corrupt_offset=self.corrupt_offset,
             log_start_offset=self.log.log_start,
+            unsynced=not self.log.flush_on_append,
         )
 
     def _take_position(self) -> None:

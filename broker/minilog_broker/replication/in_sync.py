@@ -70,6 +70,7 @@ class FollowerView:
     broker_epoch: int | None = None
     accepted: bool = False  # a position of this epoch passed the checks
     durable_end: int | None = None
+    unsynced: bool = False  # it was told under flush.policy=os
     log_start: int = -1  # its durable one
     last_caught_up_ms: float = field(default=-math.inf)
     checks_behind: int = 0

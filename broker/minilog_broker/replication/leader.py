@@ -14,7 +14,6 @@ time-out, resignation        parked entries are answered: outcome unknown (V16)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from minilog.errors import (
     CorruptMessage,
@@ -115,13 +114,14 @@ class LeaderPartition:
         for subscription in list(self._subscribers.values()):
             subscription.session.judge_again(subscription, now_ms)
 
-    def commit(self, state: PartitionState, now_ms: float) -> None:
-        """Committed metadata of this leader epoch: repeated, it changes nothing."""
+    def commit(self, state: PartitionState, config: TopicConfig, now_ms: float) -> None:
+        """Committed metadata of this leader epoch, of one offset: repeated, it changes nothing."""
+        reconfigured, self.config = config != self.config, config
         if not self.leading:
             if state.partition_epoch > self._state.partition_epoch:
                 self._state = state
             return
-        if not self.in_sync.commit(state, now_ms):
+        if not self.in_sync.commit(state, now_ms) and not reconfigured:
             return
         for subscription in list(self._subscribers.values()):
             session = subscription.session
@@ -217,6 +217,12 @@ class LeaderPartition:
         self.in_sync.watch_lag(now_ms)
         self._tell_subscribers(now_ms, news=False)
 
+    def flush_policy_changed(self, now_ms: float) -> None:
+        """Our log is under another policy. What followers told before they were under fsync too is not synced there."""
+        if self.leading and self.log.flush_on_append:
+            self.in_sync.forget_unsynced()
+        self.flushed(now_ms)
+
     def flushed(self, now_ms: float) -> None:
         """The durable end moved."""
         self._accepting.became_durable()
@@ -280,6 +286,9 @@ class LeaderPartition:
                 )
             return
         view.log_start = progress.log_start_offset
+        if progress.unsynced and self.log.flush_on_append:
+            return  # it has yet to learn of the policy, and will say again what is durable
+        view.unsynced = progress.unsynced
         view.progressed(end, log_end=self.log.appended_end, marks=self.in_sync.marks, now_ms=now_ms)
         self._advance(now_ms)
         self.in_sync.propose_joiner(session.broker_id, self.log.high_watermark, now_ms)
@@ -309,15 +318,10 @@ class LeaderPartition:
         self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
 
     def proposal_answered(self, answer: ProposalAnswer, now_ms: float) -> None:
-        """What the controller says: a newer committed state counts as metadata does."""
-        if not self.leading:
-            return
-        told = answer.state
-        if told is not None and told.leader_epoch == self.leader_epoch and told.leader_id == self._host.broker_id:
-            damaged = tuple(b for b in self.state.damaged_replicas if b not in told.in_sync_replicas)
-            self.commit(replace(told, topic_name=self.state.topic_name, damaged_replicas=damaged), now_ms)
-        self.in_sync.answered(answer, now_ms)
-        self._advance(now_ms)
+        """What the controller says; what it decided comes by metadata."""
+        if self.leading:
+            self.in_sync.answered(answer, now_ms)
+            self._advance(now_ms)
 
     # -- what sessions ask (session.Source)
 

@@ -76,6 +76,12 @@ class LeaderInSync:
         """Nobody in the ISR is late for one full period."""
         self._update_views(self.committed, now_ms)
 
+    def forget_unsynced(self) -> None:
+        """The durable ends that were told under flush.policy=os count no more: they are told again under fsync."""
+        for view in self.views.values():
+            if view.unsynced:
+                view.durable_end = None
+
     # -- high watermark
 
     def high_watermark(

@@ -84,6 +84,11 @@ class ReplicaManager:
         if replica is not None and replica.state is not None:
             replica.opened(log, producers, now_ms)
 
+    def log_configured(self, key: PartitionKey, config: TopicConfig, now_ms: float) -> None:
+        """ConfigureLog is done."""
+        if (replica := self._replicas.get(key)) is not None:
+            replica.configured(config, now_ms)
+
     def apply_image(
         self,
         states: Iterable[PartitionState],
@@ -97,14 +102,13 @@ class ReplicaManager:
         least the topics concerned; a configuration that differs from the one known is adopted."""
         changed_lives = {b for b in {*lives, *self._host.lives} if lives.get(b) != self._host.lives.get(b)}
         self._host.lives = dict(lives)
-        for topic_id, config in configs.items():
-            if self._configs.get(topic_id) != config:
-                self._configs[topic_id] = config
-                self._configure(topic_id, config, now_ms)
+        reconfigured = {topic_id for topic_id, config in configs.items() if self._configs.get(topic_id) != config}
+        self._configs.update(configs)
         for state in states:
             self._apply(state, now_ms)
         for key in removed:
             self._remove(key, now_ms)
+        self._configure(reconfigured, now_ms)
         if changed_lives:
             self._lives_changed(changed_lives, now_ms)
         self._close_idle()
@@ -119,10 +123,11 @@ class ReplicaManager:
         if (replica := self._replicas.pop(key, None)) is not None:
             replica.remove(now_ms)
 
-    def _configure(self, topic_id: bytes, config: TopicConfig, now_ms: float) -> None:
-        for key, replica in self._replicas.items():  # configurations change rarely
-            if key.topic_id == topic_id:
-                replica.configure(config, now_ms)
+    def _configure(self, topic_ids: set[bytes], now_ms: float) -> None:
+        """The replicas whose state did not change with their configuration; the others have both already."""
+        for key, replica in self._replicas.items() if topic_ids else ():  # configurations change rarely
+            if key.topic_id in topic_ids and replica.config != self._configs[key.topic_id]:
+                replica.configure(self._configs[key.topic_id], now_ms)
 
     def _lives_changed(self, broker_ids: set[int], now_ms: float) -> None:
         """A broker lives anew, or was fenced or unfenced: rare, so all partitions are looked at."""
@@ -148,10 +153,6 @@ class ReplicaManager:
     def remove_stray(self, key: PartitionKey, now_ms: float) -> None:
         """A log found at start that no image knows: it is let go, as that of a deleted topic."""
         self._remove(key, now_ms)
-
-    def topic_config(self, topic_id: bytes) -> TopicConfig | None:
-        """What the image said last of a topic's configuration."""
-        return self._configs.get(topic_id)
 
     def led_partitions(self) -> list[LeaderPartition]:
         """What this broker leads now."""

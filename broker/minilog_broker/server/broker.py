@@ -49,7 +49,7 @@ from minilog_broker.server.disk import DiskThread
 from minilog_broker.server.group_service import GroupService
 from minilog_broker.server.internal_topics import InternalTopics
 from minilog_broker.server.leader_links import LeaderLinks
-from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_settings
+from minilog_broker.server.log_directory import FoundLog, LogDirectory
 from minilog_broker.server.logging import configure_logging
 from minilog_broker.server.maintenance import maintain
 from minilog_broker.server.marker_service import MarkerService, answer_markers
@@ -64,7 +64,6 @@ from minilog_broker.server.transaction_service import TransactionService
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
 from minilog_broker.storage.reserve import Reserve
-from minilog_broker.storage.settings import LogSettings
 from minilog_broker.version import CLIENT_VERSION
 
 logger = structlog.get_logger()
@@ -131,7 +130,7 @@ class Broker:
         self._reserve = reserve = Reserve(files, directory.path, time.monotonic)
         await asyncio.to_thread(reserve.hold)
         self._logs = LogDirectory(files, directory, self._config.delete_delay_ms, reserve)
-        found = await asyncio.to_thread(self._logs.recover, self._default_settings())
+        found = await asyncio.to_thread(self._logs.recover)
         self._disk = DiskThread("data-disk", loop, self._failed)
         settings = self._replication_settings()
         self._quorum = QuorumShell(self._options, files, directory, reserve, self._client, settings, self._failed)
@@ -195,16 +194,6 @@ class Broker:
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
         life = self._quorum.image.brokers.get(broker_id)
         return None if life is None else (life.host, life.port)
-
-    def _default_settings(self) -> LogSettings:
-        config = self._config
-        return LogSettings(
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.segment_ms,
-            flush_on_append=config.flush_on_append,
-            retention_ms=config.retention_ms,
-            retention_bytes=config.retention_bytes,
-        )
 
     def _bind(self) -> Any:
         server = create_server()
@@ -298,12 +287,8 @@ class Broker:
             self._link.beat_now()  # our registration is replayed: the controller may unfence us
         states = [image.partitions[key] for key in changes.partitions if key in image.partitions]
         topic_ids = {state.key.topic_id for state in states} | (changes.configs & image.topics.keys())
-        configs = {topic_id: self._controller.topic_config(topic_id) for topic_id in topic_ids}
+        configs = {topic_id: image.effective_config(topic_id) for topic_id in topic_ids}
         names = {topic_id: image.topics[topic_id].name for topic_id in topic_ids}
-        # The disk thread makes and drops logs: a copy is walked.
-        for key, log in list(self._logs.logs.items()) if changes.configs else ():
-            if key.topic_id in changes.configs and key.topic_id in configs:
-                log.settings = log_settings(configs[key.topic_id])
         self._replicas.manager.apply_image(states, changes.removed, configs, names, image.lives(), now_ms())
         self._replicas.run()
         if changes.removed:

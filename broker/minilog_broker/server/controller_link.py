@@ -203,7 +203,7 @@ class ControllerLink:
         whole = error_from_wire(answer.error)
         if (whole is not None and whole.retriable) or not answer.answers:
             return None
-        return ProposalAnswer(whole or error_from_wire(answer.answers[0].error), None)
+        return ProposalAnswer(whole or error_from_wire(answer.answers[0].error))
 
     async def allocate_producer_ids(self) -> range:
         """A fresh block of producer ids for this broker to hand out."""

@@ -14,7 +14,9 @@ from minilog.errors import CorruptMessage
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.effects import OpenLog
 from minilog_broker.replication.state import PartitionKey, TopicConfig
+from minilog_broker.storage.checkpoint import read_checkpoint
 from minilog_broker.storage.data_directory import DataDirectory, PartitionDirectory
+from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
@@ -60,15 +62,17 @@ class LogDirectory:
         now_s = time.monotonic()
         self._set_aside = dict.fromkeys(directory.partitions_set_aside(), now_s)
 
-    def recover(self, defaults: LogSettings) -> list[FoundLog]:
-        """Open every data log that is there. The metadata log is the quorum's, and left out."""
+    def recover(self) -> list[FoundLog]:
+        """Open every data log that is there. The metadata log is the quorum's, and left out.
+
+        Of its topic nothing is known yet: each keeps the flush policy it was under, and is told (ConfigureLog) later."""
         unclean = self._directory.clean_stop_epoch is None
         found = []
         for each in self._directory.partitions():
             key = PartitionKey(each.topic_id, each.partition)
             if key == METADATA_KEY:
                 continue
-            log, producer_state = self._recover_one(each, key, defaults, unclean=unclean)
+            log, producer_state = self._recover_one(each, key, unclean=unclean)
             self.logs[key] = log
             if log.recovery.damaged:
                 logger.error(
@@ -78,16 +82,24 @@ class LogDirectory:
         return found
 
     def _recover_one(
-        self, each: PartitionDirectory, key: PartitionKey, defaults: LogSettings, *, unclean: bool
+        self, each: PartitionDirectory, key: PartitionKey, *, unclean: bool
     ) -> tuple[Log, ProducerState]:
-        log = Log.open(self._files, each.path, key, each.topic_name, defaults, unclean=unclean, create=False)
+        settings = self._former_settings(each.path)
+        log = Log.open(self._files, each.path, key, each.topic_name, settings, unclean=unclean, create=False)
         try:
             return log, recover_producer_state(log)
         except CorruptMessage as error:  # rot in a segment that its index vouched for: read and cut all of it
             mark_damaged(self._files, each.path, str(error))
             log.close(clean=False)
-        log = Log.open(self._files, each.path, key, each.topic_name, defaults, unclean=True, create=False)
+        log = Log.open(self._files, each.path, key, each.topic_name, settings, unclean=True, create=False)
         return log, recover_producer_state(log)
+
+    def _former_settings(self, path: str) -> LogSettings:
+        try:
+            checkpoint = read_checkpoint(self._files, path)
+        except CorruptFile:  # recovery tells of it
+            checkpoint = None
+        return LogSettings(flush_on_append=checkpoint.flush_on_append if checkpoint else True)
 
     def mark_damaged(self, key: PartitionKey, reason: str) -> None:
         """A batch of this log was found damaged: recorded for the next start; nothing is written to it any more."""

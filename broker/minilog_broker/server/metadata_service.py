@@ -95,7 +95,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             name=topic.name,
             topic_id=topic.topic_id,
             internal=topic.internal,
-            configs=self._image.topic_config(topic.topic_id),
+            configs=self._image.shown_config(topic.topic_id),
             partitions=[_partition(state) for state in self._image.partitions_of(topic.topic_id)],
         )
 

@@ -27,6 +27,7 @@ from minilog_broker.storage.checkpoint import Checkpoint
 from minilog_broker.storage.durable_file import remove_durable_file, write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.files import FileSystem
+from minilog_broker.storage.lookups import headers_between, offset_for_timestamp
 from minilog_broker.storage.placed import LogKey, Run
 from minilog_broker.storage.recovery import DAMAGE_MARK, EPOCH_FILE, Recovered, Recovery, RecoveryReport
 from minilog_broker.storage.retention import is_all_below, is_expired, removable, roll_is_due
@@ -86,8 +87,7 @@ class Log:
         prepare_directory(files, directory, key, topic_name, create=create)
         recovered = Recovery(files, directory, key, settings, unclean=unclean).run()
         log = cls(files, directory, key, topic_name, settings, recovered)
-        if recovered.checkpoint is None:
-            log.write_checkpoint()
+        log.configure(settings)
         return log
 
     def __repr__(self) -> str:
@@ -120,27 +120,11 @@ class Log:
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         """The headers of all batches that end above `from_offset`, up to the end as of now."""
-        end = self.log_end_offset
-        for segment in self._segments:
-            if segment.end.end_offset <= from_offset:
-                continue
-            for _, header in segment.headers(from_offset):
-                if header.next_offset > end:
-                    return
-                yield header
+        return headers_between(self._segments, from_offset, self.log_end_offset)
 
     def offset_for_timestamp(self, timestamp_us: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first batch with a record at or after `timestamp_us`; None where there is none.
-
-        Of its first record where that is one, else its first offset and largest timestamp: records are not looked into.
-        """
-        start, end = self.log_start_offset, self.log_end_offset
-        for segment in self._segments:
-            header = segment.header_for_timestamp(timestamp_us, start)
-            if header is not None and header.next_offset <= end:
-                first = header.base_timestamp_us
-                return max(header.base_offset, start), first if first >= timestamp_us else header.max_timestamp_us
-        return None
+        """(offset, timestamp) of the first batch with a record at or after `timestamp_us`: see lookups.py."""
+        return offset_for_timestamp(self._segments, timestamp_us, self.log_start_offset, self.log_end_offset)
 
     def offsets_at_sizes(self, from_offset: int, sizes_bytes: Sequence[int], end_offset: int) -> list[tuple[int, int]]:
         """For each size (offset, bytes from `from_offset` to it), none above `end_offset`: see sizes.py."""
@@ -200,6 +184,19 @@ class Log:
             self._dirty = False
         self._synced_end_offset = end
         self.durable_end_offset = end
+
+    def configure(self, settings: LogSettings) -> None:
+        """Other settings from now on. The flush policy is recorded before it counts, and fsync not before all is synced:
+        recovery must not rely on a sync that never was. Raises OSError, and the log is failed."""
+        self._check_usable()
+        if settings.flush_on_append and not self.settings.flush_on_append:
+            self.sync()
+        self.settings = settings
+        if self._recorded is None or self._recorded.flush_on_append != settings.flush_on_append:
+            with self._failing(passing=frozenset()):
+                self.write_checkpoint()
+        if not settings.flush_on_append:
+            self.durable_end_offset = self.log_end_offset
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """Record, durably, that a leader's epoch starts at `start_offset`. Raises ValueError for an old epoch."""

@@ -306,10 +306,8 @@ class Judge:
                 truth = self.partitions[state.key] = PartitionTruth(state.key)
                 truth.transactions.may_write = self.registrations.check
                 self.states["partitions created"] += 1
-            config = image.topic_config(state.key.topic_id)
-            truth.unclean_allowed = config.get("unclean.leader.election.enable", "") == "true" or (
-                "unclean.leader.election.enable" not in config and self.cluster.plan.unclean_election
-            )
+            if state.key.topic_id in image.topics:
+                truth.unclean_allowed = image.effective_config(state.key.topic_id).unclean_leader_election
             for event in truth.decided(state, decided.broker_epochs):
                 self.states[event] += 1
             if truth.exempt is not None:

@@ -204,6 +204,9 @@ class Broker:
                 manager.log_opened(key, self.logs[key], ProducerState(), now_ms)
             case effects.RecoverLog(key=key):
                 self._recover(key)
+            case effects.ConfigureLog(key=key, config=config):
+                self.logs[key].configure(LogSettings(flush_on_append=config.flush_on_append))
+                manager.log_configured(key, config, now_ms)
             case effects.DeleteLog(key=key):
                 self.logs.pop(key, None)
                 self.let_go[key] += 1

@@ -132,7 +132,7 @@ class Controller:
             self._commit(asked.key)
         elif isinstance(error, IneligibleReplica):  # refused for good: older than the state from now on
             self.set_state(asked.key)
-        return ProposalAnswer(error, self.partitions[asked.key])
+        return ProposalAnswer(error)
 
     def _judge(
         self, broker_id: int, broker_epoch: int, asked: ProposeInSyncReplicas, state: PartitionState
