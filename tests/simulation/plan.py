@@ -171,7 +171,7 @@ class Plan:
             replication_factor=replication_factor,
             min_in_sync=rng.choice((1, 2, 2, 2)),
             flush_on_append=flush_on_append,
-            segment_bytes=rng.choice((1_000, 4_096, 1 << 20)),
+            segment_bytes=rng.choice((1_024, 4_096, 1 << 20)),
             latency_ms=rng.choice(((0.05, 0.5), (0.05, 2.0), (0.5, 20.0))),
             sync_ms=rng.choice(((0.05, 0.5), (0.1, 5.0), (1.0, 40.0))),
             replica_lag_time_max_ms=2_000.0 * pace,

@@ -261,7 +261,7 @@ def transactions(plan: Plan, rng: random.Random) -> Plan:
         partitions=rng.choice((1, 2, 3)),
         replication_factor=rng.choice((2, 3)),
         flush_on_append=True,
-        segment_bytes=rng.choice((1_000, 4_096)),
+        segment_bytes=rng.choice((1_024, 4_096)),
         broker_session_timeout_ms=900.0,
         heartbeat_interval_ms=150.0,
         replica_lag_time_max_ms=2_000.0,

@@ -198,9 +198,17 @@ class Controller:
         def decide(term: _Term) -> peer_pb2.HeartbeatResponse:
             response = term.lives.heartbeat(request, now_ms)
             response.controller_epoch = term.epoch
+            response.session_timeout_ms = self._session_ms(request.broker_id)
+            response.committed_end_offset = term.ledger.next_offset  # it is, when this is answered
             return response
 
         self._decide(ticket, decide, peer_pb2.HeartbeatResponse(fenced=True))
+
+    def _session_ms(self, broker_id: int) -> int:
+        """How long a life that is heard is not fenced for silence: by this controller, and by the one after it, for
+        which a third of the time-out of our own broker may be over when it begins (liveness.silent_before)."""
+        timeout_ms = self._settings.broker_session_timeout_ms
+        return int(timeout_ms * 2 / 3 if broker_id == self._settings.broker_id else timeout_ms)
 
     def heartbeat_stream_broken(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         broker = self._unfenced_life(broker_id, broker_epoch)

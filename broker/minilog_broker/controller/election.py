@@ -10,10 +10,10 @@ eligible leader, for the high watermark cannot move meanwhile, until the ISR is 
 first electable replica of the ISR, in the order of the replicas; then of the eligible ones, whose ISR begins with
 itself alone; then, only where it is configured, of all (KIP-966).
 
-min.insync.replicas may change at any time, in one decision with the states that follow from it. Raised above |ISR|, the
-high watermark stands still until others have joined; nobody who left before is eligible. Lowered to |ISR|, a leader goes
-on without the eligible ones, so they are none any more; where nobody leads nothing can be committed without them, and
-they stay so until somebody does.
+min.insync.replicas may change at any time, in one decision with the states that follow from it. Raised above |ISR|,
+the high watermark stands still until others have joined; nobody who left before is eligible. Lowered to |ISR|, a leader
+goes on without the eligible ones, so they are none any more; where nobody leads nothing can be committed without them,
+and they stay so until somebody does.
 
 Every change, and every proposal refused for good, raises the partition epoch; a leader of another life, or another
 leader, or none, or one replica less, raises the leader epoch.

@@ -1,9 +1,9 @@
 """What can be set for a topic (CONTRACT.md, rows marked T), and what a topic has: one value for all brokers.
 
-    what a topic has is                                        written
-    what a user set                                            at `topic create -c`, `topic alter -c`
-    else what it was made with (Topic.defaults)                by the controller that made it, from its own configuration
-    else what is built in (BUILT_IN)                           never: brokers' own topics, records of older versions
+    a topic has                                    written
+    what a user set                                at `topic create -c`, `topic alter -c`
+    else what it was made with (Topic.defaults)    by the controller that made it, from its own configuration
+    else what is built in (BUILT_IN)               never: the brokers' own topics, records that name no defaults
 
 A broker's own configuration only proposes what topics are made with: two brokers that are configured differently (half
 of a rolling change) must not differ in what an election, the high watermark or durability rests on (KIP-966 asks the
@@ -36,7 +36,7 @@ MAX_INT64 = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """One setting: the attribute of TopicConfig it becomes (None: it has one value only), how it is read and written."""
+    """One setting: the attribute of TopicConfig it becomes (None: it has one value only), how it is read, and told."""
 
     attribute: str | None
     expected: str
@@ -136,8 +136,11 @@ def effective_topic_config(values: Mapping[str, str]) -> TopicConfig:
 
 
 def topic_config_values(config: TopicConfig) -> dict[str, str]:
-    """The values that `effective_topic_config` makes `config` of."""
-    return {name: key.text(getattr(config, key.attribute)) for name, key in _KEYS.items() if key.attribute}
+    """The values that `effective_topic_config` makes `config` of. Raises InvalidConfig for what no topic may have."""
+    values = {name: key.text(getattr(config, key.attribute)) for name, key in _KEYS.items() if key.attribute}
+    for name, text in values.items():
+        _parse(name, text)
+    return values
 
 
 def shown_topic_config(made_with: Mapping[str, str], set_values: Mapping[str, str]) -> dict[str, str]:

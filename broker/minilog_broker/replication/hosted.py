@@ -92,8 +92,8 @@ class HostedReplica:
     # -- metadata
 
     def apply(self, state: PartitionState, config: TopicConfig, now_ms: float) -> None:
-        """The committed state of the partition, of which this broker is a replica, and the configuration of the topic as
-        of the same offset of the metadata: who leads judges by both, or by neither."""
+        """The committed state of the partition, of which this broker is a replica, and the configuration of the topic
+        as of the same offset of the metadata: who leads judges by both, or by neither."""
         former = self.state
         if former is not None and (state.leader_epoch, state.partition_epoch) < (
             former.leader_epoch,
@@ -128,7 +128,7 @@ class HostedReplica:
             self._host.emit(ConfigureLog(self.key, self.config))
 
     def configured(self, config: TopicConfig, now_ms: float) -> None:
-        """The log has this configuration, and where its policy is another, all that was appended is durable under it."""
+        """The log has this configuration; where its policy is another, all that was appended is durable under it."""
         log, self._configured = self.log, config
         if log is None or log.flush_on_append == config.flush_on_append:
             return

@@ -32,12 +32,13 @@ from minilog_broker.replication.accepting import Accepting
 from minilog_broker.replication.divergence import LeaderEpochs
 from minilog_broker.replication.effects import ProposalAnswer, RecordEpochStart
 from minilog_broker.replication.host import Host
-from minilog_broker.replication.judging import at_log_start, inside_first_batch, judge_position
+from minilog_broker.replication.judging import inside_first_batch, judge_consumer, judge_position
 from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.listing import list_offsets
 from minilog_broker.replication.marking import MarkersRequest
 from minilog_broker.replication.parked import ProduceEntry
 from minilog_broker.replication.replica_log import Ends, QueuedAppend, ReplicaLog
+from minilog_broker.replication.serving import check_epoch, check_session, cut_off, is_cut_off
 from minilog_broker.replication.session import Session, Subscription
 from minilog_broker.replication.source import Audience, Judgement, Refuse, Send, Wait, readable_end
 from minilog_broker.replication.state import PartitionState, TopicConfig
@@ -139,6 +140,13 @@ class LeaderPartition:
         self._accepting.resign(why)
         self.trimming.resign(why)
 
+    def session_changed(self, now_ms: float) -> None:
+        """The broker's session with the controller has ended (what waits is unknown), or goes on."""
+        if is_cut_off(self._host, self.config, now_ms):
+            self.resign(cut_off(self._host))
+        elif self.leading:
+            self._advance(now_ms)
+
     def excuse(self, now_ms: float) -> None:
         """This process stood still: nobody is late for one full lag period."""
         if self.leading:
@@ -155,8 +163,7 @@ class LeaderPartition:
     def produce(self, entry: ProduceEntry, epoch: int, now_ms: float) -> None:
         """One entry. Refused, it is answered at once; else when its condition holds. acks=0 is never answered."""
         try:
-            self._check_epoch(epoch)
-            self._check_leading()
+            self._check(epoch, now_ms)
             self._accepting.accept(entry, self.config.max_message_bytes, self._too_few(), now_ms)
         except MinilogError as error:
             if entry.is_answered:
@@ -168,32 +175,25 @@ class LeaderPartition:
 
     def registered(self, number: int, error: MinilogError | None, now_ms: float) -> None:
         """RegisterPartition is answered."""
+        if error is None and is_cut_off(self._host, self.config, now_ms):
+            error = LeaderNotAvailable(f"{self}: {cut_off(self._host)}")
         self._accepting.registered(number, error, self._too_few(), now_ms)
 
     def write_markers(self, request: MarkersRequest, now_ms: float) -> None:
         """Answered by AnswerMarkers: see marking.py. Raises LeaderNotAvailable."""
-        self._check_leading()
+        self._check(-1, now_ms)
         self._accepting.write_markers(request, self._too_few(), now_ms)
 
-    def delete_records(self, request: DeleteRecordsRequest, epoch: int) -> None:
+    def delete_records(self, request: DeleteRecordsRequest, epoch: int, now_ms: float) -> None:
         """Answered by AnswerDeleteRecords: see trimming.py. Raises where it is refused."""
-        self._check_epoch(epoch)
-        self._check_leading()
+        self._check(epoch, now_ms)
         self.trimming.ask(request, self.in_sync, knows_its_end=self.knows_its_end)
 
-    def _check_leading(self) -> None:
+    def _check(self, epoch: int, now_ms: float) -> None:
+        check_epoch(str(self), epoch, self.leader_epoch)
         if not self.leading:
             raise LeaderNotAvailable(f"{self}: leader epoch {self.leader_epoch} is about to begin: retry")
-
-    def _check_epoch(self, epoch: int) -> None:
-        if 0 <= epoch < self.leader_epoch:
-            raise FencedLeaderEpoch(
-                f"{self}: leader epoch {epoch} is over, it is {self.leader_epoch}: ask for metadata"
-            )
-        if epoch > self.leader_epoch:
-            raise UnknownLeaderEpoch(
-                f"{self}: leader epoch {epoch} is not known here yet, {self.leader_epoch} is: retry"
-            )
+        check_session(str(self), self._host, self.config, now_ms)
 
     def _too_few(self) -> str | None:
         """What is wrong with the ISR for acks=all, if anything."""
@@ -225,6 +225,8 @@ class LeaderPartition:
 
     def flushed(self, now_ms: float) -> None:
         """The durable end moved."""
+        if is_cut_off(self._host, self.config, now_ms):
+            return
         self._accepting.became_durable()
         if self.leading:
             self._advance(now_ms)
@@ -236,6 +238,8 @@ class LeaderPartition:
 
     def _advance(self, now_ms: float) -> None:
         """Look at the high watermark, and let those go who wait for it, or for what was deleted."""
+        if is_cut_off(self._host, self.config, now_ms):
+            return
         log = self.log
         self.trimming.look(self.in_sync)
         knew_its_end = self.knows_its_end
@@ -329,7 +333,7 @@ class LeaderPartition:
         """The checks of a position, in order: leader epoch, log start, divergence, end."""
         try:
             if session.audience is Audience.FOLLOWER or position.leader_epoch >= 0:
-                self._check_epoch(position.leader_epoch)
+                check_epoch(str(self), position.leader_epoch, self.leader_epoch)
         except UnknownLeaderEpoch as error:
             return Wait(error)
         except FencedLeaderEpoch as error:
@@ -338,7 +342,7 @@ class LeaderPartition:
             return Wait()
         if session.audience is Audience.FOLLOWER:
             return self._judge_follower(position, session)
-        return self._judge_consumer(position)
+        return judge_consumer(str(self), self.log, self._epochs, position, knows_its_end=self.knows_its_end)
 
     def _judge_follower(self, position: data_pb2.FetchPosition, session: Session) -> Judgement:
         view = self.in_sync.views.get(session.broker_id)
@@ -349,7 +353,9 @@ class LeaderPartition:
         if view.broker_epoch != session.broker_epoch:
             view.forget(session.broker_epoch)
         try:
-            judgement = inside_first_batch(self.log, position) or self._judge_log(position)
+            judgement = inside_first_batch(self.log, position) or judge_position(
+                str(self), self.log, self._epochs, position
+            )
         except (OSError, CorruptMessage) as error:
             self.read_failed(error)
             return Wait()
@@ -358,18 +364,9 @@ class LeaderPartition:
             view.forget(session.broker_epoch)
         return judgement
 
-    def _judge_consumer(self, position: data_pb2.FetchPosition) -> Judgement:
-        offset, end = position.fetch_offset, self.log.appended_end
-        judgement = at_log_start(self.log, position) or self._judge_log(position)
-        if not position.HasField("last_fetched_epoch") and offset > end:
-            if not self.knows_its_end:
-                return Wait()
-            return Refuse(OffsetOutOfRange(f"{self}: offset {offset} is above the log end {end}"))
-        return judgement
-
-    def _judge_log(self, position: data_pb2.FetchPosition) -> Judgement:
-        epochs = LeaderEpochs(self.log.log.epochs, self.leader_epoch, self.epoch_start)
-        return judge_position(str(self), self.log, epochs, position)
+    @property
+    def _epochs(self) -> LeaderEpochs:
+        return LeaderEpochs(self.log.log.epochs, self.leader_epoch, self.epoch_start)
 
     def readable_end(self, audience: Audience) -> int:
         return readable_end(self.log, audience)
@@ -392,11 +389,10 @@ class LeaderPartition:
     def epoch_before(self, offset: int) -> int | None:
         return self.log.log.epoch_before(offset)
 
-    def list_offsets(self, entry: metadata_pb2.ListOffsetsEntry) -> metadata_pb2.ListOffsetsResult:
+    def list_offsets(self, entry: metadata_pb2.ListOffsetsEntry, now_ms: float) -> metadata_pb2.ListOffsetsResult:
         """The four ends of one snapshot; raises OffsetNotAvailable while the end is not known (KIP-207)."""
-        self._check_epoch(entry.leader_epoch)
+        check_epoch(str(self), entry.leader_epoch, self.leader_epoch)
         if not self.knows_its_end:
-            raise OffsetNotAvailable(
-                f"{self}: the leader of epoch {self.leader_epoch} does not know its end yet: retry"
-            )
+            raise OffsetNotAvailable(f"{self}: the leader of epoch {self.leader_epoch} does not know its end: retry")
+        check_session(str(self), self._host, self.config, now_ms)
         return list_offsets(self.log, entry, self.leader_epoch)

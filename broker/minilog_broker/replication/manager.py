@@ -74,6 +74,20 @@ class ReplicaManager:
         for replica in self._replicas.values():
             replica.take_role(now_ms, why="this broker registered anew")
 
+    def session_lasts_until(self, ends_ms: float, now_ms: float) -> None:
+        """A heartbeat was answered, and all is replayed that was committed by then: `ends_ms` is a session behind its
+        sending. Who leads where unclean election is enabled serves until then (serving.py)."""
+        host = self._host
+        was_over, host.session_ends_ms = now_ms >= host.session_ends_ms, max(host.session_ends_ms, ends_ms)
+        host.timers.arm(TimerKind.CONTROLLER_SESSION, host.broker_id, host.session_ends_ms)
+        if was_over:
+            self._session_changed(now_ms)
+
+    def _session_changed(self, now_ms: float) -> None:
+        for leader in self.led_partitions():
+            if leader.config.unclean_leader_election:
+                leader.session_changed(now_ms)
+
     def adopt_log(self, key: PartitionKey, log: Log, producer_state: ProducerState, now_ms: float) -> None:
         """A log that was found at start. It has no role before the image names it."""
         self._replica(key).opened(log, producer_state, now_ms)
@@ -214,12 +228,14 @@ class ReplicaManager:
         except MinilogError as error:
             self._host.emit(AnswerMarkers(request.ticket, error))
 
-    def delete_records(self, key: PartitionKey, leader_epoch: int, request: DeleteRecordsRequest) -> None:
+    def delete_records(
+        self, key: PartitionKey, leader_epoch: int, request: DeleteRecordsRequest, now_ms: float
+    ) -> None:
         """Records of a partition that is led here: answered by AnswerDeleteRecords, once."""
         try:
             leader = self._leader(key)
             refuse_client(leader)
-            leader.delete_records(request, leader_epoch)
+            leader.delete_records(request, leader_epoch, now_ms)
         except MinilogError as error:
             self._host.emit(AnswerDeleteRecords(request.ticket, error, -1))
 
@@ -256,7 +272,7 @@ class ReplicaManager:
         """One entry, answered at once."""
         key = PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
         try:
-            return self._leader(key).list_offsets(entry)
+            return self._leader(key).list_offsets(entry, now_ms)
         except OSError as error:
             self._replicas[key].go_offline(error, now_ms)
             failure: MinilogError = StorageError(str(error))
@@ -374,6 +390,11 @@ class ReplicaManager:
                     replica.due(kind, now_ms)
             elif kind is TimerKind.SESSION:
                 self._served.due(reference, now_ms)
+            elif kind is TimerKind.CONTROLLER_SESSION:
+                if now_ms < self._host.session_ends_ms:
+                    self._host.timers.arm(kind, reference, self._host.session_ends_ms)
+                else:
+                    self._session_changed(now_ms)
             elif (session := self._leaders.by_leader.get(reference)) is not None:
                 session.look(now_ms)
 

@@ -3,9 +3,9 @@
     log_start <= last_stable_offset <= high_watermark <= durable_end <= appended_end <= end
 
 `end` counts what was given to the disk and is not answered yet; `appended_end` is readable; `durable_end` survives a
-loss of power, and only it counts for progress and the high watermark (under flush.policy=os, `flush_on_append` False, it
-is the appended end: the policy is that of the log, which changes in its turn, as all that the disk is asked). The disk carries commands out in order, so the
-answers come in order too.
+loss of power, and only it counts for progress and the high watermark. Under flush.policy=os it is the appended end: the
+policy (`flush_on_append`) is the log's, and changes in its turn, as all that the disk is asked. The disk carries
+commands out in order, so the answers come in order too.
 
 What is known of producers and transactions is that of the readable log: it changes when an append was answered, never
 before. The last stable offset moves with the high watermark alone: a transaction begins at or above that, and has ended

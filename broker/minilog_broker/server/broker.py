@@ -101,6 +101,7 @@ class Broker:
         self._stop = asyncio.Event()
         self._crash: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._session_pending: asyncio.Task[None] | None = None
 
     # -- life
 
@@ -166,6 +167,7 @@ class Broker:
         link.metadata_offset = lambda: self._quorum.image.end_offset
         link.offline_replicas = lambda: self._replicas.offline.values()
         link.no_space = lambda: not self._reserve.held
+        link.on_session = self._session_goes_on
         self._internal_topics = InternalTopics(link.create_internal_topic)
         self._coordinators = self._build_coordinators(replicas)
         self._links = LeaderLinks(replicas, self._client, self._address_of)
@@ -293,6 +295,17 @@ class Broker:
         self._replicas.run()
         if changes.removed:
             self._coordinators.topics_deleted()
+
+    def _session_goes_on(self, ends_ms: float, committed_end_offset: int) -> None:
+        """The controller was heard: that counts when all is replayed that was decided by then (serving.py)."""
+
+        async def count() -> None:
+            await self._quorum.replayed(committed_end_offset)
+            self._replicas.manager.session_lasts_until(ends_ms, now_ms())
+            self._replicas.run()
+
+        if self._session_pending is None or self._session_pending.done():  # else the next answer will do
+            self._session_pending = self._spawn(count())
 
     def _log_start_moved(self, key: PartitionKey) -> None:
         self._replicas.manager.log_start_moved(key, now_ms())

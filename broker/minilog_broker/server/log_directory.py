@@ -65,7 +65,7 @@ class LogDirectory:
     def recover(self) -> list[FoundLog]:
         """Open every data log that is there. The metadata log is the quorum's, and left out.
 
-        Of its topic nothing is known yet: each keeps the flush policy it was under, and is told (ConfigureLog) later."""
+        Of its topic nothing is known yet: each keeps the flush policy it was under until ConfigureLog."""
         unclean = self._directory.clean_stop_epoch is None
         found = []
         for each in self._directory.partitions():
@@ -81,9 +81,7 @@ class LogDirectory:
             found.append(FoundLog(key, log, producer_state))
         return found
 
-    def _recover_one(
-        self, each: PartitionDirectory, key: PartitionKey, *, unclean: bool
-    ) -> tuple[Log, ProducerState]:
+    def _recover_one(self, each: PartitionDirectory, key: PartitionKey, *, unclean: bool) -> tuple[Log, ProducerState]:
         settings = self._former_settings(each.path)
         log = Log.open(self._files, each.path, key, each.topic_name, settings, unclean=unclean, create=False)
         try:

@@ -186,8 +186,8 @@ class Log:
         self.durable_end_offset = end
 
     def configure(self, settings: LogSettings) -> None:
-        """Other settings from now on. The flush policy is recorded before it counts, and fsync not before all is synced:
-        recovery must not rely on a sync that never was. Raises OSError, and the log is failed."""
+        """Other settings from now on. The flush policy is recorded before it counts, and fsync when all is synced:
+        recovery must not rely on a sync that never was. Raises OSError; the log is failed then."""
         self._check_usable()
         if settings.flush_on_append and not self.settings.flush_on_append:
             self.sync()

@@ -127,7 +127,7 @@ class Judge:
             if (mirror := truth.mirrors.get(node.node_id)) is not None and mirror.kept_end is None:
                 if power and not mirror.synced:
                     self._exempt(truth, "power lost under flush.policy=os")
-                mirror.died()
+                mirror.died(power=power)
         mirror = self.metadata.mirrors.get(node.node_id)
         if mirror is not None and mirror.kept_end is None:
             mirror.died()

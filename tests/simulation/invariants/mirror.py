@@ -215,9 +215,9 @@ class Mirror:
 
     # -- lives
 
-    def died(self) -> None:
-        """The process is gone. Its disk has what was durable."""
-        self.kept_end = self.durable_end
+    def died(self, *, power: bool = False) -> None:
+        """The process is gone, and with it the power or not. Its disk has what was durable."""
+        self.kept_end = self.durable_end if self.synced or not power else self.start
 
     def reborn(self, log: Log, life: int, *, damaged: bool, counted: bool) -> None:
         """Another life has opened the log: V7, what was durable of what is committed is there.

@@ -1,4 +1,4 @@
-"""What a topic has is one value for all, in metadata; a broker's configuration only proposes what topics are made with."""
+"""What a topic has is one value for all, in metadata; a broker's configuration only says what topics are made with."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class World:
         self.check()
 
     def fail_over(self, defaults: TopicConfig | None = None) -> None:
-        """Another controller takes over with what is committed; nothing else survives. `defaults`: as it is configured."""
+        """Another controller takes over with what is committed; nothing else survives. `defaults`: as configured."""
         self.controller.deactivate(2)
         del self.records[self.image.end_offset :]
         if defaults is not None:

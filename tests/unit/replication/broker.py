@@ -100,6 +100,7 @@ class Broker:
         )  # on their way back; None: lost
         self.broker_epoch: int | None = None
         self.images_replayed = 0
+        self.config = self.world.config  # as it was replayed
         self.offline: dict[PartitionKey, str] = {}
         self.refused: list[int] = []
         self.sessions: dict[int, Link] = {}  # served here

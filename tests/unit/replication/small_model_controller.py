@@ -76,7 +76,9 @@ class SmallController:
         image = MetadataImage()
         for broker_id, (epoch, fenced) in enumerate(lives):
             image.brokers[broker_id] = Broker(broker_id, epoch, b"", "", 0, None, "", "", fenced)
-        image.topics[KEY.topic_id] = Topic(state.topic_name, KEY.topic_id, internal=False, partition_count=1, defaults=self._made_with)
+        image.topics[KEY.topic_id] = Topic(
+            state.topic_name, KEY.topic_id, internal=False, partition_count=1, defaults=self._made_with
+        )
         image.partitions[KEY] = state
         append: Callable[[object], int] = lambda records: 0  # noqa: E731
         ledger = Ledger(image, 0, append, [])
