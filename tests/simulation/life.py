@@ -92,7 +92,9 @@ class Life:
         self.voter_ids: tuple[int, ...] = tuple(self.plan.voter_ids)  # as this process is told
         if node.wrong_voters is not None:
             self.voter_ids, node.wrong_voters = node.wrong_voters, None
-        self.configured = self.plan.configured(random.Random(f"config {self.cluster.seed} {node.node_id} {number}"))
+        self.configured = self.plan.configured(
+            node.node_id, random.Random(f"config {self.cluster.seed} {node.node_id} {number}")
+        )
         self.stage = Stage.STARTING
         self.broker_epoch: int | None = None
         self.effects_left: int | None = None

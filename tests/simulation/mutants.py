@@ -76,9 +76,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "KIP-107 the log start is not recorded": trimming.log_start_not_recorded,
     "KIP-107 a coordinator carries nothing along": trimming.coordinator_carries_nothing,
     "KIP-966 the broker's own default counts": settings.own_default_counts,
-    "KIP-966 min counts before the ISR it was decided with": settings.min_before_its_isr,
     "KIP-966 min is lowered and the eligible stay": settings.eligible_stay,
-    "V7 fsync counts before what was there is synced": settings.fsync_before_the_sync,
     "V12 votes without comparing logs": quorum.votes_without_comparing_logs,
     "V10 a lost proposal is forgotten": replication.forgotten_proposal,
 }

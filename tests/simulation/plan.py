@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from minilog_broker.replication.state import TopicConfig
@@ -83,6 +84,7 @@ class Plan:
     # What brokers are configured with, each life anew, as half of a rolling change leaves them; empty: with the above.
     configured_min: tuple[int, ...] = ()
     configured_flush: tuple[bool, ...] = ()
+    configured_min_of: Mapping[int, int] = field(default_factory=dict)  # by node: always so
     latency_ms: tuple[float, float] = (0.05, 1.0)
     between_nodes_ms: float = 0.0  # beside the latency: nodes far from each other, each client near to all of them
     sync_ms: tuple[float, float] = (0.1, 3.0)
@@ -123,10 +125,11 @@ class Plan:
     def voter_ids(self) -> range:
         return range(1, self.voters + 1)
 
-    def configured(self, rng: random.Random) -> TopicConfig:
+    def configured(self, node_id: int, rng: random.Random) -> TopicConfig:
         """The configuration of one life of a broker: what it makes topics with, where it is the controller."""
+        least = self.configured_min_of.get(node_id)
         return TopicConfig(
-            min_in_sync_replicas=rng.choice(self.configured_min or (self.min_in_sync,)),
+            min_in_sync_replicas=least or rng.choice(self.configured_min or (self.min_in_sync,)),
             max_message_bytes=8 << 20,
             segment_bytes=self.segment_bytes,
             segment_ms=1 << 40,
@@ -148,8 +151,8 @@ class Plan:
         transactions = rng.random() < TRANSACTIONS_SHARE
         if transactions and theme is None and rng.random() < TRANSACTIONS_THEMED_SHARE:
             theme = "transactions"
-        if theme is None and random.Random(f"settings {seed}").random() < SETTINGS_SHARE:
-            theme = "settings"
+        if theme is None and (rng := random.Random(f"settings {seed}")).random() < LATER_THEMES_SHARE:
+            theme = rng.choice(LATER_THEMES)
         plan = narrowed(Plan._draw(seed), seed, theme)
         rng = random.Random(f"trims {seed}")  # its own, too
         trims_per_s = rng.choice(TRIM_RATES) if rng.random() < TRIMS_SHARE else 0.0
@@ -190,7 +193,8 @@ class Plan:
 
 TRANSACTIONS_SHARE = 0.3
 TRANSACTIONS_THEMED_SHARE = 0.5  # of those; the others meet with all kinds of trouble
-SETTINGS_SHARE = 0.1
+LATER_THEMES = ("settings", "settings", "unclean")
+LATER_THEMES_SHARE = 0.12
 TRIMS_SHARE = 0.3
 TRIM_RATES = (1.0, 3.0, 10.0)
 VOTER_COUNTS = (1, 3, 3, 5)

@@ -321,6 +321,36 @@ def settings(plan: Plan, rng: random.Random) -> Plan:
     )
 
 
+def unclean(plan: Plan, rng: random.Random) -> Plan:
+    """Leaders that are in sync alone are cut off from all nodes, and not from clients; another is elected uncleanly."""
+    return replace(
+        plan,
+        nodes=4,
+        voters=1,
+        topic_count=1,
+        partitions=3,
+        replication_factor=2,
+        min_in_sync=1,
+        unclean_election=True,
+        replica_lag_time_max_ms=300.0,
+        broker_session_timeout_ms=600.0,
+        heartbeat_interval_ms=100.0,
+        quiet_ms=1_500.0,
+        safety_ms=10_000.0,
+        producer_counts=(2, 3),
+        acks=("all", "1"),
+        write_pauses_ms=(30.0, 100.0),
+        links_of_nodes=True,
+        faults=type(plan.faults)(
+            cut_nodes=rng.choice((1.5, 3.0)),
+            isolate_leader=rng.choice((0.2, 0.4)),
+            pause=rng.choice((0.0, 0.3)),
+            kill=rng.choice((0.0, 0.2)),
+        ),
+        operations=type(plan.operations)(),
+    )
+
+
 THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "disks": disks,
     "forks": forks,
@@ -333,6 +363,7 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
 _DRAWN = tuple(THEMES)  # in this order, for good: a seed keeps its theme
 THEMES["transactions"] = transactions
 THEMES["settings"] = settings
+THEMES["unclean"] = unclean
 THEMED_SHARE = 0.5
 
 

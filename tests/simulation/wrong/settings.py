@@ -1,8 +1,7 @@
-"""Wrong rules of what topics have: whose value counts, and from when on."""
+"""Wrong rules of what topics have: whose value counts, from when on, and what unclean election asks of leaders."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from minilog_broker.controller import election
@@ -10,10 +9,8 @@ from minilog_broker.controller.controller import Controller
 from minilog_broker.controller.election import ElectionRules
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.topic_config import effective_topic_config, topic_config_values
-from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication import leader, serving
 from minilog_broker.replication.state import PartitionState, TopicConfig
-from minilog_broker.storage.log import Log
-from minilog_broker.storage.settings import LogSettings
 from tests.simulation.life import Life
 from tests.simulation.wrong.replication import Patches
 
@@ -36,26 +33,6 @@ def own_default_counts() -> Patches:
     return [(Controller, "activate", activated), (Ledger, "config", of_ledger), (Life, "topic_config", of_life)]
 
 
-def min_before_its_isr() -> Patches:
-    """A leader takes the configuration first, and the states that were decided before it after."""
-    apply_image = ReplicaManager.apply_image
-
-    def mutant(
-        self: ReplicaManager,
-        states: Iterable[PartitionState],
-        removed: Any,
-        configs: Mapping[bytes, TopicConfig],
-        *given: Any,
-    ) -> None:
-        now_ms = given[-1]
-        for key, replica in self._replicas.items():
-            if key.topic_id in configs and replica.config is not None:
-                replica.configure(configs[key.topic_id], now_ms)
-        apply_image(self, states, removed, configs, *given)
-
-    return [(ReplicaManager, "apply_image", mutant)]
-
-
 def eligible_stay() -> Patches:
     eligible = election._eligible
 
@@ -76,11 +53,8 @@ def eligible_stay() -> Patches:
     return [(election, "_eligible", mutant), (election, "_settle", settle)]
 
 
-def fsync_before_the_sync() -> Patches:
-    """A log is under fsync at once: what it had before was never synced, and counts."""
+def cut_off_leader_goes_on() -> Patches:
+    def never(*given: Any) -> bool:
+        return False
 
-    def mutant(self: Log, settings: LogSettings) -> None:
-        self.settings = settings
-        self.write_checkpoint()
-
-    return [(Log, "configure", mutant)]
+    return [(leader, "is_cut_off", never), (serving, "is_cut_off", never)]
