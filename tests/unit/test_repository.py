@@ -14,7 +14,7 @@ from minilog.v1 import common_pb2
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GENERATED = "client/minilog/v1/"
-LONGEST_FILE_LINES = 400
+LONGEST_FILE_LINES = 600  # 400 is the guide: a file is split where its idea splits, not where it reaches a number
 LONGEST_FUNCTION_LINES = 70
 # In pieces, so that this file does not name what it forbids.
 FORBIDDEN_TEXT = re.compile(
