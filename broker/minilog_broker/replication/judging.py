@@ -17,7 +17,7 @@ from minilog_broker.replication.divergence import (
     check_position,
 )
 from minilog_broker.replication.replica_log import ReplicaLog
-from minilog_broker.replication.source import Judgement, Refuse, Send, Wait
+from minilog_broker.replication.source import Judgement, Refuse, Send
 
 
 def inside_first_batch(log: ReplicaLog, position: data_pb2.FetchPosition) -> Judgement | None:
@@ -35,19 +35,6 @@ def inside_first_batch(log: ReplicaLog, position: data_pb2.FetchPosition) -> Jud
 def at_log_start(log: ReplicaLog, position: data_pb2.FetchPosition) -> Judgement | None:
     """What is said to a consumer at our log start: what it read before is deleted, and its epoch may be forgotten."""
     return Send() if position.fetch_offset == log.log_start else None
-
-
-def judge_consumer(
-    name: str, log: ReplicaLog, epochs: LeaderEpochs, position: data_pb2.FetchPosition, *, knows_its_end: bool
-) -> Judgement:
-    """The same for a consumer: at the log start, and where the leader knows its end, above it."""
-    offset, end = position.fetch_offset, log.appended_end
-    judgement = at_log_start(log, position) or judge_position(name, log, epochs, position)
-    if not position.HasField("last_fetched_epoch") and offset > end:
-        if not knows_its_end:
-            return Wait()
-        return Refuse(OffsetOutOfRange(f"{name}: offset {offset} is above the log end {end}"))
-    return judgement
 
 
 def judge_position(name: str, log: ReplicaLog, epochs: LeaderEpochs, position: data_pb2.FetchPosition) -> Judgement:

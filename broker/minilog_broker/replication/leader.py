@@ -32,7 +32,7 @@ from minilog_broker.replication.accepting import Accepting
 from minilog_broker.replication.divergence import LeaderEpochs
 from minilog_broker.replication.effects import ProposalAnswer, RecordEpochStart
 from minilog_broker.replication.host import Host
-from minilog_broker.replication.judging import inside_first_batch, judge_consumer, judge_position
+from minilog_broker.replication.judging import at_log_start, inside_first_batch, judge_position
 from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.listing import list_offsets
 from minilog_broker.replication.marking import MarkersRequest
@@ -342,7 +342,7 @@ class LeaderPartition:
             return Wait()
         if session.audience is Audience.FOLLOWER:
             return self._judge_follower(position, session)
-        return judge_consumer(str(self), self.log, self._epochs, position, knows_its_end=self.knows_its_end)
+        return self._judge_consumer(position)
 
     def _judge_follower(self, position: data_pb2.FetchPosition, session: Session) -> Judgement:
         view = self.in_sync.views.get(session.broker_id)
@@ -353,9 +353,7 @@ class LeaderPartition:
         if view.broker_epoch != session.broker_epoch:
             view.forget(session.broker_epoch)
         try:
-            judgement = inside_first_batch(self.log, position) or judge_position(
-                str(self), self.log, self._epochs, position
-            )
+            judgement = inside_first_batch(self.log, position) or self._judge_log(position)
         except (OSError, CorruptMessage) as error:
             self.read_failed(error)
             return Wait()
@@ -364,9 +362,18 @@ class LeaderPartition:
             view.forget(session.broker_epoch)
         return judgement
 
-    @property
-    def _epochs(self) -> LeaderEpochs:
-        return LeaderEpochs(self.log.log.epochs, self.leader_epoch, self.epoch_start)
+    def _judge_consumer(self, position: data_pb2.FetchPosition) -> Judgement:
+        offset, end = position.fetch_offset, self.log.appended_end
+        judgement = at_log_start(self.log, position) or self._judge_log(position)
+        if not position.HasField("last_fetched_epoch") and offset > end:
+            if not self.knows_its_end:
+                return Wait()
+            return Refuse(OffsetOutOfRange(f"{self}: offset {offset} is above the log end {end}"))
+        return judgement
+
+    def _judge_log(self, position: data_pb2.FetchPosition) -> Judgement:
+        epochs = LeaderEpochs(self.log.log.epochs, self.leader_epoch, self.epoch_start)
+        return judge_position(str(self), self.log, epochs, position)
 
     def readable_end(self, audience: Audience) -> int:
         return readable_end(self.log, audience)
