@@ -132,7 +132,9 @@ class PartitionReassignment:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic; `id` is a UUID as text, `configs` only what was set explicitly."""
+    """One topic; `id` is a UUID as text.
+
+    `configs`: what was set, what the topic was made with where that is not built in, and min.insync.replicas."""
 
     name: str
     id: str

@@ -124,11 +124,9 @@ class Chaos:
 
     def _survives(self, image: MetadataImage, state: PartitionState, core: tuple[int, ...]) -> bool:
         """Whether `core` alone can serve the partition, whatever the controller has decided since."""
-        cluster = self._cluster
         here = [node_id for node_id in state.replicas if node_id in core]
-        configured = image.topic_config(state.key.topic_id).get("min.insync.replicas")
-        min_in_sync = cluster.plan.min_in_sync if configured is None else int(configured)
-        if len(here) < min(min_in_sync, len(state.replicas)):
+        least = image.effective_config(state.key.topic_id).min_in_sync_replicas
+        if len(here) < min(least, len(state.replicas)):
             return False
         # Members outside may be all that is left of the ISR by now: all of it has to be inside.
         candidates = {*state.in_sync_replicas, *state.eligible_leaders}

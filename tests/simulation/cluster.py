@@ -54,7 +54,6 @@ class Cluster:
         self.core: tuple[int, ...] = tuple(self.plan.node_ids)
         # After all lost power: of each partition the copies that have all that is committed. If one is there, it leads.
         self.owed: dict[PartitionKey, frozenset[int]] = {}
-        self.brokers_flush = plan.flush_on_append  # their configured flush.policy
         self.observers: list[Observer] = []
         self.touched = Touched()
         self.nodes: dict[int, Node] = {node_id: Node(self, node_id) for node_id in self.plan.node_ids}

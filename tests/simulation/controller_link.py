@@ -32,6 +32,7 @@ class ControllerLink:
         self._stream: Stream | None = None
         self._number = 0  # of the heartbeat that was sent last: later wishes to send look at it
         self._waiting = False  # for an answer
+        self._sent_ms = 0.0
         self._again = False  # something changed meanwhile
         self._producer_ids: deque[int] = deque()
         self._askers: deque[Any] = deque()
@@ -106,6 +107,7 @@ class ControllerLink:
             return
         self._number += 1
         self._waiting, self._again = True, False
+        self._sent_ms = life.now_ms
         offline = [
             (common_pb2.PartitionId(topic_id=each.key.topic_id, partition=each.key.partition), each.damaged)
             for each in life.replicas.offline.values()
@@ -140,10 +142,22 @@ class ControllerLink:
             self._lost(stream)
             return
         self.fenced = answer.fenced
+        self._session_goes_on((self._sent_ms + answer.session_timeout_ms, answer.committed_end_offset))
         life = self._life
         life.process.after(0.02 if self._again else self._interval_ms, self._send, self._number)
         if answer.should_stop:
             life.may_stop()
+
+    def _session_goes_on(self, argument: tuple[float, int]) -> None:
+        """It counts when all is replayed that was committed when the heartbeat was answered."""
+        life, (ends_ms, committed_end_offset) = self._life, argument
+        if life.image.end_offset < committed_end_offset:
+            life.process.after(1.0, self._session_goes_on, argument)
+            return
+        for leader in life.manager.led_partitions():
+            life.touch(leader.key)
+        life.manager.session_lasts_until(ends_ms, life.now_ms)
+        life.replicas.run()
 
     # -- ISR proposals and producer ids
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from minilog_broker.controller.controller import Controller, ControllerSettings
 from minilog_broker.controller.effects import Answer, ControllerEffect, PartitionWaits, ProbeBroker, UncleanElection
-from minilog_broker.controller.topic_config import effective_topic_config
 from minilog_broker.replication.state import TopicConfig
 from tests.simulation.clients import node_at
 from tests.simulation.network import Failure, Respond
@@ -41,17 +40,12 @@ class Controlling:
 
     def __init__(self, life: Life, defaults: TopicConfig, session_timeout_ms: float, rng: random.Random) -> None:
         self._life = life
-        self._defaults = defaults
         settings = ControllerSettings(
             defaults=defaults, broker_session_timeout_ms=session_timeout_ms, broker_id=life.node.node_id
         )
         self.controller = Controller(settings, life.quorum_part.append_records, rng)
         self.timer = CoreTimer(life.process, lambda: self.controller.next_tick_ms, self._tick)
         self.timer.start()
-
-    def topic_config(self, topic_id: bytes) -> TopicConfig:
-        """The effective configuration of a topic of the committed image."""
-        return effective_topic_config(self._life.image.topic_config(topic_id), self._defaults)
 
     # -- calls
 

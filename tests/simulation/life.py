@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import enum
 import random
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from minilog.v1 import common_pb2, peer_pb2
@@ -24,14 +23,13 @@ from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey, TopicConfig
 from minilog_broker.server.disk import DiskCommand
-from minilog_broker.server.log_directory import LogDirectory, log_settings
+from minilog_broker.server.log_directory import LogDirectory
 from minilog_broker.server.registration import recovered_replicas
 from minilog_broker.storage.clock_guard import ClockGuard
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.open_files import PooledFileSystem
 from minilog_broker.storage.reserve import Reserve
-from minilog_broker.storage.settings import LogSettings
 from tests.simulation.clients import node_address
 from tests.simulation.controller_link import ControllerLink
 from tests.simulation.controlling import Controlling
@@ -97,6 +95,9 @@ class Life:
         self.voter_ids: tuple[int, ...] = tuple(self.plan.voter_ids)  # as this process is told
         if node.wrong_voters is not None:
             self.voter_ids, node.wrong_voters = node.wrong_voters, None
+        self.configured = self.plan.configured(
+            node.node_id, random.Random(f"config {self.cluster.seed} {node.node_id} {number}")
+        )
         self.stage = Stage.STARTING
         self.broker_epoch: int | None = None
         self.effects_left: int | None = None
@@ -125,7 +126,7 @@ class Life:
         segment_files = PooledFileSystem(node.files, MOST_OPEN_FILES)
         self.log_directory = LogDirectory(segment_files, self.directory, 0, self.reserve)
         self._logs = self.log_directory.logs
-        self._found = self.log_directory.recover(self._default_settings())
+        self._found = self.log_directory.recover()
         self.settings = ReplicationSettings(
             replica_lag_time_max_ms=plan.replica_lag_time_max_ms,
             replica_fetch_max_bytes=plan.fetch_credit_bytes,
@@ -140,7 +141,7 @@ class Life:
         self.replicas = Replicas(self, self.manager, self.data_disk, self.log_directory)
         self.link = ControllerLink(self, plan.heartbeat_interval_ms)
         self.controlling = Controlling(
-            self, plan.topic_defaults(), plan.broker_session_timeout_ms, random.Random(rng.random())
+            self, self.configured, plan.broker_session_timeout_ms, random.Random(rng.random())
         )
         self.controller = self.controlling.controller
         self.coordinating = Coordinating(self)
@@ -208,9 +209,6 @@ class Life:
             raise self.death
 
     # -- joining the cluster
-
-    def _default_settings(self) -> LogSettings:
-        return replace(log_settings(self.plan.topic_defaults()), flush_on_append=self.cluster.brokers_flush)
 
     def _registration(self) -> peer_pb2.RegisterRequest:
         node, address = self.node, node_address(self.node.node_id)
@@ -282,10 +280,8 @@ class Life:
         changed = sorted(changes.partitions)
         states = [image.partitions[key] for key in changed if key in image.partitions]
         topic_ids = sorted({state.key.topic_id for state in states} | (changes.configs & image.topics.keys()))
-        configs = {topic_id: self.controlling.topic_config(topic_id) for topic_id in topic_ids}
+        configs = {topic_id: self.topic_config(topic_id) for topic_id in topic_ids}
         names = {topic_id: image.topics[topic_id].name for topic_id in topic_ids}
-        if changes.configs:
-            self._configure_logs(changes, configs)
         removed = sorted(changes.removed)
         for key in changed + removed:
             self.touch(key)
@@ -294,10 +290,9 @@ class Life:
         if removed:
             self.coordinating.topics_deleted()
 
-    def _configure_logs(self, changes: ImageChanges, configs: dict[bytes, TopicConfig]) -> None:
-        for key, log in self.logs.items():
-            if key.topic_id in changes.configs and key.topic_id in configs:
-                log.settings = log_settings(configs[key.topic_id])
+    def topic_config(self, topic_id: bytes) -> TopicConfig:
+        """What the replicas of this broker are told of a topic."""
+        return self.image.effective_config(topic_id)
 
     def controller_moved(self) -> None:
         """Another leads the quorum, or nobody does."""

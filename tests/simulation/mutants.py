@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from tests.simulation.wrong import clients, quorum, replication, storage, transactions, trimming
+from tests.simulation.wrong import clients, quorum, replication, settings, storage, transactions, trimming
 from tests.simulation.wrong.replication import Patches
 
 MUTANTS: dict[str, Callable[[], Patches]] = {
@@ -73,12 +73,13 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V6 a torn copy leads and no other is asked": storage.torn_copy_leads_alone,
     "V19 a torn tail is damage": storage.torn_tail_is_damage,
     "V19 an unclean start loses eligibility": storage.unclean_start_loses_eligibility,
-    "V19 eligibility from today's settings": storage.eligibility_from_todays_settings,
     "KIP-107 answered before the others have deleted": trimming.answered_before_the_others_have_it,
     "KIP-107 a trim above HW is done": trimming.above_the_high_watermark,
     "KIP-107 a joiner does not know the log start": trimming.joiner_without_log_start,
     "KIP-107 the log start is not recorded": trimming.log_start_not_recorded,
     "KIP-107 a coordinator carries nothing along": trimming.coordinator_carries_nothing,
+    "KIP-966 the broker's own default counts": settings.own_default_counts,
+    "KIP-966 min is lowered and the eligible stay": settings.eligible_stay,
     "V12 votes without comparing logs": quorum.votes_without_comparing_logs,
     "V20 an epoch is adopted without proof": quorum.epoch_adopted_without_proof,
     "V19 a plausible refusal strands": quorum.plausible_refusal_strands,

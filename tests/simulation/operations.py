@@ -115,6 +115,25 @@ class Operator:
         self._ask("AlterTopics", admin_pb2.AlterTopicsRequest(topics=[grown]))
         return True
 
+    def alter_min(self, image: MetadataImage) -> bool:
+        """Up or down, or back to what the topic was made with."""
+        return self._alter(image, "min.insync.replicas", ("1", "2", None))
+
+    def alter_flush(self, image: MetadataImage) -> bool:
+        return self._alter(image, "flush.policy", ("os", "fsync", None))
+
+    def _alter(self, image: MetadataImage, name: str, values: tuple[str | None, ...]) -> bool:
+        topic, value = self._topic(image), self._random.choice(values)
+        if topic is None or topic.internal:
+            return False
+        altered = admin_pb2.TopicAlteration(name=topic.name)
+        if value is None:
+            altered.unset_configs.append(name)
+        else:
+            altered.set_configs[name] = value
+        self._ask("AlterTopics", admin_pb2.AlterTopicsRequest(topics=[altered]))
+        return True
+
     def move_leader(self, image: MetadataImage) -> bool:
         """The preferred replica leads again; where it does, the preference is changed by a reassignment."""
         topic = self._topic(image)

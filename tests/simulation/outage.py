@@ -47,7 +47,6 @@ class Outage:
         cluster.count("power lost by all, one stays away" if absent else "power lost by all, one disk rots")
         cluster.note(f"all lose power; node {victim.node_id} {'stays away' if absent else f'rots: {spots}'}")
         cluster.owed = {state.key: frozenset(state.replicas) - {victim.node_id} for state in states}
-        cluster.brokers_flush = self._random.random() < 0.5  # their operator makes use of the time
         for node in cluster.nodes.values():
             node.lose_power()
         for key, path, position in spots:

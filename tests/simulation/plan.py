@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from minilog_broker.replication.state import TopicConfig
@@ -61,6 +62,8 @@ class OperationRates:
     move_leader: float = 0.0
     lead_elsewhere: float = 0.0  # another replica is made the preferred one, and elected
     reassign: float = 0.0
+    alter_min: float = 0.0  # min.insync.replicas of a topic
+    alter_flush: float = 0.0  # flush.policy of a topic
 
     def active(self) -> list[tuple[str, float]]:
         """Names and rates of those that come, in a fixed order."""
@@ -80,6 +83,10 @@ class Plan:
     flush_on_append: bool = True
     segment_bytes: int = 4_096
     unclean_election: bool = False
+    # What brokers are configured with, each life anew, as half of a rolling change leaves them; empty: with the above.
+    configured_min: tuple[int, ...] = ()
+    configured_flush: tuple[bool, ...] = ()
+    configured_min_of: Mapping[int, int] = field(default_factory=dict)  # by node: always so
     latency_ms: tuple[float, float] = (0.05, 1.0)
     between_nodes_ms: float = 0.0  # beside the latency: nodes far from each other, each client near to all of them
     sync_ms: tuple[float, float] = (0.1, 3.0)
@@ -122,14 +129,15 @@ class Plan:
     def voter_ids(self) -> range:
         return range(1, self.voters + 1)
 
-    def topic_defaults(self) -> TopicConfig:
-        """What topics have that do not set it themselves: the brokers' configuration."""
+    def configured(self, node_id: int, rng: random.Random) -> TopicConfig:
+        """The configuration of one life of a broker: what it makes topics with, where it is the controller."""
+        least = self.configured_min_of.get(node_id)
         return TopicConfig(
-            min_in_sync_replicas=self.min_in_sync,
+            min_in_sync_replicas=least or rng.choice(self.configured_min or (self.min_in_sync,)),
             max_message_bytes=8 << 20,
             segment_bytes=self.segment_bytes,
             segment_ms=1 << 40,
-            flush_on_append=self.flush_on_append,
+            flush_on_append=rng.choice(self.configured_flush or (self.flush_on_append,)),
             retention_ms=-1,
             retention_bytes=-1,
             unclean_leader_election=self.unclean_election,
@@ -151,6 +159,8 @@ class Plan:
         if theme is None and rng.random() < OUTAGES_SHARE:
             theme = "outages"
         out_of_order = rng.random() < OUT_OF_ORDER_SHARE
+        if theme is None and (rng := random.Random(f"settings {seed}")).random() < LATER_THEMES_SHARE:
+            theme = rng.choice(LATER_THEMES)
         plan = narrowed(Plan._draw(seed), seed, theme)
         rng = random.Random(f"trims {seed}")  # its own, too
         trims_per_s = rng.choice(TRIM_RATES) if rng.random() < TRIMS_SHARE else 0.0
@@ -178,7 +188,7 @@ class Plan:
             replication_factor=replication_factor,
             min_in_sync=rng.choice((1, 2, 2, 2)),
             flush_on_append=flush_on_append,
-            segment_bytes=rng.choice((1_000, 4_096, 1 << 20)),
+            segment_bytes=rng.choice((1_024, 4_096, 1 << 20)),
             latency_ms=rng.choice(((0.05, 0.5), (0.05, 2.0), (0.5, 20.0))),
             sync_ms=rng.choice(((0.05, 0.5), (0.1, 5.0), (1.0, 40.0))),
             replica_lag_time_max_ms=2_000.0 * pace,
@@ -197,6 +207,8 @@ class Plan:
 
 TRANSACTIONS_SHARE = 0.3
 TRANSACTIONS_THEMED_SHARE = 0.5  # of those; the others meet with all kinds of trouble
+LATER_THEMES = ("settings", "settings", "unclean")
+LATER_THEMES_SHARE = 0.12
 TRIMS_SHARE = 0.3
 OUTAGES_SHARE = 0.06
 OUT_OF_ORDER_SHARE = 0.4

@@ -77,6 +77,7 @@ class Replicas:
             effects.OpenLog: self._create,
             effects.RecoverLog: self._recover,
             effects.CheckCopy: self._check_copy,
+            effects.ConfigureLog: self._configure,
             effects.RecordEpochStart: self._record_epoch_start,
             effects.ForgetTornTail: self._forget_torn_tail,
             effects.TruncateLog: self._truncate,
@@ -157,12 +158,9 @@ class Replicas:
 
     def _open(self, key: PartitionKey, work: Callable[[], tuple[Log, ProducerState]]) -> None:
         def opened(found: tuple[Log, ProducerState]) -> None:
-            log, producers = found
-            if (config := self.manager.topic_config(key.topic_id)) is not None:
-                log.settings = log_settings(config)
             self._life.touch(key)
             self.offline.pop(key, None)
-            self.manager.log_opened(key, log, producers, self._life.now_ms)
+            self.manager.log_opened(key, *found, self._life.now_ms)
             self.run()
 
         self._lane.submit(
@@ -187,6 +185,16 @@ class Replicas:
             self.run()
 
         self._disk.submit(DiskCommand(work, checked, checked))
+
+    def _configure(self, effect: effects.ConfigureLog) -> None:
+        key, settings, reserve = effect.key, log_settings(effect.config), self._life.reserve
+
+        def configured(_: object) -> None:
+            self._life.touch(key)
+            self.manager.log_configured(key, effect.config, self._life.now_ms)
+            self.run()
+
+        self._submit(key, lambda log: reserve.write_metadata(lambda: log.configure(settings)), configured)
 
     def _submit(self, key: PartitionKey, work: Callable[[Log], Any], done: Callable[[Any], None]) -> None:
         log, life = self._directory.logs[key], self._life

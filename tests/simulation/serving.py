@@ -163,7 +163,7 @@ class Serving:
             name=topic.name,
             topic_id=topic.topic_id,
             internal=topic.internal,
-            configs=image.topic_config(topic.topic_id),
+            configs=image.shown_config(topic.topic_id),
             partitions=[_partition(state) for state in image.partitions_of(topic.topic_id)],
         )
 

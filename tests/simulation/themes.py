@@ -261,7 +261,7 @@ def transactions(plan: Plan, rng: random.Random) -> Plan:
         partitions=rng.choice((1, 2, 3)),
         replication_factor=rng.choice((2, 3)),
         flush_on_append=True,
-        segment_bytes=rng.choice((1_000, 4_096)),
+        segment_bytes=rng.choice((1_024, 4_096)),
         broker_session_timeout_ms=900.0,
         heartbeat_interval_ms=150.0,
         replica_lag_time_max_ms=2_000.0,
@@ -337,6 +337,79 @@ def outages(plan: Plan, rng: random.Random) -> Plan:
     )
 
 
+def settings(plan: Plan, rng: random.Random) -> Plan:
+    """Half of a rolling change: brokers are configured differently, and otherwise at each start; topics are altered.
+
+    Followers are cut off from leaders, and not from the controller: who is eligible, and what is committed, is the
+    matter of two brokers."""
+    power = rng.choice((0.0, 0.3))
+    return replace(
+        plan,
+        nodes=4,
+        voters=rng.choice((1, 3)),
+        topic_count=1,
+        partitions=rng.choice((1, 2)),
+        replication_factor=rng.choice((2, 2, 3)),
+        flush_on_append=True,
+        configured_min=(1, 2),
+        configured_flush=rng.choice(((True,), (True, True, False))),
+        replica_lag_time_max_ms=rng.choice((300.0, 600.0)),
+        broker_session_timeout_ms=rng.choice((900.0, 3_000.0)),
+        heartbeat_interval_ms=150.0,
+        quiet_ms=1_500.0,
+        safety_ms=10_000.0,
+        producer_counts=(1, 2),
+        write_pauses_ms=(8.0, 30.0, 100.0),
+        links_of_nodes=True,
+        faults=type(plan.faults)(
+            kill=rng.choice((0.2, 0.5)),
+            clean_restart=rng.choice((0.0, 0.4)),
+            power_loss=power,
+            power_loss_of_all=power / 4,
+            pause=rng.choice((0.0, 0.3)),
+            cut_nodes=rng.choice((1.0, 3.0)),
+            isolate_leader=rng.choice((0.0, 0.3)),
+            slow_disk=rng.choice((0.0, 0.3)),
+        ),
+        operations=type(plan.operations)(
+            create_topic=0.3,
+            move_leader=rng.choice((0.0, 0.5)),
+            alter_min=rng.choice((0.0, 0.5, 2.0)),
+            alter_flush=rng.choice((0.0, 0.5, 2.0)),
+        ),
+    )
+
+
+def unclean(plan: Plan, rng: random.Random) -> Plan:
+    """Leaders that are in sync alone are cut off from all nodes, and not from clients; another is elected uncleanly."""
+    return replace(
+        plan,
+        nodes=4,
+        voters=1,
+        topic_count=1,
+        partitions=3,
+        replication_factor=2,
+        min_in_sync=1,
+        unclean_election=True,
+        replica_lag_time_max_ms=300.0,
+        broker_session_timeout_ms=600.0,
+        heartbeat_interval_ms=100.0,
+        quiet_ms=1_500.0,
+        safety_ms=10_000.0,
+        producer_counts=(2, 3),
+        acks=("all", "1"),
+        write_pauses_ms=(30.0, 100.0),
+        links_of_nodes=True,
+        faults=type(plan.faults)(
+            cut_nodes=rng.choice((1.5, 3.0)),
+            isolate_leader=rng.choice((0.2, 0.4)),
+            pause=rng.choice((0.0, 0.3)),
+            kill=rng.choice((0.0, 0.2)),
+        ),
+        operations=type(plan.operations)(),
+    )
+
+
 THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "disks": disks,
     "forks": forks,
@@ -350,6 +423,8 @@ _DRAWN = tuple(THEMES)  # in this order, for good: a seed keeps its theme
 THEMES["transactions"] = transactions
 THEMES["epochs"] = epochs
 THEMES["outages"] = outages
+THEMES["settings"] = settings
+THEMES["unclean"] = unclean
 THEMED_SHARE = 0.5
 
 

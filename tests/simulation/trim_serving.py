@@ -54,7 +54,7 @@ class TrimServing:
             self.waiting += 1
             ticket = _Ticket(call, key, entry.before_offset, result)
             wanted = DeleteRecordsRequest(ticket, entry.before_offset, life.now_ms + request.timeout_ms)
-            life.manager.delete_records(key, entry.leader_epoch, wanted)
+            life.manager.delete_records(key, entry.leader_epoch, wanted, life.now_ms)
         life.replicas.run()
 
     def answer(self, effect: AnswerDeleteRecords) -> None:

@@ -192,9 +192,11 @@ class Workload:
             return wrong
         if missing := self._missing():
             return Violation("V19", f"topics {missing} could not be created")
-        if busy := [sink.name for sink in self._sinks if not sink.idle]:
+        # Where power was lost under flush.policy=os a partition may wait for its operator, its transactions with it.
+        whole = all(truth.exempt is None for truth in self.judge.partitions.values())
+        if whole and (busy := [sink.name for sink in self._sinks if not sink.idle]):
             return Violation("V19", f"queries {busy} do not get their last micro-batch committed")
-        if self._sinks and (wrong := open_transactions(self.cluster, self.judge)) is not None:
+        if whole and self._sinks and (wrong := open_transactions(self.cluster, self.judge)) is not None:
             return wrong
         if self._trimmer is not None and (wrong := undeleted(self.cluster, self.judge, self._trimmer)) is not None:
             return wrong

@@ -39,6 +39,7 @@ from minilog_broker.controller.ledger import NOTHING_REPORTED, AppendRecords, Le
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.controller.preferred import PreferredLeaders
 from minilog_broker.controller.reassignment import alter_reassignments
+from minilog_broker.controller.topic_config import topic_config_values
 from minilog_broker.controller.topics import Topics
 from minilog_broker.controller.voters import VoterReplacements
 from minilog_broker.replication.state import TopicConfig
@@ -52,7 +53,7 @@ _Entry = TypeVar("_Entry", admin_pb2.NewTopic, admin_pb2.TopicDeletion, admin_pb
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """What of the broker's configuration concerns the controller. `defaults`: what topics do not set themselves.
+    """What of the broker's configuration concerns the controller. `defaults`: what new topics are made with.
 
     `broker_id`: the broker that this controller lives in, which needs no probe; -1 where it lives in none.
     """
@@ -135,7 +136,7 @@ class Controller:
         settings = self._settings
         unfenced = [broker for broker in own.brokers.values() if not broker.fenced]
         liveness = Liveness(settings.broker_session_timeout_ms, now_ms, [broker.broker_id for broker in unfenced])
-        ledger = Ledger(own, end_offset, settings.defaults, self._append, self._effects, liveness.has_spoken)
+        ledger = Ledger(own, end_offset, self._append, self._effects, liveness.has_spoken)
         if lost_controller is not None:
             liveness.silent_before(*lost_controller, now_ms)
         topics = Topics(
@@ -143,6 +144,7 @@ class Controller:
             self._random,
             num_partitions=settings.num_partitions,
             replication_factor=settings.default_replication_factor,
+            defaults=topic_config_values(settings.defaults),
         )
         self._committed = end_offset
         preferred = PreferredLeaders(ledger, settings.leader_imbalance_check_interval_ms, now_ms)
@@ -202,9 +204,17 @@ class Controller:
         def decide(term: _Term) -> peer_pb2.HeartbeatResponse:
             response = term.lives.heartbeat(request, now_ms)
             response.controller_epoch = term.epoch
+            response.session_timeout_ms = self._session_ms(request.broker_id)
+            response.committed_end_offset = term.ledger.next_offset  # it is, when this is answered
             return response
 
         self._decide(ticket, decide, peer_pb2.HeartbeatResponse(fenced=True))
+
+    def _session_ms(self, broker_id: int) -> int:
+        """How long a life that is heard is not fenced for silence: by this controller, and by the one after it, for
+        which a third of the time-out of our own broker may be over when it begins (liveness.silent_before)."""
+        timeout_ms = self._settings.broker_session_timeout_ms
+        return int(timeout_ms * 2 / 3 if broker_id == self._settings.broker_id else timeout_ms)
 
     def heartbeat_stream_broken(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         broker = self._unfenced_life(broker_id, broker_epoch)

@@ -11,6 +11,11 @@ those who were in the ISR, until it learns that it leads no more). Elections cho
 ISR, in the order of the replicas; then of the eligible ones, whose ISR begins with itself alone; then, only where it is
 configured, of all (KIP-966).
 
+min.insync.replicas may change at any time, in one decision with the states that follow from it. Raised above |ISR|,
+the high watermark stands still until others have joined; nobody who left before is eligible. Lowered to |ISR|, a leader
+goes on without the eligible ones, so they are none any more; where nobody leads nothing can be committed without them,
+and they stay so until somebody does.
+
 A copy with a torn tail (torn_tails.py) leads where no other can: the longest, by epoch and end, of two that are back at
 least, or the only one that counts at all.
 

@@ -21,8 +21,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from minilog.v1 import records_pb2
+from minilog_broker.controller.topic_config import effective_topic_config, shown_topic_config
 from minilog_broker.quorum.voters import Voter, replaced, voters_of
-from minilog_broker.replication.state import BrokerLife, PartitionKey, PartitionState
+from minilog_broker.replication.state import BrokerLife, PartitionKey, PartitionState, TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,13 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic; `partition_count` partitions are numbered from 0."""
+    """A topic; `partition_count` partitions are numbered from 0. `defaults`: (name, value) of what it was made with."""
 
     name: str
     topic_id: bytes
     internal: bool
     partition_count: int = 0
+    defaults: tuple[tuple[str, str], ...] = ()
 
     def partition_keys(self) -> list[PartitionKey]:
         return [PartitionKey(self.topic_id, partition) for partition in range(self.partition_count)]
@@ -84,6 +86,7 @@ class MetadataImage:
         self.next_producer_id = 0
         self.end_offset = 0
         self._changes = ImageChanges()
+        self._effective: dict[bytes, TopicConfig] = {}  # what was asked for, until it changes
 
     def __eq__(self, other: object) -> bool:
         """Equal content: what changed lately and how far it was read are not part of it."""
@@ -121,6 +124,7 @@ class MetadataImage:
         self.partitions, self.configs = other.partitions, other.configs
         self.partitions_of_broker = other.partitions_of_broker
         self.next_producer_id, self.end_offset = other.next_producer_id, other.end_offset
+        self._effective.clear()
 
     # -- questions
 
@@ -134,6 +138,18 @@ class MetadataImage:
     def topic_config(self, topic_id: bytes) -> dict[str, str]:
         """What was set explicitly."""
         return dict(self.configs.get(topic_id, {}))
+
+    def effective_config(self, topic_id: bytes) -> TopicConfig:
+        """What the topic has, on every broker that has replayed so much: topic_config.py."""
+        config = self._effective.get(topic_id)
+        if config is None:
+            values = {**dict(self.topics[topic_id].defaults), **self.configs.get(topic_id, {})}
+            config = self._effective[topic_id] = effective_topic_config(values)
+        return config
+
+    def shown_config(self, topic_id: bytes) -> dict[str, str]:
+        """What of that is told to people and programs."""
+        return shown_topic_config(dict(self.topics[topic_id].defaults), self.topic_config(topic_id))
 
     def replicas_on(self, broker_id: int) -> list[PartitionState]:
         """The partitions that have a replica on this broker, in a fixed order."""
@@ -201,8 +217,10 @@ class MetadataImage:
             self._changes.brokers.add(record.broker_id)
 
     def _apply_topic(self, record: records_pb2.TopicRecord) -> None:
-        self.topics[record.topic_id] = Topic(record.name, record.topic_id, record.internal)
+        defaults = tuple((each.name, each.value) for each in record.defaults)
+        self.topics[record.topic_id] = Topic(record.name, record.topic_id, record.internal, 0, defaults)
         self.topic_ids[record.name] = record.topic_id
+        self._effective.pop(record.topic_id, None)
         self._changes.topics.add(record.topic_id)
 
     def _apply_partition(self, record: records_pb2.PartitionRecord) -> None:
@@ -225,12 +243,14 @@ class MetadataImage:
             values[record.name] = record.value
         else:
             values.pop(record.name, None)
+        self._effective.pop(record.topic_id, None)
         self._changes.configs.add(record.topic_id)
 
     def _apply_deletion(self, topic_id: bytes) -> None:
         topic = self.topics.pop(topic_id)
         self.topic_ids.pop(topic.name, None)
         self.configs.pop(topic_id, None)
+        self._effective.pop(topic_id, None)
         for key in topic.partition_keys():
             for broker_id in self.partitions.pop(key).replicas:
                 self.partitions_of_broker[broker_id].discard(key)

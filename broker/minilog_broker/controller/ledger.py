@@ -13,7 +13,6 @@ from minilog.v1 import records_pb2
 from minilog_broker.controller.effects import ControllerEffect, PartitionWaits, UncleanElection
 from minilog_broker.controller.election import ElectionRules, Outcome
 from minilog_broker.controller.image import MetadataImage, record_of
-from minilog_broker.controller.topic_config import effective_topic_config
 from minilog_broker.controller.torn_tails import TornTails
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
 
@@ -43,14 +42,12 @@ class Ledger:
         self,
         image: MetadataImage,
         end_offset: int,
-        defaults: TopicConfig,
         append: AppendRecords,
         effects: list[ControllerEffect],
         has_spoken: Callable[[int], bool],
     ) -> None:
         self.image = image
         self.end_offset = end_offset
-        self.defaults = defaults
         self.unclean_elections = 0
         # Replicas that an I/O error took offline in the current life of their broker.
         self.offline: dict[int, frozenset[PartitionKey]] = {}
@@ -112,7 +109,7 @@ class Ledger:
     # -- what the rules need to know
 
     def config(self, topic_id: bytes) -> TopicConfig:
-        return effective_topic_config(self.image.topic_config(topic_id), self.defaults)
+        return self.image.effective_config(topic_id)
 
     def rules(self, key: PartitionKey) -> ElectionRules:
         config = self.config(key.topic_id)

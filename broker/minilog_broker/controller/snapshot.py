@@ -41,7 +41,12 @@ def image_records(image: MetadataImage) -> Iterator[records_pb2.MetadataRecord]:
         yield from _broker_records(broker)
     for topic_id, topic in sorted(image.topics.items()):
         yield records_pb2.MetadataRecord(
-            topic=records_pb2.TopicRecord(name=topic.name, topic_id=topic_id, internal=topic.internal)
+            topic=records_pb2.TopicRecord(
+                name=topic.name,
+                topic_id=topic_id,
+                internal=topic.internal,
+                defaults=[records_pb2.TopicDefault(name=name, value=value) for name, value in topic.defaults],
+            )
         )
         for name, value in sorted(image.configs.get(topic_id, {}).items()):
             yield records_pb2.MetadataRecord(

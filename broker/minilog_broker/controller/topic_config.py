@@ -1,4 +1,13 @@
-"""What can be set for a topic (CONTRACT.md, rows marked T), and what that makes of the broker's defaults.
+"""What can be set for a topic (CONTRACT.md, rows marked T), and what a topic has: one value for all brokers.
+
+    a topic has                                    written
+    what a user set                                at `topic create -c`, `topic alter -c`
+    else what it was made with (Topic.defaults)    by the controller that made it, from its own configuration
+    else what is built in (BUILT_IN)               never: the brokers' own topics, records that name no defaults
+
+A broker's own configuration only proposes what topics are made with: two brokers that are configured differently (half
+of a rolling change) must not differ in what an election, the high watermark or durability rests on (KIP-966 asks the
+same of min.insync.replicas).
 
 Values are kept as the user typed them. A name that is none is refused with the nearest one; a bad value names the key,
 the value and what would be right. Names of topics keep Kafka's rule.
@@ -20,21 +29,23 @@ MAX_NAME_LENGTH = 249  # Kafka's: a directory is named <topic>-<partition>, and 
 INTERNAL_PREFIX = "__"
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _MIB = 1 << 20
-_MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a segment are 32 bits
-_MAX_INT64 = 2**63 - 1
+_DAY_MS = 24 * 60 * 60 * 1000
+MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a segment are 32 bits
+MAX_INT64 = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """One setting: the attribute of TopicConfig it becomes (None: it has one value only), how it is read."""
+    """One setting: the attribute of TopicConfig it becomes (None: it has one value only), how it is read, and told."""
 
     attribute: str | None
     expected: str
     parse: Callable[[str], Any]
+    text: Callable[[Any], str] = str
 
 
-def _integer(attribute: str, least: int, most: int = _MAX_INT64) -> _Key:
-    limits = f"a whole number of at least {least}" if most == _MAX_INT64 else f"a whole number from {least} to {most}"
+def _integer(attribute: str, least: int, most: int = MAX_INT64) -> _Key:
+    limits = f"a whole number of at least {least}" if most == MAX_INT64 else f"a whole number from {least} to {most}"
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"-?[0-9]{1,19}", text) or not least <= int(text) <= most:
@@ -50,21 +61,32 @@ def _choice(attribute: str | None, values: Mapping[str, Any]) -> _Key:
             raise ValueError(text)
         return values[text]
 
-    return _Key(attribute, " or ".join(values), parse)
+    return _Key(attribute, " or ".join(values), parse, {value: text for text, value in values.items()}.__getitem__)
 
 
+MIN_IN_SYNC = "min.insync.replicas"
 _KEYS: dict[str, _Key] = {
-    "min.insync.replicas": _integer("min_in_sync_replicas", 1, 100),
+    MIN_IN_SYNC: _integer("min_in_sync_replicas", 1, 100),
     "flush.policy": _choice("flush_on_append", {"fsync": True, "os": False}),
     "unclean.leader.election.enable": _choice("unclean_leader_election", {"true": True, "false": False}),
     "max.message.bytes": _integer("max_message_bytes", 1024, MAX_MESSAGE_BYTES),
-    "segment.bytes": _integer("segment_bytes", 1024, _MAX_SEGMENT_BYTES),
+    "segment.bytes": _integer("segment_bytes", 1024, MAX_SEGMENT_BYTES),
     "segment.ms": _integer("segment_ms", 1),
     "retention.ms": _integer("retention_ms", -1),
     "retention.bytes": _integer("retention_bytes", -1),
     "cleanup.policy": _choice(None, {"delete": None}),  # compaction is not built yet, and is not silently ignored
 }
 TOPIC_CONFIG_NAMES = tuple(_KEYS)
+BUILT_IN = TopicConfig(
+    min_in_sync_replicas=2,
+    max_message_bytes=8 * _MIB,
+    segment_bytes=1024 * _MIB,
+    segment_ms=7 * _DAY_MS,
+    flush_on_append=True,
+    retention_ms=7 * _DAY_MS,
+    retention_bytes=-1,
+    unclean_leader_election=False,
+)
 
 
 def check_topic_name(name: str) -> None:
@@ -95,7 +117,7 @@ def check_topic_config(values: Mapping[str, str], replication_factor: int) -> No
     for name, text in values.items():
         check_config_name(name)
         _parse(name, text)
-    least = values.get("min.insync.replicas")
+    least = values.get(MIN_IN_SYNC)
     if least is not None and int(least) > replication_factor:
         raise InvalidConfig(
             f"min.insync.replicas={least} is not valid: expected at most the replication factor, "
@@ -103,14 +125,30 @@ def check_topic_config(values: Mapping[str, str], replication_factor: int) -> No
         )
 
 
-def effective_topic_config(values: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
-    """What the topic sets, else the broker's. What bounds min.insync.replicas is each partition's own matter."""
+def effective_topic_config(values: Mapping[str, str]) -> TopicConfig:
+    """What `values` say, else what is built in. What bounds min.insync.replicas is each partition's own matter."""
     parsed: dict[str, Any] = {
         str(key.attribute): _parse(name, values[name])
         for name, key in _KEYS.items()
         if key.attribute and name in values
     }
-    return replace(defaults, **parsed)
+    return replace(BUILT_IN, **parsed)
+
+
+def topic_config_values(config: TopicConfig) -> dict[str, str]:
+    """The values that `effective_topic_config` makes `config` of. Raises InvalidConfig for what no topic may have."""
+    values = {name: key.text(getattr(config, key.attribute)) for name, key in _KEYS.items() if key.attribute}
+    for name, text in values.items():
+        _parse(name, text)
+    return values
+
+
+def shown_topic_config(made_with: Mapping[str, str], set_values: Mapping[str, str]) -> dict[str, str]:
+    """What is worth telling people: what was set, what is not built in, and who must have a record."""
+    built_in = topic_config_values(BUILT_IN)
+    made = {name: value for name, value in made_with.items() if value != built_in.get(name)}
+    least = made_with.get(MIN_IN_SYNC, built_in[MIN_IN_SYNC])
+    return {MIN_IN_SYNC: least, **made, **set_values}
 
 
 def _parse(name: str, text: str) -> Any:

@@ -45,15 +45,24 @@ class _Plan:
 
 
 class Topics:
-    """See the module's text. `num_partitions` and `replication_factor` (None: min(3, brokers)): for topics without."""
+    """See the module's text. `num_partitions` and `replication_factor` (None: min(3, brokers)): for topics without.
+
+    `defaults`: what they are made with, for good: another controller may be configured otherwise."""
 
     def __init__(
-        self, ledger: Ledger, rng: random.Random, *, num_partitions: int, replication_factor: int | None
+        self,
+        ledger: Ledger,
+        rng: random.Random,
+        *,
+        num_partitions: int,
+        replication_factor: int | None,
+        defaults: Mapping[str, str],
     ) -> None:
         self._ledger = ledger
         self._random = rng
         self._num_partitions = num_partitions
         self._replication_factor = replication_factor
+        self._defaults = [records_pb2.TopicDefault(name=name, value=value) for name, value in sorted(defaults.items())]
 
     # -- create
 
@@ -62,7 +71,7 @@ class Topics:
         plan = self._plan(request)
         if validate_only:
             return b""
-        record = records_pb2.TopicRecord(name=request.name, topic_id=plan.topic_id)
+        record = records_pb2.TopicRecord(name=request.name, topic_id=plan.topic_id, defaults=self._defaults)
         self._ledger.write(records_pb2.MetadataRecord(topic=record))
         self._write_configs(plan.topic_id, plan.configs)
         self._write_partitions(plan.topic_id, request.name, 0, plan.placed)

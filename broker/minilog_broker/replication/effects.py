@@ -4,6 +4,7 @@
     AppendToLog                     log_appended, then log_flushed when durable; or log_failed
     RecoverLog                      log_opened; or log_failed
     CheckCopy                       copy_checked, always
+    ConfigureLog                    log_configured; or log_failed
     RecordEpochStart                log_flushed is not awaited: the disk thread does it, durably, before what follows
     ForgetTornTail                  -; or log_failed
     TruncateLog, StartLogAt         log_truncated; or log_failed
@@ -68,6 +69,14 @@ class ForgetTornTail:
     """The replica is in an ISR under a leader: that the tail of its log was cut at the start matters no more."""
 
     key: PartitionKey
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigureLog:
+    """The topic has another configuration than the log was given before (Log.configure): answered by log_configured."""
+
+    key: PartitionKey
+    config: TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +278,8 @@ class PartitionOffline:
 
 @dataclass(frozen=True, slots=True)
 class ProposalAnswer:
-    """The controller's answer to a proposal. What became of it comes as metadata: an answer may be old, or of a
-    controller that is deposed."""
+    """The controller's answer to a proposal: an error where it was refused. What became of it comes as metadata, with
+    the configuration it was decided under: an answer may be old, or of a controller that is deposed."""
 
     error: MinilogError | None
 
@@ -280,6 +289,7 @@ Effect: TypeAlias = (
     | RecoverLog
     | CheckCopy
     | ForgetTornTail
+    | ConfigureLog
     | DeleteLog
     | RecordEpochStart
     | AppendToLog

@@ -145,6 +145,7 @@ class FollowerPartition:
             log_start_offset=self.log.log_start,
             partition_epoch=self.partition_epoch,
             no_space=self.no_space,
+            unsynced=not self.log.flush_on_append,
         )
 
     def learn(self, partition_epoch: int, *, in_sync: bool) -> None:

@@ -28,6 +28,7 @@ class TimerKind(enum.IntEnum):
     PROPOSAL = 6  # a led partition: the same proposal again
     THROTTLE = 7  # a follower that is held back: its turn
     TRIM = 8  # a led partition: a call that deletes records times out
+    CONTROLLER_SESSION = 9  # of this broker: it is over, where no heartbeat was answered since
 
 
 Timer: TypeAlias = tuple[TimerKind, int | PartitionKey]
@@ -74,6 +75,7 @@ class Host:
     broker_id: int
     settings: ReplicationSettings
     broker_epoch: int | None = None
+    session_ends_ms: float = -math.inf  # with the controller, by this broker's clock: see serving.py
     lives: dict[int, BrokerLife] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     effects: list[Effect] = field(default_factory=list)

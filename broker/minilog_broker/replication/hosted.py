@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from minilog.errors import CorruptMessage
 from minilog_broker.replication.effects import (
+    ConfigureLog,
     DeleteLog,
     ForgetTornTail,
     OpenLog,
@@ -83,6 +84,8 @@ class HostedReplica:
         self._host = host
         self._sessions = sessions
         self._opening = False
+        self._log_config: TopicConfig | None = None  # what the disk was told for this log ...
+        self._configured: TopicConfig | None = None  # ... and has carried out
         self._to_recover = False
         self._offline_since = -1  # the partition epoch that we had seen when we went offline
         self._torn_tail = False  # of the log, and nobody was told that it matters no more
@@ -91,21 +94,23 @@ class HostedReplica:
     # -- metadata
 
     def apply(self, state: PartitionState, config: TopicConfig, now_ms: float) -> None:
-        """The committed state of the partition, of which this broker is a replica."""
-        former, self.config = self.state, config
+        """The committed state of the partition, of which this broker is a replica, and the configuration of the topic
+        as of the same offset of the metadata: who leads judges by both, or by neither."""
+        former = self.state
         if former is not None and (state.leader_epoch, state.partition_epoch) < (
             former.leader_epoch,
             former.partition_epoch,
         ):
             return
-        self.state = state
+        self.state, self.config = state, config
+        self._configure_log()
         if self.log is None:
             self._open_log()
             self._recover_log()
         if former is None or former.leader_epoch != state.leader_epoch or former.leader_id != state.leader_id:
             self.take_role(now_ms, why="another leader epoch began")
         elif self.leader is not None:
-            self.leader.commit(state, now_ms)
+            self.leader.commit(state, config, now_ms)
         elif self.follower is not None and self.reads is not None:
             self._limit(self._sessions.to(state.leader_id), now_ms)
             self.follower.learn(state.partition_epoch, in_sync=self._is_in_sync())
@@ -119,15 +124,34 @@ class HostedReplica:
             self._host.emit(ForgetTornTail(self.key))
 
     def configure(self, config: TopicConfig, now_ms: float) -> None:
-        """The topic's configuration changed."""
+        """The topic's configuration changed; what is known of the partition is of the same offset of the metadata."""
         self.config = config
+        self._configure_log()
+        if self.leader is not None and self.state is not None:
+            self.leader.commit(self.state, config, now_ms)
+
+    def _configure_log(self) -> None:
+        """The disk carries it out in its turn: what was appended before is synced before it counts as synced."""
+        if self.log is not None and self.config is not None and self.config != self._log_config:
+            self._log_config = self.config
+            self._host.emit(ConfigureLog(self.key, self.config))
+
+    def configured(self, config: TopicConfig, now_ms: float) -> None:
+        """The log has this configuration; where its policy is another, all that was appended is durable under it."""
+        log, self._configured = self.log, config
+        if log is None or log.flush_on_append == config.flush_on_append:
+            return
+        log.flush_on_append = config.flush_on_append
+        log.flushed(log.appended_end)
         if self.leader is not None:
-            self.leader.config = config
-            self.leader.lives_changed(now_ms)  # a lower min.insync.replicas lets the high watermark go
+            self.leader.flush_policy_changed(now_ms)
+        if self.follower is not None:
+            self.follower.flushed()
+            self.follower.on_change(now_ms)
 
     def _open_log(self) -> None:
         if not self._opening and self.offline is None and self.state is not None and self.config is not None:
-            self._opening = True
+            self._opening, self._log_config = True, self.config
             self._host.emit(OpenLog(self.key, self.state.topic_name, self.config))
 
     def _recover_log(self) -> None:
@@ -142,7 +166,7 @@ class HostedReplica:
             and state.partition_epoch > self._offline_since
             and self._host.broker_id in state.damaged_replicas
         ):
-            self._to_recover, self.offline, self._opening = False, None, True
+            self._to_recover, self.offline, self._opening, self._log_config = False, None, True, config
             self._host.emit(RecoverLog(self.key, config))
 
     def remove(self, now_ms: float) -> None:
@@ -228,8 +252,9 @@ class HostedReplica:
     def opened(self, log: Log, producers: ProducerState, now_ms: float) -> None:
         """The log is there."""
         self._opening = False
-        self.log = ReplicaLog(log, producers)
+        self.log, self._configured = ReplicaLog(log, producers), self._log_config
         self._torn_tail = log.has_torn_tail
+        self._configure_log()
         self.take_role(now_ms, why="the log was opened")
 
     def appended(self, end_offset: int, now_ms: float) -> None:
@@ -245,7 +270,7 @@ class HostedReplica:
             self.leader.appended(done, end_before, now_ms)
         if self.config is not None and self._snapshot_due_bytes >= self.config.segment_bytes:
             self.write_snapshot()
-        if self.config is not None and not self.config.flush_on_append:
+        if not log.flush_on_append:
             self.flushed(log.log.durable_end_offset, now_ms)  # the log's own word: what it has recorded to count so
         self._settled(now_ms)
 
@@ -301,6 +326,8 @@ class HostedReplica:
             self.go_offline(error, now_ms)
             return
         self._sessions.give_back(log.append_failed())
+        self._log_config = self._configured  # what was asked behind it was dropped
+        self._configure_log()
         if self.leader is not None:
             self.leader.no_space(now_ms)
             self._lead_when_settled(self.leader, now_ms, again=True)

@@ -78,6 +78,7 @@ class FollowerView:
     broker_epoch: int | None = None
     accepted: bool = False  # a position of this epoch passed the checks
     durable_end: int | None = None
+    unsynced: bool = False  # it was told under flush.policy=os
     log_start: int = -1  # its durable one
     partition_epoch: int = -1  # of the committed state that it had seen when it told its durable end
     counts_from: int = -1  # a word from before this partition epoch counts for nothing

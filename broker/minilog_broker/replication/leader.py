@@ -37,6 +37,7 @@ from minilog_broker.replication.listing import list_offsets
 from minilog_broker.replication.marking import MarkersRequest
 from minilog_broker.replication.parked import ProduceEntry
 from minilog_broker.replication.replica_log import Ends, QueuedAppend, ReplicaLog
+from minilog_broker.replication.serving import check_epoch, check_session, cut_off, is_cut_off
 from minilog_broker.replication.session import Session, Subscription
 from minilog_broker.replication.source import Audience, Judgement, Refuse, Send, Wait, readable_end
 from minilog_broker.replication.state import PartitionState, TopicConfig
@@ -114,13 +115,14 @@ class LeaderPartition:
         for subscription in list(self._subscribers.values()):
             subscription.session.judge_again(subscription, now_ms)
 
-    def commit(self, state: PartitionState, now_ms: float) -> None:
-        """Committed metadata of this leader epoch: repeated, it changes nothing."""
+    def commit(self, state: PartitionState, config: TopicConfig, now_ms: float) -> None:
+        """Committed metadata of this leader epoch, of one offset: repeated, it changes nothing."""
+        reconfigured, self.config = config != self.config, config
         if not self.leading:
             if state.partition_epoch > self._state.partition_epoch:
                 self._state = state
             return
-        if not self.in_sync.commit(state, now_ms):
+        if not self.in_sync.commit(state, now_ms) and not reconfigured:
             return
         for subscription in list(self._subscribers.values()):
             session = subscription.session
@@ -137,6 +139,13 @@ class LeaderPartition:
         """This epoch is over here: whatever waits is unknown."""
         self._accepting.resign(why)
         self.trimming.resign(why)
+
+    def session_changed(self, now_ms: float) -> None:
+        """The broker's session with the controller has ended (what waits is unknown), or goes on."""
+        if is_cut_off(self._host, self.config, now_ms):
+            self.resign(cut_off(self._host))
+        elif self.leading:
+            self._advance(now_ms)
 
     def excuse(self, delay_ms: float, now_ms: float) -> None:
         """This process stood still for so long: nobody is later for it."""
@@ -159,8 +168,7 @@ class LeaderPartition:
     def produce(self, entry: ProduceEntry, epoch: int, now_ms: float) -> None:
         """One entry. Refused, it is answered at once, under acks=0 too; else when its condition holds."""
         try:
-            self._check_epoch(epoch)
-            self._check_leading()
+            self._check(epoch, now_ms)
             self._accepting.accept(entry, self.config.max_message_bytes, self._too_few(), now_ms)
         except MinilogError as error:
             self._accepting.refuse(entry.ticket, error)
@@ -171,11 +179,13 @@ class LeaderPartition:
 
     def registered(self, number: int, error: MinilogError | None, now_ms: float) -> None:
         """RegisterPartition is answered."""
+        if error is None and is_cut_off(self._host, self.config, now_ms):
+            error = LeaderNotAvailable(f"{self}: {cut_off(self._host)}")
         self._accepting.registered(number, error, self._too_few(), now_ms)
 
     def write_markers(self, request: MarkersRequest, now_ms: float) -> None:
         """Answered by AnswerMarkers: see marking.py. Raises LeaderNotAvailable."""
-        self._check_leading()
+        self._check(-1, now_ms)
         may_lose = self.config.unclean_leader_election or not self.config.flush_on_append
         self._accepting.write_markers(request, self._too_few(), now_ms, may_lose=may_lose)
 
@@ -183,25 +193,16 @@ class LeaderPartition:
         """FindEnds is done."""
         self._accepting.ends_found(number, ends)
 
-    def delete_records(self, request: DeleteRecordsRequest, epoch: int) -> None:
+    def delete_records(self, request: DeleteRecordsRequest, epoch: int, now_ms: float) -> None:
         """Answered by AnswerDeleteRecords: see trimming.py. Raises where it is refused."""
-        self._check_epoch(epoch)
-        self._check_leading()
+        self._check(epoch, now_ms)
         self.trimming.ask(request, self.in_sync, knows_its_end=self.knows_its_end)
 
-    def _check_leading(self) -> None:
+    def _check(self, epoch: int, now_ms: float) -> None:
+        check_epoch(str(self), epoch, self.leader_epoch)
         if not self.leading:
             raise LeaderNotAvailable(f"{self}: leader epoch {self.leader_epoch} is about to begin: retry")
-
-    def _check_epoch(self, epoch: int) -> None:
-        if 0 <= epoch < self.leader_epoch:
-            raise FencedLeaderEpoch(
-                f"{self}: leader epoch {epoch} is over, it is {self.leader_epoch}: ask for metadata"
-            )
-        if epoch > self.leader_epoch:
-            raise UnknownLeaderEpoch(
-                f"{self}: leader epoch {epoch} is not known here yet, {self.leader_epoch} is: retry"
-            )
+        check_session(str(self), self._host, self.config, now_ms)
 
     def _too_few(self) -> str | None:
         """What is wrong with the ISR for acks=all, if anything."""
@@ -225,8 +226,16 @@ class LeaderPartition:
         self.in_sync.watch_lag(now_ms)
         self._tell_subscribers(now_ms, news=False)
 
+    def flush_policy_changed(self, now_ms: float) -> None:
+        """Our log is under another policy. What followers told before they were under fsync too is not synced there."""
+        if self.leading and self.log.flush_on_append:
+            self.in_sync.forget_unsynced()
+        self.flushed(now_ms)
+
     def flushed(self, now_ms: float) -> None:
         """The durable end moved."""
+        if is_cut_off(self._host, self.config, now_ms):
+            return
         self._accepting.became_durable()
         if self.leading:
             self._advance(now_ms)
@@ -238,6 +247,8 @@ class LeaderPartition:
 
     def _advance(self, now_ms: float) -> None:
         """Look at the high watermark, and let those go who wait for it, or for what was deleted."""
+        if is_cut_off(self._host, self.config, now_ms):
+            return
         log = self.log
         self.trimming.look(self.in_sync)
         knew_its_end = self.knows_its_end
@@ -290,6 +301,9 @@ class LeaderPartition:
                     subscription, CorruptMessage(f"{self}: progress to {end} is not on the leader's log"), now_ms
                 )
             return
+        if progress.unsynced and self.log.flush_on_append:
+            return  # it has yet to learn of the policy, and will say again what is durable
+        view.unsynced = progress.unsynced
         view.log_start, view.partition_epoch = progress.log_start_offset, progress.partition_epoch
         view.wants_in = not progress.no_space
         view.progressed(end, log_end=self.log.appended_end, marks=self.in_sync.marks, now_ms=now_ms)
@@ -323,7 +337,7 @@ class LeaderPartition:
         """The checks of a position, in order: leader epoch, log start, divergence, end."""
         try:
             if session.audience is Audience.FOLLOWER or position.leader_epoch >= 0:
-                self._check_epoch(position.leader_epoch)
+                check_epoch(str(self), position.leader_epoch, self.leader_epoch)
         except UnknownLeaderEpoch as error:
             return Wait(error)
         except FencedLeaderEpoch as error:
@@ -386,11 +400,10 @@ class LeaderPartition:
     def epoch_before(self, offset: int) -> int | None:
         return self.log.log.epoch_before(offset)
 
-    def list_offsets(self, entry: metadata_pb2.ListOffsetsEntry) -> metadata_pb2.ListOffsetsResult:
+    def list_offsets(self, entry: metadata_pb2.ListOffsetsEntry, now_ms: float) -> metadata_pb2.ListOffsetsResult:
         """The four ends of one snapshot; raises OffsetNotAvailable while the end is not known (KIP-207)."""
-        self._check_epoch(entry.leader_epoch)
+        check_epoch(str(self), entry.leader_epoch, self.leader_epoch)
         if not self.knows_its_end:
-            raise OffsetNotAvailable(
-                f"{self}: the leader of epoch {self.leader_epoch} does not know its end yet: retry"
-            )
+            raise OffsetNotAvailable(f"{self}: the leader of epoch {self.leader_epoch} does not know its end: retry")
+        check_session(str(self), self._host, self.config, now_ms)
         return list_offsets(self.log, entry, self.leader_epoch)

@@ -87,6 +87,12 @@ class LeaderInSync:
         view.wants_in = False
         return True
 
+    def forget_unsynced(self) -> None:
+        """The durable ends that were told under flush.policy=os count no more: they are told again under fsync."""
+        for view in self.views.values():
+            if view.unsynced:
+                view.durable_end = None
+
     # -- high watermark
 
     def high_watermark(

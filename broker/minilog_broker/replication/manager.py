@@ -76,6 +76,20 @@ class ReplicaManager:
         for replica in self._replicas.values():
             replica.take_role(now_ms, why="this broker registered anew")
 
+    def session_lasts_until(self, ends_ms: float, now_ms: float) -> None:
+        """A heartbeat was answered, and all is replayed that was committed by then: `ends_ms` is a session behind its
+        sending. Who leads where unclean election is enabled serves until then (serving.py)."""
+        host = self._host
+        was_over, host.session_ends_ms = now_ms >= host.session_ends_ms, max(host.session_ends_ms, ends_ms)
+        host.timers.arm(TimerKind.CONTROLLER_SESSION, host.broker_id, host.session_ends_ms)
+        if was_over:
+            self._session_changed(now_ms)
+
+    def _session_changed(self, now_ms: float) -> None:
+        for leader in self.led_partitions():
+            if leader.config.unclean_leader_election:
+                leader.session_changed(now_ms)
+
     def adopt_log(self, key: PartitionKey, log: Log, producer_state: ProducerState, now_ms: float) -> None:
         """A log that was found at start. It has no role before the image names it."""
         self._replica(key).opened(log, producer_state, now_ms)
@@ -90,6 +104,11 @@ class ReplicaManager:
         if replica is not None and replica.state is not None:
             replica.opened(log, producers, now_ms)
 
+    def log_configured(self, key: PartitionKey, config: TopicConfig, now_ms: float) -> None:
+        """ConfigureLog is done."""
+        if (replica := self._replicas.get(key)) is not None:
+            replica.configured(config, now_ms)
+
     def apply_image(
         self,
         states: Iterable[PartitionState],
@@ -103,14 +122,13 @@ class ReplicaManager:
         least the topics concerned; a configuration that differs from the one known is adopted."""
         changed_lives = {b for b in {*lives, *self._host.lives} if lives.get(b) != self._host.lives.get(b)}
         self._host.lives = dict(lives)
-        for topic_id, config in configs.items():
-            if self._configs.get(topic_id) != config:
-                self._configs[topic_id] = config
-                self._configure(topic_id, config, now_ms)
+        reconfigured = {topic_id for topic_id, config in configs.items() if self._configs.get(topic_id) != config}
+        self._configs.update(configs)
         for state in states:
             self._apply(state, now_ms)
         for key in removed:
             self._remove(key, now_ms)
+        self._configure(reconfigured, now_ms)
         if changed_lives:
             self._lives_changed(changed_lives, now_ms)
         self._close_idle()
@@ -125,10 +143,11 @@ class ReplicaManager:
         if (replica := self._replicas.pop(key, None)) is not None:
             replica.remove(now_ms)
 
-    def _configure(self, topic_id: bytes, config: TopicConfig, now_ms: float) -> None:
-        for key, replica in self._replicas.items():  # configurations change rarely
-            if key.topic_id == topic_id:
-                replica.configure(config, now_ms)
+    def _configure(self, topic_ids: set[bytes], now_ms: float) -> None:
+        """The replicas whose state did not change with their configuration; the others have both already."""
+        for key, replica in self._replicas.items() if topic_ids else ():  # configurations change rarely
+            if key.topic_id in topic_ids and replica.config != self._configs[key.topic_id]:
+                replica.configure(self._configs[key.topic_id], now_ms)
 
     def _lives_changed(self, broker_ids: set[int], now_ms: float) -> None:
         """A broker lives anew, or was fenced or unfenced: rare, so all partitions are looked at."""
@@ -154,10 +173,6 @@ class ReplicaManager:
     def remove_stray(self, key: PartitionKey, now_ms: float) -> None:
         """A log found at start that no image knows: it is let go, as that of a deleted topic."""
         self._remove(key, now_ms)
-
-    def topic_config(self, topic_id: bytes) -> TopicConfig | None:
-        """What the image said last of a topic's configuration."""
-        return self._configs.get(topic_id)
 
     def led_partitions(self) -> list[LeaderPartition]:
         """What this broker leads now."""
@@ -232,12 +247,14 @@ class ReplicaManager:
         if replica is not None and replica.leader is not None:
             replica.leader.ends_found(number, ends)
 
-    def delete_records(self, key: PartitionKey, leader_epoch: int, request: DeleteRecordsRequest) -> None:
+    def delete_records(
+        self, key: PartitionKey, leader_epoch: int, request: DeleteRecordsRequest, now_ms: float
+    ) -> None:
         """Records of a partition that is led here: answered by AnswerDeleteRecords, once."""
         try:
             leader = self._leader(key)
             refuse_client(leader)
-            leader.delete_records(request, leader_epoch)
+            leader.delete_records(request, leader_epoch, now_ms)
         except MinilogError as error:
             self._host.emit(AnswerDeleteRecords(request.ticket, error, -1))
 
@@ -274,7 +291,7 @@ class ReplicaManager:
         """One entry, answered at once."""
         key = PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
         try:
-            return self._leader(key).list_offsets(entry)
+            return self._leader(key).list_offsets(entry, now_ms)
         except OSError as error:
             self._replicas[key].go_offline(error, now_ms)
             failure: MinilogError = StorageError(str(error))
@@ -400,6 +417,11 @@ class ReplicaManager:
                     replica.due(kind, now_ms)
             elif kind is TimerKind.SESSION:
                 self._served.due(reference, now_ms)
+            elif kind is TimerKind.CONTROLLER_SESSION:
+                if now_ms < self._host.session_ends_ms:
+                    self._host.timers.arm(kind, reference, self._host.session_ends_ms)
+                else:
+                    self._session_changed(now_ms)
             elif (session := self._leaders.by_leader.get(reference)) is not None:
                 session.look(now_ms)
 

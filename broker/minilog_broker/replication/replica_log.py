@@ -3,8 +3,9 @@
     log_start <= last_stable_offset <= high_watermark <= durable_end <= appended_end <= end
 
 `end` counts what was given to the disk and is not answered yet; `appended_end` is readable; `durable_end` survives a
-loss of power, and only it counts for progress and the high watermark. The disk carries commands out in order, so the
-answers come in order too.
+loss of power, and only it counts for progress and the high watermark. Under flush.policy=os it is the appended end: the
+policy (`flush_on_append`) is the log's, and changes in its turn, as all that the disk is asked. The disk carries
+commands out in order, so the answers come in order too.
 
 What is known of producers and transactions is that of the readable log: it changes when an append was answered, never
 before. The last stable offset moves with the high watermark alone: a transaction begins at or above that, and has ended
@@ -59,6 +60,7 @@ class ReplicaLog:
         "asked_log_start",
         "durable_end",
         "end",
+        "flush_on_append",
         "high_watermark",
         "last_epoch",
         "last_stable_offset",
@@ -74,6 +76,7 @@ class ReplicaLog:
         self.queue: deque[QueuedAppend] = deque()
         self.truncating = False
         self.high_watermark = 0
+        self.flush_on_append = log.settings.flush_on_append
         self._adopt_ends()
 
     def _adopt_ends(self) -> None:

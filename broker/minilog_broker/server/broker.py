@@ -69,7 +69,6 @@ from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
 from minilog_broker.storage.open_files import PooledFileSystem
 from minilog_broker.storage.reserve import Reserve
-from minilog_broker.storage.settings import LogSettings
 from minilog_broker.version import CLIENT_VERSION
 
 logger = structlog.get_logger()
@@ -102,6 +101,7 @@ class Broker:
         self._crash: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = Turns()
+        self._session_pending: asyncio.Task[None] | None = None
 
     # -- life
 
@@ -132,7 +132,7 @@ class Broker:
         await asyncio.to_thread(reserve.hold)
         pool = PooledFileSystem(files, self._descriptors.segment_files)
         self._logs = LogDirectory(pool, directory, self._config.delete_delay_ms, reserve)
-        found = await asyncio.to_thread(self._logs.recover, self._default_settings())
+        found = await asyncio.to_thread(self._logs.recover)
         self._disk = DiskThread("data-disk", loop, self._failed)
         settings = self._replication_settings()
         self._quorum = QuorumShell(self._options, files, directory, reserve, self._client, settings, self._failed)
@@ -170,6 +170,7 @@ class Broker:
         link.offline_replicas = lambda: self._replicas.offline.values()
         link.unsettled_replicas = lambda: unsettled_replicas(self._logs)
         link.no_space = lambda: not self._reserve.held
+        link.on_session = self._session_goes_on
         self._internal_topics = InternalTopics(link.create_internal_topic)
         self._coordinators = self._build_coordinators(replicas)
         self._links = LeaderLinks(replicas, self._client, self._address_of)
@@ -186,9 +187,7 @@ class Broker:
         replicas.went_offline = replicas.became_full = link.beat_now
         self._to_replicas = ImageToReplicas(
             self._quorum.image,
-            self._logs,
             replicas,
-            self._controller.topic_config,
             self._coordinators.topics_deleted,
             self._turns,
             self._spawn,
@@ -207,16 +206,6 @@ class Broker:
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
         life = self._quorum.image.brokers.get(broker_id)
         return None if life is None else (life.host, life.port)
-
-    def _default_settings(self) -> LogSettings:
-        config = self._config
-        return LogSettings(
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.segment_ms,
-            flush_on_append=config.flush_on_append,
-            retention_ms=config.retention_ms,
-            retention_bytes=config.retention_bytes,
-        )
 
     def _bind(self) -> Port:
         replicas, coordinators, producer_ids = (
@@ -306,6 +295,18 @@ class Broker:
         if self._link.fenced and self._options.broker_id in changes.brokers:
             self._link.beat_now()  # our registration is replayed: the controller may unfence us
         self._to_replicas.changed(changes)
+
+    def _session_goes_on(self, ends_ms: float, committed_end_offset: int) -> None:
+        """The controller was heard: that counts when all is replayed that was decided by then (serving.py)."""
+
+        async def count() -> None:
+            await self._quorum.replayed(committed_end_offset)
+            await self._to_replicas.told()
+            self._replicas.manager.session_lasts_until(ends_ms, now_ms())
+            self._replicas.run()
+
+        if self._session_pending is None or self._session_pending.done():  # else the next answer will do
+            self._session_pending = self._spawn(count())
 
     def _log_start_moved(self, key: PartitionKey) -> None:
         self._replicas.manager.log_start_moved(key, now_ms())

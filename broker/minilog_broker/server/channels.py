@@ -11,11 +11,11 @@ import asyncio
 
 import grpc
 
-from minilog_broker.server.config import LARGEST_MESSAGE_BYTES
+from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog_broker.version import CLIENT_VERSION
 
 FRAME_OVERHEAD_BYTES = 2 << 20  # what a message may hold besides its largest batch
-MAX_FRAME_BYTES = LARGEST_MESSAGE_BYTES + FRAME_OVERHEAD_BYTES
+MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + FRAME_OVERHEAD_BYTES
 MAX_STREAMS = 100  # of one connection: what RFC 9113 advises as the least; clients have a connection for each stream
 HANDSHAKE_TIMEOUT_MS = 10_000  # a connection that says nothing of HTTP/2 for so long is closed
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 30_000, 10_000  # who does not answer a ping is gone: a machine that lost power

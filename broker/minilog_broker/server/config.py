@@ -2,8 +2,8 @@
 
 Defaults < TOML file < environment (`MINILOG_` + upper case, dots as underscores) < `--set`. The names users type are
 the attribute names with dots for underscores (CONTRACT.md). An unknown name offers the nearest one; a bad value names
-the key, the value, where it came from and what would be right. Settings marked T in CONTRACT.md are here the cluster's
-defaults of the topics' own.
+the key, the value, where it came from and what would be right. Settings marked T in CONTRACT.md are here what this
+broker, as the controller, makes topics with: an existing topic has its own (controller/topic_config.py).
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from typing import Any
 
 from minilog.config import config_names
 from minilog.errors import InvalidConfig
+from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog_broker.controller.topic_config import BUILT_IN, MAX_INT64, MAX_SEGMENT_BYTES
 
 ENVIRONMENT_PREFIX = "MINILOG_"
 _DAY_MS = 24 * 60 * 60 * 1000
 _MOST_TIMEOUT_MS = 2**31 - 1
 _MIB = 1024 * 1024
-LARGEST_MESSAGE_BYTES = 64 * _MIB
-"""The largest max.message.bytes."""
-_GRPC_LARGEST_MESSAGE_BYTES = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,14 +35,14 @@ class _Kind:
     parse: Callable[[str], Any]
 
 
-def _integer(least: int, most: int | None = None, *, none_word: str | None = None) -> _Kind:
-    limits = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+def _integer(least: int, most: int = MAX_INT64, *, none_word: str | None = None) -> _Kind:
+    limits = f"a whole number of at least {least}" if most == MAX_INT64 else f"a whole number from {least} to {most}"
 
     def parse(text: str) -> int | None:
         if none_word is not None and text == none_word:
             return None
         number = int(text)
-        if number < least or (most is not None and number > most):
+        if not least <= number <= most:
             raise ValueError(text)
         return number
 
@@ -110,16 +109,16 @@ class BrokerConfig:
     num_partitions: int = _setting(_integer(1, 10_000), 1)
     default_replication_factor: int | None = _setting(_integer(1, 100, none_word="auto"), None)
     """None: min(3, brokers), decided when a topic is created."""
-    min_insync_replicas: int = _setting(_integer(1, 100), 2)
-    flush_policy: str = _setting(_choice("fsync", "os"), "fsync")
-    unclean_leader_election_enable: bool = _setting(_boolean(), False)
+    min_insync_replicas: int = _setting(_integer(1, 100), BUILT_IN.min_in_sync_replicas)
+    flush_policy: str = _setting(_choice("fsync", "os"), "fsync" if BUILT_IN.flush_on_append else "os")
+    unclean_leader_election_enable: bool = _setting(_boolean(), BUILT_IN.unclean_leader_election)
     auto_create_topics_enable: str = _setting(_choice("false"), "false")
     """Topics are created by command; the row is here so that a configuration that says so is taken."""
-    max_message_bytes: int = _setting(_integer(1024, LARGEST_MESSAGE_BYTES), 8 * _MIB)
-    segment_bytes: int = _setting(_integer(1024, _GRPC_LARGEST_MESSAGE_BYTES), 1024 * _MIB)
-    segment_ms: int = _setting(_integer(1), 7 * _DAY_MS)
-    retention_ms: int = _setting(_integer(-1), 7 * _DAY_MS)
-    retention_bytes: int = _setting(_integer(-1), -1)
+    max_message_bytes: int = _setting(_integer(1024, MAX_MESSAGE_BYTES), BUILT_IN.max_message_bytes)
+    segment_bytes: int = _setting(_integer(1024, MAX_SEGMENT_BYTES), BUILT_IN.segment_bytes)
+    segment_ms: int = _setting(_integer(1), BUILT_IN.segment_ms)
+    retention_ms: int = _setting(_integer(-1), BUILT_IN.retention_ms)
+    retention_bytes: int = _setting(_integer(-1), BUILT_IN.retention_bytes)
     cleanup_policy: str = _setting(_choice("delete"), "delete")
     replica_lag_time_max_ms: int = _setting(_integer(1), 10_000)
     replica_lag_max_records: int | None = _setting(_integer(1, none_word="off"), None)

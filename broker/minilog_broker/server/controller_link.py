@@ -50,6 +50,8 @@ class ControllerLink:
         self.unsettled_replicas: Callable[[], Iterable[peer_pb2.RecoveredReplica]]
         self.no_space: Callable[[], bool] = lambda: False
         self.on_state: Callable[[bool], None] = lambda fenced: None
+        # (when the session ends, the end of metadata that must be replayed before that counts), with each answer.
+        self.on_session: Callable[[float, int], None] = lambda ends_ms, committed_end_offset: None
         self._client = client
         self._broker_id = broker_id
         self._find_controller = find_controller
@@ -148,13 +150,14 @@ class ControllerLink:
             call = peer_pb2_grpc.PeerServiceStub(channel).Heartbeat()
             while True:
                 self._beat_now.clear()
+                sent_ms = now_ms()
                 await call.write(self._heartbeat())
                 timeout_s = max(5 * self._interval_s, 1.0)
                 async with asyncio.timeout(timeout_s):  # wait_for may drop a cancellation (Python 3.11)
                     answer = await self._unless_moved(call.read())
                 if not isinstance(answer, peer_pb2.HeartbeatResponse):  # the end of the stream
                     raise BrokerNotAvailable("the controller ended the heartbeat stream")
-                self._answered(answer)
+                self._answered(answer, sent_ms)
                 await _wait(self._beat_now, self._interval_s)
 
     def _heartbeat(self) -> peer_pb2.HeartbeatRequest:
@@ -170,13 +173,14 @@ class ControllerLink:
             recovered_replicas=self.unsettled_replicas(),
         )
 
-    def _answered(self, answer: peer_pb2.HeartbeatResponse) -> None:
+    def _answered(self, answer: peer_pb2.HeartbeatResponse, sent_ms: float) -> None:
         error = error_from_wire(answer.error)
         if isinstance(error, StaleBrokerEpoch):
             raise error
         if error is not None:
             raise BrokerNotAvailable(str(error))
         self.answered_ms = now_ms()
+        self.on_session(sent_ms + answer.session_timeout_ms, answer.committed_end_offset)
         if answer.should_stop:
             self.should_stop.set()
         if answer.fenced != self.fenced:

@@ -18,7 +18,6 @@ from minilog.v1 import admin_pb2, peer_pb2
 from minilog_broker.controller.controller import Controller, ControllerSettings
 from minilog_broker.controller.effects import Answer, ControllerEffect, PartitionWaits, ProbeBroker, UncleanElection
 from minilog_broker.controller.ledger import Reported
-from minilog_broker.controller.topic_config import effective_topic_config
 from minilog_broker.replication.state import TopicConfig
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.quorum_shell import QuorumShell
@@ -37,7 +36,7 @@ _TopicsRequest = TypeVar(
 
 
 def default_topic_config(config: BrokerConfig) -> TopicConfig:
-    """What topics have that do not set it themselves."""
+    """What topics are made with, where this broker's controller makes them."""
     return TopicConfig(
         min_in_sync_replicas=config.min_insync_replicas,
         max_message_bytes=config.max_message_bytes,
@@ -56,9 +55,8 @@ class ControllerShell:
     def __init__(self, quorum: QuorumShell, broker_id: int, config: BrokerConfig, turns: Turns) -> None:
         self._quorum = quorum
         self._turns = turns
-        self._defaults = default_topic_config(config)
         settings = ControllerSettings(
-            defaults=self._defaults,
+            defaults=default_topic_config(config),
             broker_id=broker_id,
             broker_session_timeout_ms=config.broker_session_timeout_ms,
             num_partitions=config.num_partitions,
@@ -73,10 +71,6 @@ class ControllerShell:
         quorum.on_activated = self._activated
         quorum.on_deposed = self._deposed
         quorum.on_committed = self._committed
-
-    def topic_config(self, topic_id: bytes) -> TopicConfig:
-        """The effective configuration of a topic of the committed image."""
-        return effective_topic_config(self._quorum.image.topic_config(topic_id), self._defaults)
 
     def reported(self) -> Reported:
         """What the brokers say of their disks; nothing where this is not the active controller."""

@@ -192,7 +192,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             answered: asyncio.Future[AnswerDeleteRecords] = loop.create_future()
             key = _key(entry)
             wanted = DeleteRecordsRequest(answered, entry.before_offset, now_ms() + request.timeout_ms)
-            replicas.manager.delete_records(key, entry.leader_epoch, wanted)
+            replicas.manager.delete_records(key, entry.leader_epoch, wanted, now_ms())
             waiting.append(_deleted(entry.partition_id, answered))
         replicas.run()
         return waiting

@@ -16,8 +16,9 @@ from minilog.errors import CorruptMessage, StorageError
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.effects import OpenLog
 from minilog_broker.replication.state import PartitionKey, TopicConfig
+from minilog_broker.storage.checkpoint import read_checkpoint
 from minilog_broker.storage.data_directory import DataDirectory, PartitionDirectory
-from minilog_broker.storage.errors import DataDirectoryError
+from minilog_broker.storage.errors import CorruptFile, DataDirectoryError
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
@@ -74,8 +75,10 @@ class LogDirectory:
         now_s = time.monotonic()
         self._set_aside = dict.fromkeys(directory.partitions_set_aside(), now_s)
 
-    def recover(self, defaults: LogSettings) -> list[FoundLog]:
-        """Open every data log that can be read. The metadata log is the quorum's, and left out."""
+    def recover(self) -> list[FoundLog]:
+        """Open every data log that can be read. The metadata log is the quorum's, and left out.
+
+        Of its topic nothing is known yet: each keeps the flush policy it was under until ConfigureLog."""
         found = []
         for path in self._directory.partition_paths():
             try:
@@ -89,7 +92,7 @@ class LogDirectory:
             if each is None or (key := PartitionKey(each.topic_id, each.partition)) == METADATA_KEY:
                 continue
             try:
-                found.append(self._recover_one(each, key, defaults))
+                found.append(self._recover_one(each, key))
             except (OSError, StorageError, CorruptMessage, DataDirectoryError) as error:
                 self.unreadable[key] = UnreadableLog(key, path, str(error))
                 logger.error(
@@ -100,15 +103,15 @@ class LogDirectory:
                 )
         return found
 
-    def _recover_one(self, each: PartitionDirectory, key: PartitionKey, defaults: LogSettings) -> FoundLog:
-        unclean = self._directory.clean_stop_epoch is None
-        log = self._open(each.path, key, each.topic_name, defaults, unclean=unclean)
+    def _recover_one(self, each: PartitionDirectory, key: PartitionKey) -> FoundLog:
+        unclean, settings = self._directory.clean_stop_epoch is None, self._former_settings(each.path)
+        log = self._open(each.path, key, each.topic_name, settings, unclean=unclean)
         try:
             producer_state = recover_producer_state(log)
         except CorruptMessage as error:  # rot in a segment that its index vouched for: read and cut all of it
             mark_damaged(self._files, each.path, str(error))
             log.close(clean=False)
-            log = self._open(each.path, key, each.topic_name, defaults, unclean=True)
+            log = self._open(each.path, key, each.topic_name, settings, unclean=True)
             producer_state = recover_producer_state(log)
         self.logs[key] = log
         if log.has_torn_tail:
@@ -139,6 +142,13 @@ class LogDirectory:
     def torn(self) -> list[tuple[PartitionKey, Log]]:
         """Logs whose tail was cut at a start, and that nobody has vouched for since."""
         return [(key, log) for key in self._torn if (log := self.logs.get(key)) is not None and log.has_torn_tail]
+
+    def _former_settings(self, path: str) -> LogSettings:
+        try:
+            checkpoint = read_checkpoint(self._files, path)
+        except CorruptFile:  # recovery tells of it
+            checkpoint = None
+        return LogSettings(flush_on_append=checkpoint.flush_on_append if checkpoint else True)
 
     def mark_damaged(self, key: PartitionKey, reason: str) -> None:
         """A batch of this log was found damaged: recorded for the next start; nothing is written to it any more."""

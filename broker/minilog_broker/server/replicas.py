@@ -153,6 +153,9 @@ class Replicas:
                 self._open(key, lambda: self._directory.recover_damaged(key, log_settings(config)))
             case effects.CheckCopy():
                 self._check_copy(effect)
+            case effects.ConfigureLog(key=key, config=config):
+                configure = lambda log: self._reserve.write_metadata(lambda: log.configure(log_settings(config)))  # noqa: E731
+                self._submit(key, configure, lambda _: self.manager.log_configured(key, config, now_ms()))
             case effects.RecordEpochStart(key=key, leader_epoch=epoch, start_offset=start):
                 reserve = self._reserve
                 record = lambda log: reserve.write_metadata(lambda: log.assign_epoch(epoch, start))  # noqa: E731
@@ -204,12 +207,8 @@ class Replicas:
 
     def _open(self, key: PartitionKey, work: Callable[[], tuple[Log, ProducerState]]) -> None:
         def opened(found: tuple[Log, ProducerState]) -> None:
-            log, producers = found
-            # The topic may have been altered since: its policy of flushing above all counts from the first append on.
-            if (config := self.manager.topic_config(key.topic_id)) is not None:
-                log.settings = log_settings(config)
             self.offline.pop(key, None)
-            self.manager.log_opened(key, log, producers, now_ms())
+            self.manager.log_opened(key, *found, now_ms())
 
         self._lane.submit(
             DiskCommand(

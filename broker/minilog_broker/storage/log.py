@@ -26,13 +26,13 @@ from minilog_broker.storage.checkpoint import CheckpointFile
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.files import FileSystem
+from minilog_broker.storage.lookups import headers_between, offset_for_timestamp
 from minilog_broker.storage.placed import LogKey, Run
 from minilog_broker.storage.recovery import EPOCH_FILE, Finding, Recovered, Recovery, RecoveryReport
 from minilog_broker.storage.retention import is_all_below, is_expired, removable, roll_is_due
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.sizes import offsets_at_sizes, segment_with
-from minilog_broker.storage.timestamps import offset_for_timestamp
 from minilog_broker.storage.topic_id_file import prepare_directory
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -90,8 +90,7 @@ class Log:
         recovered = Recovery(files, directory, key, settings, unclean=unclean, boot_id=boot_id).run()
         checkpoint = CheckpointFile(files, directory, recovered.checkpoint, boot_id)
         log = cls(files, directory, key, topic_name, settings, recovered, checkpoint)
-        if recovered.checkpoint is None:
-            log.write_checkpoint()
+        log.configure(settings)
         return log
 
     def __repr__(self) -> str:
@@ -124,17 +123,10 @@ class Log:
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
         """The headers of all batches that end above `from_offset`, up to the end as of now."""
-        end = self.log_end_offset
-        for segment in self._segments:
-            if segment.end.end_offset <= from_offset:
-                continue
-            for _, header in segment.headers(from_offset):
-                if header.next_offset > end:
-                    return
-                yield header
+        return headers_between(self._segments, from_offset, self.log_end_offset)
 
     def offset_for_timestamp(self, timestamp_us: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first batch with a record at or after `timestamp_us`: see timestamps.py."""
+        """(offset, timestamp) of the first batch with a record at or after `timestamp_us`: see lookups.py."""
         return offset_for_timestamp(self._segments, timestamp_us, self.log_start_offset, self.log_end_offset)
 
     def offsets_at_sizes(self, from_offset: int, sizes_bytes: Sequence[int], end_offset: int) -> list[tuple[int, int]]:
@@ -198,6 +190,20 @@ class Log:
             self._dirty = False
         self._synced_end_offset = end
         self.durable_end_offset = end
+
+    def configure(self, settings: LogSettings) -> None:
+        """Other settings from now on. The flush policy is recorded before it counts, and fsync when all is synced:
+        recovery must not rely on a sync that never was. Raises OSError; the log is failed then."""
+        self._check_usable()
+        if settings.flush_on_append and not self.settings.flush_on_append:
+            self.sync()
+        self.settings = settings
+        recorded = self._checkpoint.recorded
+        if recorded is None or recorded.flush_on_append != settings.flush_on_append:
+            with self._failing(passing=frozenset()):
+                self.write_checkpoint()
+        if not settings.flush_on_append:
+            self.durable_end_offset = self.log_end_offset
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """Record, durably, that a leader's epoch starts at `start_offset`. Raises ValueError for an old epoch."""

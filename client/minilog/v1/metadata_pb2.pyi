@@ -228,7 +228,7 @@ class TopicMetadata(_message.Message):
 
     @_builtins.property
     def configs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Only what was set explicitly."""
+        """What was set, what the topic was made with where that is not built in, and min.insync.replicas."""
 
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionMetadata]: ...

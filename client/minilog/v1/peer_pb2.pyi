@@ -282,10 +282,18 @@ class HeartbeatResponse(_message.Message):
     CONTROLLER_EPOCH_FIELD_NUMBER: _builtins.int
     FENCED_FIELD_NUMBER: _builtins.int
     SHOULD_STOP_FIELD_NUMBER: _builtins.int
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    COMMITTED_END_OFFSET_FIELD_NUMBER: _builtins.int
     controller_epoch: _builtins.int
     fenced: _builtins.bool
     should_stop: _builtins.bool
     """Nothing is led any more; go."""
+    session_timeout_ms: _builtins.int
+    """Counted from the sending of the heartbeat that this answers: so long this life is not fenced for silence. The
+    controller's value counts, whatever broker.session.timeout.ms this broker has.
+    """
+    committed_end_offset: _builtins.int
+    """What is committed of the metadata log, at least: whoever has replayed so much knows what was decided without him."""
     @_builtins.property
     def error(self) -> _common_pb2.Error: ...
     def __init__(
@@ -295,10 +303,12 @@ class HeartbeatResponse(_message.Message):
         controller_epoch: _builtins.int = ...,
         fenced: _builtins.bool = ...,
         should_stop: _builtins.bool = ...,
+        session_timeout_ms: _builtins.int = ...,
+        committed_end_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_epoch", b"controller_epoch", "error", b"error", "fenced", b"fenced", "should_stop", b"should_stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_end_offset", b"committed_end_offset", "controller_epoch", b"controller_epoch", "error", b"error", "fenced", b"fenced", "session_timeout_ms", b"session_timeout_ms", "should_stop", b"should_stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -378,6 +388,7 @@ class ReplicaProgress(_message.Message):
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
     NO_SPACE_FIELD_NUMBER: _builtins.int
+    UNSYNCED_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     position_number: _builtins.int
     durable_end_offset: _builtins.int
@@ -393,6 +404,8 @@ class ReplicaProgress(_message.Message):
     """
     no_space: _builtins.bool
     """The disk is full: the follower does not ask to be taken into the ISR, and nobody is to wait for it."""
+    unsynced: _builtins.bool
+    """Told under flush.policy=os: `durable_end_offset` is appended, and not synced. A leader under fsync does not count it."""
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
     def __init__(
@@ -407,10 +420,11 @@ class ReplicaProgress(_message.Message):
         log_start_offset: _builtins.int = ...,
         partition_epoch: _builtins.int = ...,
         no_space: _builtins.bool = ...,
+        unsynced: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "last_epoch", b"last_epoch", "partition_id", b"partition_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "durable_end_offset", b"durable_end_offset", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "no_space", b"no_space", "partition_epoch", b"partition_epoch", "partition_id", b"partition_id", "position_number", b"position_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "durable_end_offset", b"durable_end_offset", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "no_space", b"no_space", "partition_epoch", b"partition_epoch", "partition_id", b"partition_id", "position_number", b"position_number", "unsynced", b"unsynced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__corrupt_offset: _TypeAlias = _typing.Literal["corrupt_offset"]  # noqa: Y015
     _WhichOneofArgType__corrupt_offset: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset"]  # noqa: Y015

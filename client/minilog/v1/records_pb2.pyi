@@ -242,23 +242,53 @@ class TopicRecord(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     INTERNAL_FIELD_NUMBER: _builtins.int
+    DEFAULTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     topic_id: _builtins.bytes
     internal: _builtins.bool
+    @_builtins.property
+    def defaults(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicDefault]:
+        """What the topic has where nobody sets another value: as the controller that made it was configured. One that is not
+        here has the value that is built in.
+        """
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         topic_id: _builtins.bytes = ...,
         internal: _builtins.bool = ...,
+        defaults: _abc.Iterable[Global___TopicDefault] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["internal", b"internal", "name", b"name", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["defaults", b"defaults", "internal", b"internal", "name", b"name", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicRecord: _TypeAlias = TopicRecord  # noqa: Y015
+
+@_typing.final
+class TopicDefault(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    value: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicDefault: _TypeAlias = TopicDefault  # noqa: Y015
 
 @_typing.final
 class PartitionRecord(_message.Message):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tests.simulation.node import Node
     from tests.simulation.touched import Answered, Sent, Touched, TrimAnswered, TrimAsked
 
+ON_ITS_WAY_MS = 500.0  # no link is slower for so long
 _ACKS_ALL = -1
 
 
@@ -127,7 +128,7 @@ class Judge:
             if (mirror := truth.mirrors.get(node.node_id)) is not None and mirror.kept_end is None:
                 if power and not mirror.synced:
                     self._exempt(truth, "power lost under flush.policy=os")
-                mirror.died()
+                mirror.died(power=power)
         mirror = self.metadata.mirrors.get(node.node_id)
         if mirror is not None and mirror.kept_end is None:
             mirror.died()
@@ -308,11 +309,9 @@ class Judge:
                 truth = self.partitions[state.key] = PartitionTruth(state.key)
                 truth.transactions.may_write = self.registrations.check
                 self.states["partitions created"] += 1
-            config = image.topic_config(state.key.topic_id)
-            truth.unclean_allowed = config.get("unclean.leader.election.enable", "") == "true" or (
-                "unclean.leader.election.enable" not in config and self.cluster.plan.unclean_election
-            )
-            for event in truth.decided(state, decided.broker_epochs):
+            if state.key.topic_id in image.topics:
+                truth.unclean_allowed = image.effective_config(state.key.topic_id).unclean_leader_election
+            for event in truth.decided(state, decided.broker_epochs, self.cluster.now_ms):
                 self.states[event] += 1
             if truth.exempt is not None:
                 self._exempt(truth, truth.exempt)
@@ -333,6 +332,8 @@ class Judge:
     def _check_answer(self, answered: Answered) -> None:
         """V7: what is acknowledged under acks=all is committed, where the answer says."""
         answer, truth = answered.answer, self.partitions.get(answered.key)
+        if answer.error is None and truth is not None and truth.unclean_election is not None:
+            self._check_stopped(answered, *truth.unclean_election)
         if answer.error is not None or truth is None or answered.acks != _ACKS_ALL or truth.exempt is not None:
             return
         found = truth.committed.find(answer.base_offset)
@@ -340,6 +341,16 @@ class Judge:
         if found is None or found.crc != crc:
             text = f"node {answered.node_id} acknowledges offset {answer.base_offset}, where {found} is committed"
             raise Violation("V7", text, nodes=(answered.node_id,), key=answered.key, epoch=answer.leader_epoch)
+
+    def _check_stopped(self, answered: Answered, elected_epoch: int, elected_ms: float) -> None:
+        """Whoever led when another was elected uncleanly has stopped by then: its session with the controller is over.
+
+        A controller that is deposed answers heartbeats for a while yet (V21), and an answer is under way."""
+        late_ms = self.cluster.now_ms - elected_ms - self.cluster.plan.fetch_timeout_ms - ON_ITS_WAY_MS
+        if answered.answer.leader_epoch < elected_epoch and late_ms > 0.0:
+            text = f"node {answered.node_id} acknowledges in epoch {answered.answer.leader_epoch}, though another was"
+            text += f" elected uncleanly in epoch {elected_epoch}, {self.cluster.now_ms - elected_ms:.0f} ms ago"
+            raise Violation("session", text, nodes=(answered.node_id,), key=answered.key)
 
     # -- deleting records
 

@@ -89,9 +89,8 @@ def _ends(key: PartitionKey, name: str, replicas: dict[int, Life], judge: Judge)
         starts[node_id] = log.log_start_offset
         ends[node_id] = (log.high_watermark, log.durable_end_offset, log.log_end_offset)
     # V18: with fewer than min.insync.replicas a high watermark stands still; then only the logs have to agree.
-    configured = judge.metadata.image.topic_config(key.topic_id).get("min.insync.replicas")
-    min_in_sync = judge.cluster.plan.min_in_sync if configured is None else int(configured)
-    stands = len(replicas) < min(min_in_sync, state.replication_factor)
+    least = judge.metadata.image.effective_config(key.topic_id).min_in_sync_replicas
+    stands = len(replicas) < min(least, state.replication_factor)
     if len({end for each in ends.values() for end in each[stands:]}) != 1:
         return Violation("V19", f"{name}: HW, durable end and end differ: {ends}", nodes=tuple(replicas), key=key)
     if min(starts.values()) < starts[state.leader_id]:

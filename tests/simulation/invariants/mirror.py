@@ -102,6 +102,7 @@ class Mirror:
     def look(self, log: Log) -> bool:
         """Take in what changed; whether anything did. Raises Violation of V1, V2, V3."""
         start, high_watermark = log.log_start_offset, log.high_watermark
+        self.synced = log.settings.flush_on_append
         durable_end, end = log.durable_end_offset, log.log_end_offset
         columns = log.epochs._columns
         if (
@@ -122,7 +123,6 @@ class Mirror:
         if end != self.end or start != self.start:
             self._take_entries(log, start, end)
         self.start, self.end, self.durable_end, self.high_watermark = start, end, durable_end, high_watermark
-        self.synced = log.settings.flush_on_append
         return True
 
     def _check_epochs(self, columns: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
@@ -215,9 +215,9 @@ class Mirror:
 
     # -- lives
 
-    def died(self) -> None:
-        """The process is gone. Its disk has what was durable."""
-        self.kept_end = self.durable_end
+    def died(self, *, power: bool = False) -> None:
+        """The process is gone, and with it the power or not. Its disk has what was durable."""
+        self.kept_end = self.durable_end if self.synced or not power else self.start
 
     def reborn(self, log: Log, life: int, *, damaged: bool, counted: bool) -> None:
         """Another life has opened the log: V7, what was durable of what is committed is there.

@@ -38,6 +38,7 @@ class PartitionTruth:
     state: PartitionState | None = None
     exempt: str | None = None
     unclean_allowed: bool = False
+    unclean_election: tuple[int, float] | None = None  # the leader epoch of the first one, and when it was decided
     tenures: dict[int, Tenure] = field(default_factory=dict)
     answered: dict[int, int] = field(default_factory=dict)  # leader epoch: the highest "latest" it could answer
     _sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
@@ -174,7 +175,7 @@ class PartitionTruth:
 
     # -- committed metadata
 
-    def decided(self, state: PartitionState, broker_epochs: dict[int, int]) -> list[str]:
+    def decided(self, state: PartitionState, broker_epochs: dict[int, int], now_ms: float) -> list[str]:
         """The next committed state, and the lives recorded then. Returns what of it is worth counting."""
         before, self.state = self.state, state
         if not state.in_sync_replicas:
@@ -183,6 +184,8 @@ class PartitionTruth:
             text = f"the leader {state.leader_id} is not in the ISR {state.in_sync_replicas}"
             raise self._fail("V4", text, state.leader_id, epoch=state.leader_epoch)
         events = [] if before is None else self._compare(before, state)
+        if "unclean elections" in events and self.unclean_election is None:
+            self.unclean_election = (state.leader_epoch, now_ms)
         joined = set(state.in_sync_replicas) - set(() if before is None else before.in_sync_replicas)
         for node_id in joined & self.excused.keys():
             if self.excused[node_id] != broker_epochs.get(node_id):  # it joined for what its new life has

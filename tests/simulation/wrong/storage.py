@@ -124,22 +124,6 @@ def unclean_start_loses_eligibility() -> Patches:
     return [(BrokerLives, "_departure", mutant)]
 
 
-def eligibility_from_todays_settings() -> Patches:
-    """What is set now says how the log was written, not what is recorded with it."""
-    init, look = Recovery.__init__, Recovery._look_at_promises
-
-    def remembering(self: Recovery, *arguments: Any, **how: Any) -> None:
-        init(self, *arguments, **how)
-        self.flush_on_append = arguments[3].flush_on_append  # type: ignore[attr-defined]
-
-    def mutant(self: Recovery, log_start: int, end_offset: int) -> None:
-        if self._checkpoint is not None:
-            self._checkpoint = replace(self._checkpoint, flush_on_append=self.flush_on_append)  # type: ignore[attr-defined]
-        look(self, log_start, end_offset)
-
-    return [(Recovery, "__init__", remembering), (Recovery, "_look_at_promises", mutant)]
-
-
 def torn_copy_leads_alone() -> Patches:
     """A copy that was cut is taken for whole: no other is asked."""
     return [(TornTails, "end_of", lambda *_: None)]

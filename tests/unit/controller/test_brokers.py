@@ -348,6 +348,15 @@ def test_unclean_election_only_where_it_is_configured_and_counted(world: World) 
     assert [each.key for each in world.effects if isinstance(each, UncleanElection)] == [unclean]
 
 
+def test_a_heartbeat_is_answered_with_how_long_a_session_is_and_what_was_decided_by_then(world: World) -> None:
+    """Broker 1 lives beside the controller: a successor fences it when two thirds are over (liveness.silent_before)."""
+    world.created("t")
+    answers = {broker_id: world.heartbeat(broker_id) for broker_id in (1, 2)}
+    timeouts = {broker_id: answer.session_timeout_ms for broker_id, answer in answers.items()}
+    assert timeouts == {1: SESSION_TIMEOUT_MS * 2 / 3, 2: SESSION_TIMEOUT_MS}
+    assert answers[2].committed_end_offset == world.image.end_offset
+
+
 def test_a_heartbeat_of_nobody_or_of_a_former_life_is_refused(world: World) -> None:
     assert isinstance(error_of(world.heartbeat(9, epoch=1)), BrokerIdNotRegistered)
     refusal = world.heartbeat(2, epoch=world.epoch(2) - 1)

@@ -22,7 +22,13 @@ from minilog.errors import (
     UnknownTopicOrPartition,
 )
 from minilog.v1 import admin_pb2, peer_pb2
-from minilog_broker.controller.topic_config import TOPIC_CONFIG_NAMES, check_topic_name, effective_topic_config
+from minilog_broker.controller.topic_config import (
+    BUILT_IN,
+    TOPIC_CONFIG_NAMES,
+    check_topic_name,
+    effective_topic_config,
+    topic_config_values,
+)
 from minilog_broker.replication.state import NO_LEADER, PartitionKey
 from tests.unit.controller.world import DEFAULTS, DOUBTFUL, World, error_of
 
@@ -174,11 +180,12 @@ def test_every_setting_of_a_topic_becomes_its_configuration() -> None:
         "cleanup.policy": "delete",
     }
     assert set(values) == set(TOPIC_CONFIG_NAMES)
-    config = effective_topic_config(values, DEFAULTS)
+    config = effective_topic_config(values)
     assert (config.min_in_sync_replicas, config.flush_on_append, config.unclean_leader_election) == (3, False, True)
     assert (config.max_message_bytes, config.segment_bytes, config.segment_ms) == (2048, 4096, 5)
     assert (config.retention_ms, config.retention_bytes) == (-1, 7)
-    assert effective_topic_config({}, DEFAULTS) == DEFAULTS
+    assert effective_topic_config(topic_config_values(config)) == config
+    assert effective_topic_config({}) == BUILT_IN
 
 
 # -- alteration
@@ -268,7 +275,7 @@ def test_an_internal_topic_has_what_makes_its_records_safe_whatever_the_defaults
     world.start_all(3)
     topic_id = created_internal(world)
     topic = world.image.topics[topic_id]
-    config = effective_topic_config(world.image.topic_config(topic_id), weak)
+    config = world.image.effective_config(topic_id)
     assert (topic.name, topic.internal, topic.partition_count) == ("__groups", True, 16)
     assert all(len(state.replicas) == 3 for state in world.image.partitions_of(topic_id))
     assert (config.min_in_sync_replicas, config.flush_on_append, config.unclean_leader_election) == (2, True, False)

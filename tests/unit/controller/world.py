@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from minilog.errors import MinilogError, NotController, error_from_wire
@@ -76,14 +77,15 @@ class World:
         self.epochs: dict[PartitionKey, tuple[int, int]] = {}
         self._tickets = 0
         self.appends_left = math.inf  # 0: another leads the quorum, and the controller was not told yet
-        settings = ControllerSettings(
+        self._settings = ControllerSettings(
             defaults,
             broker_id=1,
             broker_session_timeout_ms=SESSION_TIMEOUT_MS,
             default_replication_factor=replication_factor,
             leader_imbalance_check_interval_ms=IMBALANCE_CHECK_MS,
         )
-        self.controller = Controller(settings, self._append, random.Random(seed))
+        self._random = random.Random(seed)
+        self.controller = Controller(self._settings, self._append, self._random)
         self.voters = voters
         recorded = [records_pb2.Voter(broker_id=each, directory_id=directory_id(each)) for each in voters]
         cluster = records_pb2.ClusterRecord(cluster_id=CLUSTER_ID, voters=recorded)
@@ -120,10 +122,13 @@ class World:
             assert self.controller.image == self.image
         self.check()
 
-    def fail_over(self) -> None:
-        """Another controller takes over with what is committed; nothing else survives."""
+    def fail_over(self, defaults: TopicConfig | None = None) -> None:
+        """Another controller takes over with what is committed; nothing else survives. `defaults`: as configured."""
         self.controller.deactivate(2)
         del self.records[self.image.end_offset :]
+        if defaults is not None:
+            self._settings = replace(self._settings, defaults=defaults)
+            self.controller = Controller(self._settings, self._append, self._random)
         self.appends_left = math.inf
         self.term += 1
         self.controller.activate(self.term, self.image, self.image.end_offset, self.now_ms)

@@ -102,6 +102,7 @@ class Broker:
         )  # on their way back; None: lost
         self.broker_epoch: int | None = None
         self.images_replayed = 0
+        self.config = self.world.config  # as it was replayed
         self.offline: dict[PartitionKey, str] = {}
         self.refused: list[int] = []
         self.sessions: dict[int, Link] = {}  # served here
@@ -210,6 +211,9 @@ class Broker:
                 log = self.logs.get(key)
                 error = None if log is None else check_copy(log, *key, offset, max_bytes)
                 manager.copy_checked(key, offset, error, now_ms)
+            case effects.ConfigureLog(key=key, config=config):
+                self.logs[key].configure(LogSettings(flush_on_append=config.flush_on_append))
+                manager.log_configured(key, config, now_ms)
             case effects.DeleteLog(key=key):
                 self.logs.pop(key, None)
                 self.let_go[key] += 1

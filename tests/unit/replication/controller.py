@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from minilog.errors import IneligibleReplica, InvalidUpdateVersion, MinilogError, StaleBrokerEpoch
 from minilog_broker.replication.effects import ProposalAnswer, ProposeInSyncReplicas
-from minilog_broker.replication.state import NO_LEADER, BrokerLife, PartitionKey, PartitionState
+from minilog_broker.replication.state import NO_LEADER, BrokerLife, PartitionKey, PartitionState, TopicConfig
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Image:
     states: tuple[PartitionState, ...]
     removed: tuple[PartitionKey, ...]
     lives: dict[int, BrokerLife]
+    config: TopicConfig | None = None  # of the topic, from this batch on
 
 
 class Controller:
@@ -36,6 +37,11 @@ class Controller:
             key, name, replicas, replicas, (), (), leader_id, 0, 0, self.lives[leader_id].broker_epoch
         )
         self._commit(key)
+
+    def alter(self, config: TopicConfig) -> None:
+        """The topic has another configuration; whom that makes eligible no more is the controller proper's to know."""
+        self.min_in_sync = config.min_in_sync_replicas
+        self.images.append(Image((), (), dict(self.lives), config))
 
     def delete(self, key: PartitionKey) -> None:
         del self.partitions[key]

@@ -9,6 +9,7 @@ from minilog_broker.controller import election, in_sync
 from minilog_broker.controller.election import Departure, ElectionRules
 from minilog_broker.controller.image import Broker, MetadataImage, Topic
 from minilog_broker.controller.ledger import Ledger
+from minilog_broker.controller.topic_config import topic_config_values
 from minilog_broker.replication.state import PartitionState, TopicConfig
 from tests.unit.replication.small_model_state import KEY, Asked, Life, Partitions
 
@@ -30,6 +31,7 @@ class SmallController:
             retention_bytes=-1,
             unclean_leader_election=False,
         )
+        self._made_with = tuple(topic_config_values(self._config).items())
         self._decided: _Decided = {}
         self._elected: dict[tuple[int, tuple[Life, ...], int | None, Departure | None], int] = {}
 
@@ -74,10 +76,12 @@ class SmallController:
         image = MetadataImage()
         for broker_id, (epoch, fenced) in enumerate(lives):
             image.brokers[broker_id] = Broker(broker_id, epoch, b"", "", 0, None, "", "", fenced)
-        image.topics[KEY.topic_id] = Topic(state.topic_name, KEY.topic_id, internal=False, partition_count=1)
+        image.topics[KEY.topic_id] = Topic(
+            state.topic_name, KEY.topic_id, internal=False, partition_count=1, defaults=self._made_with
+        )
         image.partitions[KEY] = state
         append: Callable[[object], int] = lambda records: 0  # noqa: E731
-        ledger = Ledger(image, 0, self._config, append, [], has_spoken=lambda _: True)
+        ledger = Ledger(image, 0, append, [], has_spoken=lambda _: True)
         in_sync.propose_in_sync_replicas(
             ledger,
             peer_pb2.ProposeInSyncReplicasRequest(

@@ -137,11 +137,20 @@ class World:
 
     def replay(self, broker: Broker) -> None:
         """The next committed batch reaches a broker."""
-        image = self.controller.images[broker.images_replayed]
-        broker.images_replayed += 1
-        topics = {state.key.topic_id for state in image.states}
-        configs, names = dict.fromkeys(topics, self.config), dict.fromkeys(topics, "topic")
-        broker.manager.apply_image(image.states, image.removed, configs, names, image.lives, self.now_ms)
+        self.replay_slice(broker, 1)
+
+    def replay_slice(self, broker: Broker, count: int) -> None:
+        """So many committed batches reach a broker at once: it sees what they come to."""
+        images = self.controller.images[broker.images_replayed : broker.images_replayed + count]
+        broker.images_replayed += count
+        states = {state.key: state for image in images for state in image.states}
+        removed = [key for image in images for key in image.removed]
+        for image in images:
+            broker.config = image.config or broker.config
+        topics = {state.key.topic_id for state in states.values()}
+        topics |= {TOPIC_ID for image in images if image.config is not None}
+        configs, names = dict.fromkeys(topics, broker.config), dict.fromkeys(topics, "topic")
+        broker.manager.apply_image(states.values(), removed, configs, names, images[-1].lives, self.now_ms)
         broker.run()
 
     def decide_proposal(self, broker: Broker, *, lost: bool = False) -> None:
@@ -269,7 +278,7 @@ class World:
         self._next_ticket += 1
         broker = self.brokers[broker_id]
         request = DeleteRecordsRequest(self._next_ticket, offset, self.now_ms + timeout_ms)
-        broker.manager.delete_records(KEY, leader_epoch, request)
+        broker.manager.delete_records(KEY, leader_epoch, request, self.now_ms)
         broker.run()
         return self._next_ticket
 

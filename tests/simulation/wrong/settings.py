@@ -1,0 +1,60 @@
+"""Wrong rules of what topics have: whose value counts, from when on, and what unclean election asks of leaders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minilog_broker.controller import election
+from minilog_broker.controller.controller import Controller
+from minilog_broker.controller.election import ElectionRules
+from minilog_broker.controller.ledger import Ledger
+from minilog_broker.controller.topic_config import effective_topic_config, topic_config_values
+from minilog_broker.replication import leader, serving
+from minilog_broker.replication.state import PartitionState, TopicConfig
+from tests.simulation.life import Life
+from tests.simulation.wrong.replication import Patches
+
+
+def own_default_counts() -> Patches:
+    """What a topic does not set has each broker from its own configuration."""
+    activate = Controller.activate
+
+    def activated(self: Controller, *given: Any, **named: Any) -> None:
+        activate(self, *given, **named)
+        assert self._term is not None
+        self._term.ledger.own = topic_config_values(self._settings.defaults)  # type: ignore[attr-defined]
+
+    def of_ledger(self: Ledger, topic_id: bytes) -> TopicConfig:
+        return effective_topic_config({**self.own, **self.image.topic_config(topic_id)})  # type: ignore[attr-defined]
+
+    def of_life(self: Life, topic_id: bytes) -> TopicConfig:
+        return effective_topic_config({**topic_config_values(self.configured), **self.image.topic_config(topic_id)})
+
+    return [(Controller, "activate", activated), (Ledger, "config", of_ledger), (Life, "topic_config", of_life)]
+
+
+def eligible_stay() -> Patches:
+    eligible = election._eligible
+
+    def mutant(state: PartitionState, in_sync: tuple[int, ...], barred: frozenset[int], rules: ElectionRules) -> Any:
+        found = eligible(state, in_sync, barred, rules)
+        return found or tuple(b for b in state.eligible_leaders if b not in in_sync and b not in barred)
+
+    def settle(*given: Any) -> Any:
+        before = given[1]
+        outcome = settled(*given)
+        lost = set(before.eligible_leaders) - set(outcome.state.eligible_leaders) - set(outcome.state.in_sync_replicas)
+        if not lost or outcome.state == given[0]:
+            return outcome
+        kept = tuple(b for b in before.replicas if b in lost or b in outcome.state.eligible_leaders)
+        return election.Outcome(election.replace(outcome.state, eligible_leaders=kept), outcome.unclean)
+
+    settled = election._settle
+    return [(election, "_eligible", mutant), (election, "_settle", settle)]
+
+
+def cut_off_leader_goes_on() -> Patches:
+    def never(*given: Any) -> bool:
+        return False
+
+    return [(leader, "is_cut_off", never), (serving, "is_cut_off", never)]
