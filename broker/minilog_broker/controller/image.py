@@ -227,7 +227,9 @@ class MetadataImage:
         key = PartitionKey(record.topic_id, record.partition)
         topic = self.topics[key.topic_id]
         if record.partition >= topic.partition_count:
-            self.topics[key.topic_id] = Topic(topic.name, topic.topic_id, topic.internal, record.partition + 1)
+            self.topics[key.topic_id] = Topic(
+                topic.name, topic.topic_id, topic.internal, record.partition + 1, topic.defaults
+            )
             self._changes.topics.add(key.topic_id)
         if (former := self.partitions.get(key)) is not None:
             for broker_id in set(former.replicas).difference(record.replicas):

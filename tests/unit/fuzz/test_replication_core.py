@@ -186,7 +186,7 @@ def test_delete_records(key: PartitionKey, leader_epoch: int, before_offset: int
     world = world_with_two_records()
     broker = world[1]
     wanted = DeleteRecordsRequest("ticket", before_offset, world.now_ms + 100.0)
-    broker.manager.delete_records(key, leader_epoch, wanted)
+    broker.manager.delete_records(key, leader_epoch, wanted, 0.0)
     broker.run()
     world.advance(1_000.0)
     answer = broker.deleted["ticket"]

@@ -44,9 +44,7 @@ class World:
         self.image = MetadataImage()
         self.deletions = 0
         self.tasks: list[asyncio.Task[None]] = []
-        self.told = ImageToReplicas(
-            self.image, logs, self.replicas, lambda _: CONFIG, self._deleted, Turns(), self._spawn
-        )
+        self.told = ImageToReplicas(self.image, self.replicas, self._deleted, Turns(), self._spawn)
         self.apply(broker_registration=records_pb2.BrokerRegistrationRecord(broker_id=1, host="h", port=1))
         self.manager.set_broker_epoch(0, 0.0)
 

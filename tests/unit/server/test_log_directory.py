@@ -20,7 +20,6 @@ from minilog_broker.server.log_directory import FoundLog, LogDirectory
 from minilog_broker.server.registration import recovered_replicas, unsettled_replicas
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
-from minilog_broker.storage.settings import LogSettings
 from tests.unit.controller.world import DEFAULTS
 from tests.unit.replication.broker import batch
 from tests.unit.storage.crashable_files import CrashableFiles
@@ -88,7 +87,7 @@ def test_one_log_that_cannot_be_read_is_told_and_the_others_are_served(
 ) -> None:
     spoil(files)
     _, logs = opened(files)
-    found = logs.recover(LogSettings())
+    found = logs.recover()
     assert keys_of(found) == WHOLE
     assert list(logs.unreadable) == [BROKEN]
     told = {each.partition_id.topic_id: each.finding for each in recovered_replicas(found, logs)}
@@ -108,14 +107,14 @@ def test_a_replica_whose_log_cannot_be_read_is_offline_and_is_not_made_anew() ->
 def test_a_stop_with_a_log_that_was_never_opened_is_not_clean(files: CrashableFiles) -> None:
     unreadable_segment(files)
     _, logs = opened(files)
-    logs.recover(LogSettings())
+    logs.recover()
     assert not logs.close(), "its torn tail would be taken for what a clean stop left"
 
 
 def test_a_log_that_could_not_be_read_is_set_aside_with_its_topic(files: CrashableFiles) -> None:
     unreadable_segment(files)
     directory, logs = opened(files)
-    logs.recover(LogSettings())
+    logs.recover()
     logs.delete(BROKEN)
     assert not files.exists(PATH)
     (aside,) = directory.partitions_set_aside()
@@ -137,7 +136,7 @@ def test_data_that_nobody_can_name_is_neither_adopted_nor_the_end_of_the_start(
 ) -> None:
     spoil(files)
     _, logs = opened(files)
-    assert keys_of(logs.recover(LogSettings())) == WHOLE
+    assert keys_of(logs.recover()) == WHOLE
     with pytest.raises(StorageError, match=r"[Ss]et /data/t2-0 aside"):
         logs.create(OpenLog(BROKEN, "t2", DEFAULTS))
 
@@ -148,19 +147,19 @@ def test_a_directory_whose_topic_id_could_not_be_read_once_is_opened_as_after_an
     files.damage(FIRST, files.size(FIRST), bytes(100))
     files.fail("pread", errno.EIO, f"{PATH}/topic-id")
     _, logs = opened(files)
-    assert keys_of(logs.recover(LogSettings())) == WHOLE
+    assert keys_of(logs.recover()) == WHOLE
     assert logs.create(OpenLog(BROKEN, "t2", DEFAULTS)).recovery.cut_bytes == 100
 
 
 def test_a_foreign_file_named_like_a_log_does_not_end_the_start(files: CrashableFiles) -> None:
     files.open("/data/notes-1", create=True)
     _, logs = opened(files)
-    assert keys_of(logs.recover(LogSettings())) == KEYS
+    assert keys_of(logs.recover()) == KEYS
 
 
 def test_what_was_set_aside_and_cannot_be_removed_holds_up_no_other(files: CrashableFiles) -> None:
     _, logs = opened(files)
-    logs.recover(LogSettings())
+    logs.recover()
     logs.delete(KEYS[0])
     logs.delete(KEYS[1])
     files.fail("remove", errno.EACCES, "/data/t1-0")
@@ -173,7 +172,7 @@ def test_what_was_set_aside_and_cannot_be_removed_holds_up_no_other(files: Crash
 def test_a_torn_tail_is_told_with_every_heartbeat_until_the_replica_is_in_an_isr(files: CrashableFiles) -> None:
     files.damage(FIRST, files.size(FIRST), bytes(100))
     _, logs = opened(files)
-    logs.recover(LogSettings())
+    logs.recover()
     (told,) = unsettled_replicas(logs)
     assert (told.finding, told.last_epoch, told.end_offset) == (RecoveryFinding.RECOVERY_FINDING_TORN, 0, 3)
     append(logs.logs[BROKEN], BROKEN, 1)

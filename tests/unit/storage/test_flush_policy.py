@@ -9,6 +9,7 @@ import pytest
 
 from minilog_broker.storage.checkpoint import read_checkpoint
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.recovery import Finding
 from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, SETTINGS, append, contents, open_log
 
@@ -38,7 +39,7 @@ def test_to_fsync_what_was_there_is_synced_first(files: CrashableFiles) -> None:
     assert recorded_fsync(files)
     log = reopened(files)
     assert contents(log) == batches
-    assert log.recovery.former_flush_on_append
+    assert log.recovery.finding is Finding.WHOLE
 
 
 def test_to_fsync_no_moment_has_the_policy_recorded_and_the_records_unsynced(files: CrashableFiles) -> None:
@@ -50,7 +51,7 @@ def test_to_fsync_no_moment_has_the_policy_recorded_and_the_records_unsynced(fil
     assert not recorded_fsync(files)
     with pytest.raises(OSError, match="takes no more writes"):
         append(log)
-    assert reopened(files).recovery.former_flush_on_append is False
+    assert reopened(files).recovery.finding is Finding.DOUBTFUL
 
 
 def test_under_fsync_what_comes_later_is_durable_when_it_is_synced(files: CrashableFiles) -> None:
@@ -71,7 +72,7 @@ def test_to_os_it_is_recorded_before_anything_counts_unsynced(files: CrashableFi
     assert log.durable_end_offset == 1
     append(log)
     assert log.durable_end_offset == 2
-    assert reopened(files).recovery.former_flush_on_append is False
+    assert reopened(files).recovery.finding is Finding.DOUBTFUL
 
 
 def test_to_os_where_it_cannot_be_recorded_the_log_takes_nothing_more(files: CrashableFiles) -> None:
