@@ -131,13 +131,20 @@ def below_min() -> Patches:
 
 
 def progress_of_an_earlier_life() -> Patches:
+    """It counts, and its follower may join by it: neither being put out nor the end of its session matters."""
+
     def known(view: FollowerView, life: Any) -> int | None:
         return view.durable_end if view.accepted else None
 
     def forget(self: FollowerView, broker_epoch: int | None = None) -> None:
         self.broker_epoch = broker_epoch
 
-    return [(in_sync, "known_end", known), (FollowerView, "forget", forget)]
+    return [
+        (in_sync, "known_end", known),
+        (FollowerView, "forget", forget),
+        (FollowerView, "is_out", lambda self, partition_epoch: None),
+        (LeaderInSync, "left", lambda self, broker_id: False),
+    ]
 
 
 def epoch_spans_lives() -> Patches:
