@@ -69,13 +69,14 @@ class LeaderPartition:
         self._host = host
         self._subscribers = subscribers
         self.read_failed = read_failed
-        self._accepting = Accepting(host, str(self), state, log)
-        self.trimming = Trimming(host, str(self), state.key, log)
+        self._name = f"partition {state.topic_name}-{state.key.partition}"
+        self._accepting = Accepting(host, self._name, state, log)
+        self.trimming = Trimming(host, self._name, state.key, log)
         self.require_space = self._accepting.require_space
         self.on_high_watermark: Callable[[], None] = lambda: None  # what else follows it
 
     def __str__(self) -> str:
-        return f"partition {self._state.topic_name}-{self.key.partition}"
+        return self._name
 
     @property
     def producers(self) -> ProducerState:
@@ -199,10 +200,10 @@ class LeaderPartition:
         self.trimming.ask(request, self.in_sync, knows_its_end=self.knows_its_end)
 
     def _check(self, epoch: int, now_ms: float) -> None:
-        check_epoch(str(self), epoch, self.leader_epoch)
+        check_epoch(self._name, epoch, self.leader_epoch)
         if not self.leading:
             raise LeaderNotAvailable(f"{self}: leader epoch {self.leader_epoch} is about to begin: retry")
-        check_session(str(self), self._host, self.config, now_ms)
+        check_session(self._name, self._host, self.config, now_ms)
 
     def _too_few(self) -> str | None:
         """What is wrong with the ISR for acks=all, if anything."""
@@ -337,7 +338,7 @@ class LeaderPartition:
         """The checks of a position, in order: leader epoch, log start, divergence, end."""
         try:
             if session.audience is Audience.FOLLOWER or position.leader_epoch >= 0:
-                check_epoch(str(self), position.leader_epoch, self.leader_epoch)
+                check_epoch(self._name, position.leader_epoch, self.leader_epoch)
         except UnknownLeaderEpoch as error:
             return Wait(error)
         except FencedLeaderEpoch as error:
@@ -377,7 +378,7 @@ class LeaderPartition:
 
     def _judge_log(self, position: data_pb2.FetchPosition) -> Judgement:
         epochs = LeaderEpochs(self.log.log.epochs, self.leader_epoch, self.epoch_start)
-        return judge_position(str(self), self.log, epochs, position)
+        return judge_position(self._name, self.log, epochs, position)
 
     def readable_end(self, audience: Audience) -> int:
         return readable_end(self.log, audience)
@@ -402,8 +403,8 @@ class LeaderPartition:
 
     def list_offsets(self, entry: metadata_pb2.ListOffsetsEntry, now_ms: float) -> metadata_pb2.ListOffsetsResult:
         """The four ends of one snapshot; raises OffsetNotAvailable while the end is not known (KIP-207)."""
-        check_epoch(str(self), entry.leader_epoch, self.leader_epoch)
+        check_epoch(self._name, entry.leader_epoch, self.leader_epoch)
         if not self.knows_its_end:
             raise OffsetNotAvailable(f"{self}: the leader of epoch {self.leader_epoch} does not know its end: retry")
-        check_session(str(self), self._host, self.config, now_ms)
+        check_session(self._name, self._host, self.config, now_ms)
         return list_offsets(self.log, entry, self.leader_epoch)
