@@ -70,15 +70,14 @@ class _Pool:
         """The same, for the thread that changes files; dirty from now on, and so not closed by others."""
         if name.failed is not None:
             raise OSError(name.failed.errno, f"a sync of it failed: {name.failed.strerror}", name.path)
-        if name.file is None:
-            self._leave_a_clean_one()
+        self._tidy(self._most - (name.file is None))
         with self._lock:
             name.dirty = True
             return self.to_read(name)
 
     def create(self, name: _Name) -> None:
         """Open a file that may not be there, on the thread that changes files."""
-        self._leave_a_clean_one()
+        self._tidy(self._most - 1)
         self.to_read(name, create=True)
 
     def let_go(self, name: _Name) -> File | None:
@@ -108,19 +107,25 @@ class _Pool:
             else:
                 self.let_go(name)
 
-    def _leave_a_clean_one(self) -> None:
-        """Sync the dirty file that is next in turn where all are dirty: then it may be closed."""
-        with self._lock:
-            if len(self._open) < self._most or not all(name.dirty for name in self._open):
+    def _tidy(self, most: int) -> None:
+        """On the thread that changes files: until at most `most` are open, close clean ones, and sync dirty ones."""
+        while len(self._open) > most:
+            with self._lock:
+                self._make_room(most)
+                chosen = next((name for name in self._open if name.dirty and name.failed is None), None)
+            if len(self._open) <= most or chosen is None:
                 return
-            chosen = next((name for name in self._open if name.failed is None), None)
-        if chosen is not None:
             with contextlib.suppress(OSError):  # its owner is told
-                self.sync(chosen)
+                self._sync(chosen, chosen.file)
 
     def sync(self, name: _Name) -> None:
         """fdatasync, on the thread that changes files. An error is kept for all changes that follow."""
-        file = self.to_change(name)
+        self._sync(name, self.to_change(name))
+
+    @staticmethod
+    def _sync(name: _Name, file: File | None) -> None:
+        if file is None:  # nobody holds it any more
+            return
         try:
             file.fdatasync()
         except OSError as error:

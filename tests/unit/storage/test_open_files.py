@@ -94,6 +94,15 @@ def test_files_that_are_made_and_changed_one_after_another_need_no_more_than_may
     files[0].fdatasync()
 
 
+def test_files_that_are_read_and_then_changed_in_turn_need_no_more_than_may_be_open(tmp_path: pathlib.Path) -> None:
+    pool = PooledFileSystem(OsFileSystem(), MOST)
+    files = made(pool, str(tmp_path), 50)
+    for file in files:
+        file.pread(1, 0)  # as a log looks at its first batch before it appends
+        file.write([b"x"], 0)
+        assert pool.open_count <= MOST + 1
+
+
 def test_an_error_of_a_sync_that_made_room_is_told_to_the_files_owner_and_not_tried_again() -> None:
     disk = crashable("/d")
     pool = PooledFileSystem(disk, MOST)
