@@ -10,7 +10,7 @@ from minilog_broker.storage.log import Log
 
 def spot_below_the_recorded_mark(log: Log, rng: random.Random) -> tuple[str, int] | None:
     """(path, position) in a batch below the high watermark that the log has recorded; None where there is none."""
-    recorded = log._recorded
+    recorded = log._checkpoint.recorded
     if recorded is None:
         return None
     spots = [

@@ -27,14 +27,15 @@ class Fencing:
     _silent_ms: dict[int, dict[int, float]] = field(default_factory=dict)  # of whom, by broker, when it stood still
     _fenced: dict[tuple[int, int], frozenset[tuple[int, int]]] = field(default_factory=dict)  # lives, by tenure
 
-    def saw(self, node_id: int, paused: bool, heard_ms: Mapping[int, float], now_ms: float) -> bool:
-        """Whether the process of a node is stopped now; True where that has changed. `heard_ms`: of its controller."""
+    def saw(self, node_id: int, paused: bool, silent_ms: Mapping[int, float], now_ms: float) -> bool:
+        """Whether the process of a node is stopped now; True where that has changed. `silent_ms`: for how long its
+        controller has not heard whom."""
         since_ms = self._paused_ms.get(node_id)
         if paused == (since_ms is not None):
             return False
         if paused:
             self._paused_ms[node_id] = now_ms
-            self._silent_ms[node_id] = {broker_id: now_ms - each_ms for broker_id, each_ms in heard_ms.items()}
+            self._silent_ms[node_id] = dict(silent_ms)
             return True
         del self._paused_ms[node_id]
         if since_ms is not None and now_ms - since_ms > LONG_PAUSE * self.session_timeout_ms:

@@ -190,7 +190,8 @@ class Judge:
             paused = life is not None and life.process.paused
             term = None if life is None else life.controller._term
             heard_ms = {} if term is None else term.liveness._heard
-            if self.fencing.saw(node_id, paused, heard_ms, self.cluster.now_ms):
+            silent_ms = {} if life is None else {each: life.now_ms - at_ms for each, at_ms in heard_ms.items()}
+            if self.fencing.saw(node_id, paused, silent_ms, self.cluster.now_ms):
                 self.quorum.disturbed(node_id, self.cluster.now_ms)
 
     # -- logs
