@@ -48,7 +48,7 @@ def came_damaged(cluster: Cluster) -> Iterator[None]:
 
 
 def bombs(cluster: Cluster) -> Iterator[None]:
-    """One message of 25 zstd batches, 256 MiB each when decompressed."""
+    """One message of 25 zstd batches, 60 MiB each when decompressed: what a batch of this topic may become at most."""
     largest = {"max.message.bytes": str(64 << 20)}
     with _led_partition(cluster, configs=largest) as (address, partition_id):
         batch = _bomb(partition_id)
@@ -65,7 +65,7 @@ def bombs(cluster: Cluster) -> Iterator[None]:
 
 
 def _bomb(partition_id: common_pb2.PartitionId) -> bytes:
-    values = pa.record_batch({"value": [bytes(1 << 20)] * 255})
+    values = pa.record_batch({"value": [bytes(1 << 20)] * 60})
     return build_batch(partition_id.topic_id, 0, values, timestamp_us=1, compression="zstd")
 
 

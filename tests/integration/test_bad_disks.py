@@ -174,20 +174,23 @@ def test_a_log_that_cannot_be_read_is_offline_and_the_others_are_served(scene: S
     path = sorted((directory / f"{TOPIC}-0").glob(pattern))[0]
     content = path.read_bytes()
     spoil(path)
-    cluster.start(broker_id)
-    wait_until(lambda: all(broker_id in each.isr for each in scene.partitions() if each.partition != 0))
-    scene.writer.wait_for_more(500)
-    spoiled = next(each for each in scene.partitions() if each.partition == 0)
-    assert broker_id not in spoiled.isr
-    assert spoiled.leader not in (None, broker_id)
-    said = cluster.said_in_this_life(broker_id)
-    assert f"{TOPIC}-0" in said
-    assert re.search("its replica (is|will be) offline", said), said
-    cluster.kill(broker_id)
-    if path.is_dir():
-        path.rmdir()
-    path.write_bytes(content)
-    mend(scene, broker_id)
+    try:
+        cluster.start(broker_id)
+        cluster.wait_running()
+        wait_until(lambda: all(broker_id in each.isr for each in scene.partitions() if each.partition != 0))
+        scene.writer.wait_for_more(500)
+        spoiled = next(each for each in scene.partitions() if each.partition == 0)
+        assert broker_id not in spoiled.isr
+        assert spoiled.leader not in (None, broker_id)
+        said = cluster.said_in_this_life(broker_id)
+        assert f"{TOPIC}-0" in said
+        assert re.search("its replica (is|will be) offline", said), said
+    finally:
+        cluster.kill(broker_id)
+        if path.is_dir():
+            path.rmdir()
+        path.write_bytes(content)
+        mend(scene, broker_id)
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "leader-epoch", "*.index", "*.timeindex", "*.snapshot"])

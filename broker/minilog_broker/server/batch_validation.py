@@ -16,7 +16,6 @@ from typing import TypeAlias
 from minilog.errors import MinilogError
 from minilog.record_batch.header import BatchHeader
 from minilog.record_batch.validation import decoded_bytes, validate_batch
-from minilog.v1 import data_pb2
 from minilog_broker.replication.state import PartitionKey
 
 INLINE_BYTES = 4 << 20  # decoded, of one message: some milliseconds; our clients send messages of 1 MiB
@@ -32,15 +31,14 @@ class BatchValidation:
         self._max_message_bytes = max_message_bytes
         self._thread = ThreadPoolExecutor(1, "batch-validation")
 
-    async def validate(self, entries: Sequence[data_pb2.ProduceEntry], batches: Sequence[bytes]) -> list[Validated]:
+    async def validate(self, keys: Sequence[PartitionKey], batches: Sequence[bytes]) -> list[Validated]:
         """For each batch what came of it. None for those of a message that costs little, and for those that the core
         refuses without a look at them."""
         if sum(map(decoded_bytes, batches)) <= INLINE_BYTES:
             return [None] * len(batches)
-        return [await self._validate(entry, batch) for entry, batch in zip(entries, batches, strict=True)]
+        return [await self._validate(key, batch) for key, batch in zip(keys, batches, strict=True)]
 
-    async def _validate(self, entry: data_pb2.ProduceEntry, batch: bytes) -> Validated:
-        key = PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
+    async def _validate(self, key: PartitionKey, batch: bytes) -> Validated:
         max_message_bytes = self._max_message_bytes(key)
         if max_message_bytes is None:
             return None

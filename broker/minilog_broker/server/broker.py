@@ -45,7 +45,7 @@ from minilog_broker.server.coordinator_loading import Loader
 from minilog_broker.server.coordinator_shell import Surroundings
 from minilog_broker.server.coordinators import Coordinators
 from minilog_broker.server.data_service import DataService, answer_delete_records, answer_produce
-from minilog_broker.server.descriptors import raise_limit
+from minilog_broker.server.descriptors import OUT_OF_FILES_WORDS, raise_limit
 from minilog_broker.server.disk import DiskThread
 from minilog_broker.server.group_service import GroupService
 from minilog_broker.server.image_to_replicas import ImageToReplicas
@@ -67,7 +67,7 @@ from minilog_broker.server.transaction_service import TransactionService
 from minilog_broker.server.turns import Turns
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
-from minilog_broker.storage.open_files import PooledFileSystem
+from minilog_broker.storage.open_files import OUT_OF_FILES, PooledFileSystem
 from minilog_broker.storage.reserve import Reserve
 from minilog_broker.version import CLIENT_VERSION
 
@@ -86,6 +86,8 @@ def run_broker(options: BrokerOptions) -> int:
     except MinilogError as error:
         raise CommandFailed(f"broker {options.broker_id}: {error}") from error
     except OSError as error:
+        if error.errno in OUT_OF_FILES:
+            raise CommandFailed(f"broker {options.broker_id}: {OUT_OF_FILES_WORDS}") from error
         raise CommandFailed(f"broker {options.broker_id}: the disk under {options.data_dir} failed: {error}") from error
 
 

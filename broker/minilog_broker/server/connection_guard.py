@@ -8,7 +8,6 @@ broker could not accept a connection either: gRPC says nothing of that, so the l
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import pathlib
 
@@ -16,7 +15,9 @@ import structlog
 
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.connections import Connections, Cut, Limits, to_cut
+from minilog_broker.server.descriptors import OUT_OF_FILES_WORDS
 from minilog_broker.server.traffic import Flow
+from minilog_broker.storage.open_files import OUT_OF_FILES
 
 logger = structlog.get_logger()
 
@@ -25,7 +26,6 @@ LOOK_EVERY_S = 1.0
 GROWTH_BYTES = 16 << 20  # of resident memory: then the sockets are looked at
 DEAF_S = 5.0
 _STATM = pathlib.Path("/proc/self/statm")
-_OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class ConnectionGuard:
@@ -56,7 +56,7 @@ class ConnectionGuard:
         try:
             found = self._connections.look(now_s)
         except OSError as error:
-            if error.errno not in _OUT_OF_FILES:
+            if error.errno not in OUT_OF_FILES:
                 raise
             self._deaf(now_s)
             return
@@ -68,10 +68,7 @@ class ConnectionGuard:
     def _deaf(self, now_s: float) -> None:
         since_s = self._deaf_since_s = now_s if self._deaf_since_s is None else self._deaf_since_s
         if now_s - since_s >= DEAF_S:
-            raise CommandFailed(
-                f"no file descriptor was left for {DEAF_S:.0f} s, so that no connection could be accepted: this broker "
-                "ends. Raise the limit of open files (ulimit -n), or lower max.connections"
-            )
+            raise CommandFailed(f"for {DEAF_S:.0f} s no connection could be accepted: {OUT_OF_FILES_WORDS}")
 
     def _tell(self, cut: Cut, now_s: float) -> None:
         if now_s < self._silenced.get(cut.reason, float("-inf")):

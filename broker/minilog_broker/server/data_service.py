@@ -88,6 +88,39 @@ def answer_delete_records(effect: AnswerDeleteRecords) -> None:
         effect.ticket.set_result(effect)
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What a produce request says of one batch."""
+
+    key: PartitionKey
+    correlation_id: int
+    leader_epoch: int
+    transaction: TransactionalWrite | None
+
+
+@dataclass(slots=True)
+class _Produced:
+    """A produce request without its message, which would hold all of its bytes for as long as any part is looked at."""
+
+    acks: int
+    timeout_ms: int
+    entries: list[_Entry]
+    batches: list[bytes]
+    validated: list[Validated]
+
+    @classmethod
+    def of(cls, request: data_pb2.ProduceRequest) -> _Produced:
+        entries = [
+            _Entry(_key(each), each.correlation_id, each.leader_epoch, _transaction(each)) for each in request.entries
+        ]
+        batches = [each.batch for each in request.entries]  # each access copies
+        return cls(request.acks, request.timeout_ms, entries, batches, [])
+
+    @property
+    def keys(self) -> list[PartitionKey]:
+        return [entry.key for entry in self.entries]
+
+
 class DataService(data_pb2_grpc.DataServiceServicer):
     """See the module's text."""
 
@@ -104,7 +137,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         try:
             await pump(
                 self._validated(request_iterator),
-                lambda given: self._produce(stream, *given),
+                lambda produced: self._produce(stream, produced),
                 stream.next_message,
                 context.write,
                 stream.ready,
@@ -118,39 +151,31 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         while self._replicas.backlog_bytes > MAX_BACKLOG_BYTES or len(stream.results) > MAX_UNTAKEN_RESULTS:  # noqa: ASYNC110
             await asyncio.sleep(ROOM_PAUSE_S)
 
-    async def _validated(
-        self, incoming: AsyncIterator[data_pb2.ProduceRequest]
-    ) -> AsyncIterator[tuple[data_pb2.ProduceRequest, list[bytes], list[Validated]]]:
+    async def _validated(self, incoming: AsyncIterator[data_pb2.ProduceRequest]) -> AsyncIterator[_Produced]:
         """In order: the next message of a stream is taken when the one before it is validated."""
         async for request in incoming:
-            batches = [entry.batch for entry in request.entries]  # each access copies
-            yield request, batches, await self._validation.validate(request.entries, batches)
-            del request, batches  # they may be large, and the next ones long in coming
+            produced = _Produced.of(request)
+            del request  # of what may be large there is one copy here, and none while nothing comes
+            produced.validated = await self._validation.validate(produced.keys, produced.batches)
+            yield produced
+            del produced
 
-    def _produce(
-        self,
-        stream: ProduceStream,
-        request: data_pb2.ProduceRequest,
-        batches: list[bytes],
-        validated: list[Validated],
-    ) -> None:
+    def _produce(self, stream: ProduceStream, produced: _Produced) -> None:
         manager, replicas = self._replicas.manager, self._replicas
-        if request.acks not in ACKS:
-            self._refuse_acks(stream, request)
+        if produced.acks not in ACKS:
+            self._refuse_acks(stream, produced)
             return
-        for entry, batch, outcome in zip(request.entries, batches, validated, strict=True):
-            key = _key(entry)
-            ticket = ProduceTicket(stream, entry.correlation_id, key)
-            said = (entry.leader_epoch, request.acks, request.timeout_ms, batch, now_ms(), _transaction(entry), outcome)
-            manager.produce(ticket, key, *said)
+        for entry, batch, outcome in zip(produced.entries, produced.batches, produced.validated, strict=True):
+            ticket = ProduceTicket(stream, entry.correlation_id, entry.key)
+            said = (entry.leader_epoch, produced.acks, produced.timeout_ms, batch, now_ms(), entry.transaction, outcome)
+            manager.produce(ticket, entry.key, *said)
         replicas.run()
 
     @staticmethod
-    def _refuse_acks(stream: ProduceStream, request: data_pb2.ProduceRequest) -> None:
-        error = InvalidRequiredAcks(f"acks={request.acks} is not one of 0, 1 and all (-1 on the wire)")
-        for entry in request.entries:
-            ticket = ProduceTicket(stream, entry.correlation_id, _key(entry))
-            answer_produce(AnswerProduce(ticket, error, -1, -1, -1, -1))
+    def _refuse_acks(stream: ProduceStream, produced: _Produced) -> None:
+        error = InvalidRequiredAcks(f"acks={produced.acks} is not one of 0, 1 and all (-1 on the wire)")
+        for entry in produced.entries:
+            answer_produce(AnswerProduce(ProduceTicket(stream, entry.correlation_id, entry.key), error, -1, -1, -1, -1))
 
     async def Fetch(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[data_pb2.FetchRequest], context: ClientStream

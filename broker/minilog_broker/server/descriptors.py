@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from minilog_broker.failure import CommandFailed
 
+OUT_OF_FILES_WORDS = (
+    "no file descriptor was left: this broker ends. Raise the limit of open files (ulimit -n), or lower max.connections"
+)
+
 LEAST = 128  # below it nothing works well: a broker of three has about forty open before any client comes
 MOST_SEGMENT_FILES = 10_000  # what is open beyond has no use: opening one costs some microseconds
 

@@ -82,10 +82,9 @@ class ClientStream:
             size_bytes = len(content)
             self._traffic.took(size_bytes)
             with budget.holding(size_bytes):
-                message = await self._parse(content, self._context)
+                message = [await self._parse(content, self._context)]
                 del content
-                yield message
-                del message
+                yield message.pop()  # handed on: while it is dealt with, nothing here holds it
             await budget.room()
 
     async def room(self) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from minilog.record_batch.header import Buffer
 from minilog_broker.storage.files import File, FileSystem
 
-_OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class _Name:
@@ -90,7 +90,7 @@ class _Pool:
         try:
             return self._files.open(path, create=create)
         except OSError as error:
-            if error.errno not in _OUT_OF_FILES:
+            if error.errno not in OUT_OF_FILES:
                 raise
             self._make_room(len(self._open) // 2)  # others of the process took more than was left to them
             return self._files.open(path, create=create)

@@ -12,7 +12,6 @@ from minilog.errors import CorruptMessage, MessageTooLarge
 from minilog.record_batch.builder import build_batch
 from minilog.record_batch.header import BatchHeader
 from minilog.record_batch.validation import decoded_bytes
-from minilog.v1 import common_pb2, data_pb2
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.batch_validation import INLINE_BYTES, BatchValidation, Validated
 
@@ -31,9 +30,7 @@ def validate(batches: list[bytes], max_message_bytes: int | None = MAX_MESSAGE_B
         asked.append(key)
         return max_message_bytes
 
-    partition_id = common_pb2.PartitionId(topic_id=KEY.topic_id, partition=KEY.partition)
-    entries = [data_pb2.ProduceEntry(partition_id=partition_id)] * len(batches)
-    found = asyncio.run(BatchValidation(limit).validate(entries, batches))
+    found = asyncio.run(BatchValidation(limit).validate([KEY] * len(batches), batches))
     assert set(asked) <= {KEY}
     return found
 
