@@ -47,7 +47,8 @@ test-simulation: setup
 	$(PYTEST) -n 2 tests/simulation
 
 test-integration: setup
-	$(PYTEST) -n 2 --dist loadfile tests/integration
+	$(PYTEST) -n 2 --dist loadfile -m "not long and not quiet" tests/integration
+	$(PYTEST) -m "quiet and not long" tests/integration
 
 test-spark: java setup
 	$(PYTEST) tests/spark

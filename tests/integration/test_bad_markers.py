@@ -24,6 +24,8 @@ from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration.clients import read_all
 from tests.integration.undisturbed import undisturbed
 
+pytestmark = pytest.mark.quiet
+
 TOPIC, BESIDE = "marked", "beside"
 NAME = "report"
 COORDINATOR = coordinator_partition(NAME)

@@ -8,11 +8,15 @@ import resource
 import subprocess
 import time
 
+import pytest
+
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog_broker.server.connection_guard import DEAF_S
 from tests.cluster import Cluster
 from tests.integration import memory_attacks
 from tests.integration.well_behaved import beside
+
+pytestmark = pytest.mark.quiet
 
 OPEN_FILES = 256
 PARTITIONS = 400

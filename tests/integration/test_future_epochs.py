@@ -17,6 +17,8 @@ from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration.clients import Writer, read_all
 from tests.integration.undisturbed import undisturbed
 
+pytestmark = pytest.mark.quiet
+
 TOPIC, BESIDE = "future", "beside"
 LARGEST = 2**31 - 1
 SOON_S = 10.0

@@ -54,7 +54,7 @@ PARTITIONS = 6
 PACE_S = 0.02
 """One record and one metadata request in each."""
 QUIET_S = 3.0
-ATTACK_S = 10.0
+ATTACK_S = 6.0
 ANSWERS_S = 60.0
 """How long the client waits at the end for what is not answered."""
 P99_MS = 250.0

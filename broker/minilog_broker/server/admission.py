@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from minilog.errors import InvalidArgument
 from minilog.v1 import admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.server.request_limits import all_limits
-from minilog_broker.server.traffic import PEER_SERVICES, Parse
+from minilog_broker.server.traffic import LARGE_BYTES, PEER_SERVICES, Parse
 from minilog_broker.server.turns import Turns
 
 _FILES = (admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2)
@@ -41,7 +41,7 @@ class Admission:
         turns = self._turns_of_brokers if limits.service_name in PEER_SERVICES else self._turns
 
         async def parsed(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
-            if limits.is_large(data):
+            if len(data) > LARGE_BYTES or limits.is_large(data):
                 await turns.take()
             try:
                 return limits.parse(data)

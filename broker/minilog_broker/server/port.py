@@ -45,7 +45,9 @@ class Port:
             connection_idle_ms=config.connections_max_idle_ms,
         )
         flow = Flow(
-            Budget(config.queued_max_request_bytes // 2, backlog_bytes), Budget(config.queued_max_response_bytes)
+            Budget(config.queued_max_request_bytes // 2, backlog_bytes),
+            Budget(config.queued_max_response_bytes),
+            turns,
         )
         counted = CountedServer(self._server, flow, Admission(turns).parser)
         for add, service in services:

@@ -18,8 +18,10 @@ from google.protobuf.message import Message
 
 from minilog_broker.server.budget import Budget
 from minilog_broker.server.streams import messages
+from minilog_broker.server.turns import Turns
 
 _COPIES = 2  # of a message while it is written: serialized, and gRPC's own
+LARGE_BYTES = 2 << 20  # to compose or parse so much holds the loop for some milliseconds: a message is about 1 MiB
 Parse: TypeAlias = Callable[[bytes, "grpc.aio.ServicerContext[Any, Any]"], Awaitable[Any]]
 """What makes a request of its bytes (admission.py); what it refuses ends the call."""
 PEER_SERVICES = frozenset({"minilog.v1.PeerService", "minilog.v1.MarkerService"})
@@ -42,11 +44,13 @@ class Traffic:
 
 
 class Flow:
-    """All traffic of this broker's port: by the other side's address as gRPC names it, and the two budgets."""
+    """All traffic of this broker's port: by the other side's address as gRPC names it, the two budgets, and turns for
+    what is large."""
 
-    def __init__(self, requests: Budget, responses: Budget) -> None:
+    def __init__(self, requests: Budget, responses: Budget, turns: Turns) -> None:
         self.requests = requests
         self.responses = responses
+        self.turns = turns
         self.by_peer: dict[str, Traffic] = {}
 
     def of(self, peer: str) -> Traffic:
@@ -73,6 +77,7 @@ class ClientStream:
         self._traffic = traffic
         self._flow = flow
         self._parse = parse
+        self._composed_bytes: int | None = None  # of the message before: the next one is most likely as large
 
     async def requests(self) -> AsyncIterator[Any]:
         """The messages; each counts until it was dealt with, and none is asked for while the budget is spent."""
@@ -88,14 +93,17 @@ class ClientStream:
             await budget.room()
 
     async def room(self) -> None:
-        """Return when another message may be composed."""
+        """Return when another message may be composed: a large one takes its turn, however many streams are ready."""
         await self._flow.responses.room()
+        if self._composed_bytes is None or self._composed_bytes > LARGE_BYTES:
+            await self._flow.turns.take()
 
     async def write(self, message: Message) -> None:
         """Returns when gRPC has handed it on: the other side reads."""
         content = message.SerializeToString()
         del message
         self._traffic.given_bytes += len(content)
+        self._composed_bytes = len(content)
         with self._flow.responses.holding(_COPIES * len(content)):
             await self._context.write(content)
 

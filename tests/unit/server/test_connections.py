@@ -18,6 +18,7 @@ from minilog_broker.server.connections import (
     to_cut,
 )
 from minilog_broker.server.traffic import Flow, Traffic
+from minilog_broker.server.turns import Turns
 
 MIB = 1 << 20
 LIMITS = Limits(connections=10, request_bytes=64 * MIB, response_bytes=32 * MIB)
@@ -94,7 +95,7 @@ def test_what_http2_sends_besides_messages_is_not_taken_for_one() -> None:
 
 def test_the_kernel_tells_what_gave_and_took_each_connection_to_the_port() -> None:
     async def run() -> None:
-        flow = Flow(Budget(MIB), Budget(MIB))
+        flow = Flow(Budget(MIB), Budget(MIB), Turns())
         with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as stranger:
             port = server.getsockname()[1]
             looked = Connections(port, flow)
