@@ -28,7 +28,7 @@ MOST_GROWTH = {
 
 
 # A frame of 60 MiB is legal, and is parsed in one piece in some tenths of a second: twelve at once are more than the
-# client beside should notice (docs/open-repairs.md). It is run by `make soak`.
+# client beside should notice (docs/repairs.md). It is run by `make soak`.
 LONG = {memory_attacks.frames_of_60_mib}
 
 

@@ -43,7 +43,7 @@ class SickPeers(NetworkFaults):
         voters = list(self._cluster.plan.voter_ids)
         to, name = self._random.sample(voters, 2)
         life = self._cluster.nodes[to].life
-        if life is None or self._cluster.nodes[to].paused or self.over:
+        if life is None or not self._cluster.nodes[to].is_serving or self._cluster.nodes[to].paused or self.over:
             return
         epoch = max(0, life.quorum.epoch) + self._random.choice(STEPS)
         if self._random.random() < 0.5:
