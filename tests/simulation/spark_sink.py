@@ -239,10 +239,11 @@ class Driver:
         outcome = await self._asked.commit(
             decision.attempt, decision.winners, decision.contents, decision.coordinator_epoch
         )
-        transactions.committed(generation, winners)
+        # A run that was taken for dead is told that the generation is committed, whoever did it: not of whom.
+        transactions.committed(generation, winners if sink._driver is self else None)
         sink.cluster.note(f"{sink.name} {self.run_id} {generation} is {outcome.value}, of {winners}")
         sink.cluster.count(f"spark: {outcome.value}")
-        if outcome is TransactionOutcome.COMMITTED:
+        if outcome is TransactionOutcome.COMMITTED and sink._driver is self:
             transactions.visible(generation, decision.winners)
         return True
 
