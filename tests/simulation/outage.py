@@ -8,6 +8,7 @@ so: whoever of them comes back sound is owed an election (`Cluster.owed`, V19), 
 from __future__ import annotations
 
 import random
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from minilog.record_batch.header import HEADER_BYTES
@@ -43,7 +44,8 @@ class Outage:
             len(set(state.replicas) - {victim.node_id}) >= min(plan.min_in_sync, state.replication_factor)
             for state in states
         )
-        spots = [] if absent else self._spots(victim)
+        others = {state.key for state in states if len(state.replicas) > 1}  # one good copy remains of these
+        spots = [] if absent else self._spots(victim, others)
         cluster.count("power lost by all, one stays away" if absent else "power lost by all, one disk rots")
         cluster.note(f"all lose power; node {victim.node_id} {'stays away' if absent else f'rots: {spots}'}")
         cluster.owed = {state.key: frozenset(state.replicas) - {victim.node_id} for state in states}
@@ -58,9 +60,9 @@ class Outage:
         victim.wants_life = False
         return tuple(node_id for node_id in cluster.nodes if node_id != victim.node_id)
 
-    def _spots(self, node: Node) -> list[tuple[PartitionKey, str, int]]:
+    def _spots(self, node: Node, keys: AbstractSet[PartitionKey]) -> list[tuple[PartitionKey, str, int]]:
         assert node.life is not None
-        spots = [_spot(key, log, self._random) for key, log in node.life.logs.items()]
+        spots = [_spot(key, log, self._random) for key, log in node.life.logs.items() if key in keys]
         return [spot for spot in spots if spot is not None]
 
 
