@@ -307,6 +307,7 @@ class Serving:
         ticket = effect.ticket
         assert isinstance(ticket, ProduceTicket)
         life = self._life
+        life.touch(ticket.key)  # whatever moved the high watermark: a session that closed does, and names no partition
         answered = Answered(life.node.node_id, life.number, ticket.key, ticket.acks, ticket.batch, effect)
         life.touched.answers.append(answered)
         ticket.stream.results.append(
