@@ -86,6 +86,9 @@ def scene(write_pause_ms: float, lag_ms: float = 10_000.0) -> Scene:
     raise AssertionError("no seed places the replicas beside the controller")
 
 
+LOOKS = 100
+
+
 def find_rot(scene: Scene, node: Node) -> None:
     """A bit flips below the high watermark; a consumer says that what it was sent came damaged."""
     life = node.life
@@ -101,7 +104,11 @@ def find_rot(scene: Scene, node: Node) -> None:
     position.partition_id.topic_id, position.partition_id.partition = scene.key
     life.manager.fetch_request(session_id, request, life.now_ms)
     life.replicas.run()
-    assert scene.key in life.offline
+    for _ in range(LOOKS):  # the disk's thread looks at the copy
+        if scene.key in life.offline:
+            return
+        scene.cluster.run_for(1.0)
+    raise AssertionError("the rot was not found")
 
 
 def test_a_copy_that_was_cut_joins_by_what_it_told_since() -> None:
