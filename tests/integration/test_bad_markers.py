@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import pathlib
 import time
 from collections.abc import Iterator
 
@@ -22,23 +25,22 @@ from minilog.errors import (
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration.clients import read_all
-from tests.integration.undisturbed import undisturbed
+from tests.integration.well_behaved import unnoticed
 
 pytestmark = pytest.mark.quiet
 
-TOPIC, BESIDE = "marked", "beside"
+TOPIC = "marked"
 NAME = "report"
 COORDINATOR = coordinator_partition(NAME)
 LARGEST = 2**31 - 1
 TIMEOUT_S = 10.0
-ROUNDS = 20
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(tmp_path_factory.mktemp("bad-markers")) as running:
         with Admin({"bootstrap.servers": running.bootstrap_servers}) as admin:
-            admin.create_topics([NewTopic(each, num_partitions=1, replication_factor=3) for each in (TOPIC, BESIDE)])
+            admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=3)])
         yield running
 
 
@@ -80,17 +82,21 @@ def refused(*errors: type[MinilogError]) -> set[str]:
     return {error.__name__ for error in errors}
 
 
-def test_markers_that_no_coordinator_sent_end_nothing(cluster: Cluster) -> None:
+def test_markers_that_no_coordinator_sent_end_nothing(cluster: Cluster, tmp_path: pathlib.Path) -> None:
     """Abort and commit, for the producers of the open transaction and for some that nobody was ever given."""
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
     with Producer(servers | {"transactional.id": NAME}) as producer, producer.transaction():
         for number in range(3):
             producer.send(TOPIC, b"all or nothing %d" % number).result(timeout=TIMEOUT_S)
         epoch, written = coordinator_epoch(cluster), end(cluster, "read_uncommitted")
-        with undisturbed(cluster, BESIDE):
-            for _ in range(ROUNDS):
-                for committed in (False, True):
-                    forge(cluster, epoch, committed=committed)
+
+        def forged_markers(cluster: Cluster) -> Iterator[None]:
+            yield
+            for committed in itertools.cycle((False, True)):
+                forge(cluster, epoch, committed=committed)
+                yield
+
+        unnoticed(tmp_path, forged_markers, lambda _: contextlib.nullcontext(cluster))
         assert end(cluster, "read_uncommitted") == written, "a marker was written"
         assert end(cluster, "read_committed") == 0, "the transaction is still open"
     deadline_s = time.monotonic() + TIMEOUT_S

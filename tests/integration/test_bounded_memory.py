@@ -9,7 +9,7 @@ import pytest
 from tests.cluster import running_cluster
 from tests.integration import memory_attacks
 from tests.integration.memory_attacks import MIB
-from tests.integration.well_behaved import beside
+from tests.integration.well_behaved import unnoticed
 
 pytestmark = pytest.mark.quiet
 
@@ -40,10 +40,7 @@ LONG = {memory_attacks.frames_of_60_mib}
 def test_memory_is_bounded_and_a_well_behaved_client_hardly_notices(
     tmp_path: pathlib.Path, attack: memory_attacks.Attack
 ) -> None:
-    with running_cluster(tmp_path) as cluster:
-        report = beside(cluster, attack)
-    print(report)
+    report, _ = unnoticed(tmp_path, attack, running_cluster)
     for broker_id, memory in report.memory.items():
         growth = memory.peak_bytes - memory.before_bytes
         assert growth < MOST_GROWTH[attack], f"broker {broker_id} grew by {growth >> 20} MiB\n{report}"
-    report.check()

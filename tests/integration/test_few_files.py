@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import re
 import resource
 import subprocess
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +16,7 @@ from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog_broker.server.connection_guard import DEAF_S
 from tests.cluster import Cluster
 from tests.integration import memory_attacks
-from tests.integration.well_behaved import beside
+from tests.integration.well_behaved import unnoticed
 
 pytestmark = pytest.mark.quiet
 
@@ -80,16 +82,21 @@ def test_400_partitions_are_served_and_recovered_under_256_open_files(tmp_path: 
         cluster.end()
 
 
-def test_connections_without_number_leave_files_for_those_who_talk(tmp_path: pathlib.Path) -> None:
-    cluster = FewFiles(tmp_path)
+@contextlib.contextmanager
+def running(directory: pathlib.Path) -> Iterator[FewFiles]:
+    cluster = FewFiles(directory)
     try:
         cluster.start()
         cluster.wait_running()
-        beside(cluster, memory_attacks.idle_connections).check()
-        for broker_id in cluster.ports:
-            assert "Too many open files" not in cluster.log_text(broker_id)
+        yield cluster
     finally:
         cluster.end()
+
+
+def test_connections_without_number_leave_files_for_those_who_talk(tmp_path: pathlib.Path) -> None:
+    _, cluster = unnoticed(tmp_path, memory_attacks.idle_connections, running)
+    for broker_id in cluster.ports:
+        assert "Too many open files" not in cluster.log_text(broker_id)
 
 
 def test_a_broker_that_can_accept_nothing_ends_and_says_why(tmp_path: pathlib.Path) -> None:

@@ -12,14 +12,17 @@ measured; then each turn is one blow, struck again until the time is over; `fina
                 yield
 
     def test_many_names(tmp_path):
-        with running_cluster(tmp_path) as cluster:
-            beside(cluster, many_names).check()
+        unnoticed(tmp_path, many_names, running_cluster)
 
 The client is a process of its own, and sends at a fixed pace whatever became of the requests before (so that one stop
 of a broker's loop is felt by all that came into it): records with acks=all to partitions that all brokers lead, and
 metadata requests to every broker in turn. `check` wants no error, 99 of 100 requests under 250 ms, and no election:
-neither a leader epoch nor the controller's epoch changed. `Report` has the figures. On a machine that is busy with
-other things the figures of the quiet time before the attack say so.
+neither a leader epoch nor the controller's epoch changed. `Report` has the figures.
+
+The bound is for an otherwise quiet machine, and a disk of a machine that is shared may stop for half a second. So the
+client's process also syncs a few bytes to the same disk at the same pace (`disk`). `unnoticed` judges a run by `check`
+alone; only where it fails and the disk stood still by itself, the run is made again, on a new cluster. An attack that
+stops the disk fails each time.
 
     python -m tests.integration.well_behaved tests.integration.attacks:many_names --seconds 10 [--brokers-of CHECKOUT]
 
@@ -29,6 +32,7 @@ prints them, for brokers of this checkout or of another one (its `broker` and `c
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import math
 import multiprocessing
@@ -58,7 +62,11 @@ ATTACK_S = 6.0
 ANSWERS_S = 60.0
 """How long the client waits at the end for what is not answered."""
 P99_MS = 250.0
-_PRODUCE, _METADATA = "produce", "metadata"
+QUIET_DISK_MS = 50.0
+"""99 of 100 syncs of a few bytes take less where nothing else uses the machine. A record waits for three in a row."""
+RUNS = 3
+"""How often a run is made again at most, where the machine was not quiet."""
+_PRODUCE, _METADATA, _DISK = "produce", "metadata", "disk"
 
 Attack: TypeAlias = Callable[[Cluster], Iterator[None]]
 
@@ -125,18 +133,24 @@ class Report:
     memory: Mapping[int, Memory]
     blows: int
 
+    @property
+    def disk_stood_still(self) -> bool:
+        """Was the machine's disk late for a client that has nothing to do with brokers?"""
+        return self.attacked[_DISK].p99_ms >= QUIET_DISK_MS
+
     def check(self, p99_ms: float = P99_MS) -> None:
         """Raise AssertionError unless the client hardly noticed."""
         assert self.blows, "the attack did not strike once"
         assert not self.elections, f"{self.elections}\n{self}"
         assert not self.errors, f"{self.errors[:5]}\n{self}"
-        for kind, found in self.attacked.items():
+        for kind in (_PRODUCE, _METADATA):
+            found = self.attacked[kind]
             assert found.count, f"no {kind} request was sent during the attack"
             assert found.p99_ms < p99_ms, f"{kind}: p99 {found.p99_ms:.0f} ms, at most {p99_ms:.0f} are right\n{self}"
 
     def __str__(self) -> str:
         lines = [f"{self.blows} blows; p50 / p99 / worst in ms"]
-        kinds = (_PRODUCE, _METADATA)
+        kinds = (_PRODUCE, _METADATA, _DISK)
         lines += [f"  {kind:9} quiet {self.quiet[kind]}   attacked {self.attacked[kind]}" for kind in kinds]
         lines += [f"  broker {each}: {memory} MiB before / peak / after" for each, memory in self.memory.items()]
         lines.append(
@@ -170,15 +184,43 @@ class _Client:
 
         return answered
 
+    def add(self, sample: Sample) -> None:
+        with self.changed:
+            self.samples.append(sample)
+
     def drain(self) -> list[Sample]:
         with self.changed:
             assert self.changed.wait_for(lambda: not self.waiting, ANSWERS_S), f"{self.waiting} requests hang"
             return list(self.samples)
 
 
-def _behave(bootstrap_servers: str, addresses: list[str], told: Connection) -> None:
+def _sync(path: str, client: _Client, stop: threading.Event) -> None:
+    """Write some bytes over and over, and sync them: how long the disk takes without a broker."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        while not stop.wait(PACE_S):
+            sent_s = time.monotonic()
+            os.pwrite(descriptor, b"%f" % sent_s, 0)
+            os.fdatasync(descriptor)
+            client.add(Sample(_DISK, sent_s, (time.monotonic() - sent_s) * 1000.0))
+    finally:
+        os.close(descriptor)
+
+
+def _behave(bootstrap_servers: str, addresses: list[str], path: str, told: Connection) -> None:
     """The client's process: says "ready", sends until it is told to stop, and gives its samples."""
     client = _Client()
+    stop = threading.Event()
+    syncing = threading.Thread(target=_sync, args=(path, client, stop))
+    syncing.start()
+    try:
+        _send(client, bootstrap_servers, addresses, told)
+    finally:
+        stop.set()
+        syncing.join()
+
+
+def _send(client: _Client, bootstrap_servers: str, addresses: list[str], told: Connection) -> None:
     channels = [grpc.insecure_channel(address) for address in addresses]
     stubs = [metadata_pb2_grpc.MetadataServiceStub(channel) for channel in channels]
     request = metadata_pb2.GetMetadataRequest(topic_names=[TOPIC])
@@ -217,10 +259,33 @@ def beside(cluster: Cluster, attack: Attack, *, seconds: float = ATTACK_S, quiet
         blows.close()  # type: ignore[attr-defined]
 
 
+def unnoticed(
+    directory: pathlib.Path,
+    attack: Attack,
+    clusters: Callable[[pathlib.Path], contextlib.AbstractContextManager[Cluster]],
+) -> tuple[Report, Cluster]:
+    """A checked run beside the attack, and the cluster that it was made on (which may be over: its logs are there).
+
+    Raises AssertionError unless the client hardly noticed. A run that fails while the disk stood still by itself is
+    made again, at most RUNS times, in a directory of its own.
+    """
+    for number in range(1, RUNS + 1):
+        with clusters(directory / f"run-{number}") as cluster:
+            report = beside(cluster, attack)
+        print(report)
+        if number == RUNS or not report.disk_stood_still:
+            break
+        with contextlib.suppress(AssertionError):
+            report.check()
+            break
+    report.check()
+    return report, cluster
+
+
 def _measure(cluster: Cluster, blows: Iterator[None], seconds: float, quiet_s: float) -> Report:
     here, there = multiprocessing.get_context("spawn").Pipe()
     addresses = [f"{HOST}:{cluster.ports[each]}" for each in cluster.processes]
-    arguments = (cluster.bootstrap_servers, addresses, there)
+    arguments = (cluster.bootstrap_servers, addresses, str(cluster.directory / "beside"), there)
     process = multiprocessing.get_context("spawn").Process(target=_behave, args=arguments, daemon=True)
     process.start()
     there.close()
@@ -255,7 +320,7 @@ def _measure(cluster: Cluster, blows: Iterator[None], seconds: float, quiet_s: f
 
 
 def _by_kind(samples: Sequence[Sample]) -> dict[str, Latencies]:
-    return {kind: Latencies.of([s for s in samples if s.kind == kind]) for kind in (_PRODUCE, _METADATA)}
+    return {kind: Latencies.of([s for s in samples if s.kind == kind]) for kind in (_PRODUCE, _METADATA, _DISK)}
 
 
 def _epochs(cluster: Cluster) -> Epochs:
