@@ -18,8 +18,6 @@ from tests.cluster import Cluster
 from tests.integration import memory_attacks
 from tests.integration.well_behaved import unnoticed
 
-pytestmark = pytest.mark.quiet
-
 OPEN_FILES = 256
 PARTITIONS = 400
 TOPIC = "many"
@@ -93,6 +91,7 @@ def running(directory: pathlib.Path) -> Iterator[FewFiles]:
         cluster.end()
 
 
+@pytest.mark.quiet
 def test_connections_without_number_leave_files_for_those_who_talk(tmp_path: pathlib.Path) -> None:
     _, cluster = unnoticed(tmp_path, memory_attacks.idle_connections, running)
     for broker_id in cluster.ports:

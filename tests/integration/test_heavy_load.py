@@ -18,8 +18,6 @@ from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration import attacks
 from tests.integration.well_behaved import Attack, unnoticed
 
-pytestmark = pytest.mark.quiet
-
 ATTACKS: list[Attack] = [
     attacks.came_damaged,
     attacks.bombs,
@@ -30,6 +28,7 @@ ATTACKS: list[Attack] = [
 ]
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
 def test_a_client_beside_an_attack_hardly_notices(tmp_path: pathlib.Path, attack: Attack) -> None:
     _, cluster = unnoticed(tmp_path, attack, running_cluster)

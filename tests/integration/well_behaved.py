@@ -57,8 +57,8 @@ TOPIC = "well-behaved"
 PARTITIONS = 6
 PACE_S = 0.02
 """One record and one metadata request in each."""
-QUIET_S = 3.0
-ATTACK_S = 6.0
+QUIET_S = 1.5
+ATTACK_S = 5.0
 ANSWERS_S = 60.0
 """How long the client waits at the end for what is not answered."""
 P99_MS = 250.0

@@ -9,7 +9,8 @@ from minilog.v1 import records_pb2
 from minilog_broker.quorum.member import Role
 from tests.unit.quorum.judges import Judges
 from tests.unit.quorum.machine import Machine
-from tests.unit.quorum.world import World, topic_record
+from tests.unit.quorum import world as world_of_quorum
+from tests.unit.quorum.world import Weather, World, topic_record
 
 THREE = (1, 2, 3)
 
@@ -204,3 +205,20 @@ def test_a_start_with_other_voters_is_refused() -> None:
     world.start(leader.node_id)
     assert isinstance(leader.failure, InconsistentVoters)
     assert "[1, 2, 3]" in str(leader.failure)
+
+
+
+def test_an_identity_that_was_never_committed_binds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lead in turn while a cluster is founded, for answers take long; only the second one's entry is committed."""
+    monkeypatch.setattr(world_of_quorum, "REQUEST_TIMEOUT_MS", 5_000.0)
+    world = World(500, THREE)
+    world.start(*THREE)
+    world.weather = Weather(delay_ms=(0.1, 1_500.0), disk_ms=(0.1, 2.0))
+    given: set[str | None] = set()
+    world.watch = lambda machine: given.update(each.node.cluster_id for each in world.running() if each.node)
+    world.run(6_000)
+    assert len(given) > 2, "one cluster id was given only: this seed shows nothing any more"
+    world.weather = Weather()
+    world.run(6_000)
+    assert [world.machine(each).failure for each in THREE] == [None, None, None]
+    assert len({world.machine(each).cluster_id for each in THREE}) == 1
