@@ -1,4 +1,4 @@
-"""Wrong rules of a metadata quorum (the numbers are those of REPLICATION.md section 3). Histories must notice each.
+"""Wrong rules of a metadata quorum (the numbers are those of docs/spec/wrong-rules.md). Histories must notice each.
 
 A mutant swaps one function of the real code. A search that does not kill it proves nothing.
 """
