@@ -129,7 +129,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "23 old epoch committed by counting": _old_epoch_committed_by_counting,
     "31 emptied voter votes": _emptied_voter_votes,
     "31 other voters accepted": _other_voters_accepted,
-    "votes without comparing logs": _no_log_comparison,
+    "V12 votes without comparing logs": _no_log_comparison,
 }
 
 
