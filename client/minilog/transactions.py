@@ -1,6 +1,6 @@
 """What a client says to the coordinator of transactions, and what its answers mean. No I/O.
 
-A transaction has two levels (SPARK.md, section 6). The names are five:
+A transaction has two levels (docs/spec/transactions.md § Names). The names are five:
 
     T  transactional id   what is written exactly once: a query, a program
     G  generation         one transaction of it: a micro-batch; each is committed at most once

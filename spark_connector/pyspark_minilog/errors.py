@@ -11,7 +11,7 @@ class InvalidOption(ValueError):
 
 
 class DataLoss(RuntimeError):
-    """Records that were to be read are not there any more (SPARK.md, section 3)."""
+    """Records that were to be read are not there any more (docs/spec/connector.md § 3)."""
 
 
 class ReadStalled(RuntimeError):

@@ -1,8 +1,8 @@
 """From offsets to ranges to tasks. Pure: what the cluster said comes in as a `Snapshot`.
 
-The rules of data loss (SPARK.md section 3) are here: a topic that is gone or is another one, a start below the log, an
-end below a start. They come out as sentences; the readers decide whether to raise or to warn. Either way no offset is
-moved back, none is read twice, and what is skipped is only what is not there.
+The rules of data loss (docs/spec/connector.md § 3) are here: a topic that is gone or is another one, a start below the
+log, an end below a start. They come out as sentences; the readers decide whether to raise or to warn. Either way no
+offset is moved back, none is read twice, and what is skipped is only what is not there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the sink decides, without I/O and without Spark: SPARK.md, section 6.
+"""What the sink decides, without I/O and without Spark: docs/spec/connector.md § 6.
 
     who                       calls, and when                                   then
     the driver of a batch     Enlist, in `writer()`: the attempt has begun      ALREADY: no task writes anything

@@ -31,7 +31,7 @@ class DefaultSource(DataSource):
 
     @told_first
     def schema(self) -> str:
-        """The schema of SPARK.md section 2, all columns nullable. Raises InvalidOption."""
+        """The schema of docs/spec/connector.md § 2, all columns nullable. Raises InvalidOption."""
         from pyspark_minilog.options import parse_source_options
         from pyspark_minilog.schema import source_schema
 

@@ -1,10 +1,10 @@
 """The streaming source, as Spark drives it: one reader in one long-lived Python process on the driver.
 
 Its methods fetch, remember and report; what they decide is planning.py's and limits.py's. Facts about Spark that shape
-it (SPARK.md 1): `initialOffset` is asked for twice in batch 0, and again when that batch is replayed, so it is
-remembered, and the first end offset says where it began. Offsets are compared as text, so that an unchanged `start` is
-returned as it came. An idle query asks for the latest offset without a pause, so a call that follows an idle one waits
-at the brokers first. No call looks at the cluster twice, unless something is wrong. `partitions` is pure.
+it (docs/spec/connector.md § 1): `initialOffset` is asked for twice in batch 0, and again when that batch is replayed,
+so it is remembered, and the first end offset says where it began. Offsets are compared as text, so that an unchanged
+`start` is returned as it came. An idle query asks for the latest offset without a pause, so a call that follows an idle
+one waits at the brokers first. No call looks at the cluster twice, unless something is wrong. `partitions` is pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The sink in Spark's hands: a write is one transaction (SPARK.md, section 6; what is decided is in sink_protocol.py).
+"""The sink in Spark's hands: a write is one transaction (docs/spec/connector.md § 6). sink_protocol.py decides.
 
 Each task sends its Arrow batches with a producer of its own, and returns when all of its rows are acknowledged; the
-driver then names the tasks that won. The input is always drained (SPARK.md, section 1), or an exception ends the task.
-With exactlyOnce=false there is no transaction: a task or batch that Spark runs again writes its rows again.
+driver then names the tasks that won. The input is always drained (docs/spec/connector.md § 1), or an exception ends the
+task. With exactlyOnce=false there is no transaction: a task or batch that Spark runs again writes its rows again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was written and read, what the logs held afterwards, judged (V2, V7, V9, V14, V16 of REPLICATION.md).
+"""What was written and read, what the logs held afterwards, judged (V2, V7, V9, V14, V16).
 
 A write is acknowledged (with its place), failed (surely not written) or unknown (may be there, once). Of what the log
 holds: each acknowledged value stands exactly once, at its offset; each unknown one at most once; no failed one; nothing

@@ -1,4 +1,4 @@
-"""Full load on few processors raises no false alarm (REPLICATION.md, Controller and clock). Longer: load_run."""
+"""Full load on few processors raises no false alarm (docs/spec/quorum.md § Clocks and own delays). Longer: load_run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole cluster on virtual time, in one thread, from one seed. REPLICATION.md, section 3.
+"""A whole cluster on virtual time, in one thread, from one seed. docs/spec/simulation.md.
 
     cluster = Cluster(seed)                 # plan drawn from the seed; or Cluster(seed, plan)
     cluster.observers.append(check)         # called after every event that touched a node, with what it touched

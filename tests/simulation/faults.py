@@ -1,8 +1,8 @@
 """Each fault of processes and disks, by the name it has in plan.FaultRates: whether it could be placed now.
 
-Damage is placed so that what was acknowledged survives it (REPLICATION.md, section 3): a bit is flipped only below the
-recorded high watermark, where recovery knows it from a torn tail, and while another good copy is in the ISR; a disk is
-emptied only where no partition counts on it.
+Damage is placed so that what was acknowledged survives it (docs/spec/simulation.md § What it does to a cluster): a bit
+is flipped only below the recorded high watermark, where recovery knows it from a torn tail, and while another good copy
+is in the ISR; a disk is emptied only where no partition counts on it.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class WhyNotSkipped(Protocol):
 
 @dataclass(slots=True)
 class _Partition:
-    """What was ever read of one partition. `exempt`: losses are allowed here (section 1's exceptions)."""
+    """What was ever read of one partition. `exempt`: losses are allowed here (docs/spec/invariants.md)."""
 
     values: dict[int, bytes] = field(default_factory=dict)
     offsets: dict[bytes, int] = field(default_factory=dict)

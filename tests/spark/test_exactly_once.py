@@ -1,4 +1,4 @@
-"""The sink writes exactly once (SPARK.md, section 6): streams by query and batch, `df.write` by its options."""
+"""The sink writes exactly once (docs/spec/connector.md § 6): streams by query and batch, `df.write` by its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark does with a Python data source (SPARK.md, section 1), where the connector must cope with it."""
+"""What Spark does with a Python data source (docs/spec/connector.md § 1), where the connector must cope with it."""
 
 from __future__ import annotations
 

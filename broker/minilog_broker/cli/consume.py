@@ -196,7 +196,7 @@ def _line(value: bytes) -> bytes:
 
 
 def record_document(record: Any) -> dict[str, Any]:
-    """A record in the form of CONTRACT.md: text where it is UTF-8, base64 under another name where it is not."""
+    """A record in the form of docs/spec/commands.md § JSON: text where it is UTF-8, else base64 under another name."""
     headers = [{"key": name, **_text("value", value)} for name, value in record.headers or ()]
     return {
         "topic": record.topic,

@@ -1,4 +1,6 @@
-"""Lives of brokers: registration, fencing, unfencing, controlled shutdown. REPLICATION.md, Controller and clock.
+"""Lives of brokers: registration, fencing, unfencing, controlled shutdown.
+
+The rules: docs/spec/quorum.md § The controller, docs/spec/replication.md § Eligible leaders and damage.
 
     state      entered when                                       left by
     STARTING   a registration (fenced; the former life is over)   a heartbeat that has replayed it -> RUNNING

@@ -1,4 +1,4 @@
-"""ISR proposals: the controller's side of the rules of REPLICATION.md, In-sync replicas.
+"""ISR proposals: the controller's side of docs/spec/replication.md § In-sync replicas.
 
     refused with             unless
     UNKNOWN_TOPIC_ID         the partition exists

@@ -1,4 +1,6 @@
-"""The brokers' own topics: `__transactions` and `__groups`, the logs of the coordinators (REPLICATION.md).
+"""The brokers' own topics: `__transactions` and `__groups`, the logs of the coordinators.
+
+The rules: docs/spec/transactions.md § Internal topics.
 
 Each is created at its first use, when a client asks any broker where its coordinator is, and min(3, voters) brokers can
 take replicas. What makes its records safe is set with the topic, whatever the defaults of this cluster are or become;

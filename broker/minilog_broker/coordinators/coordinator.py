@@ -15,7 +15,7 @@
     ACTIVE, and then deposed           NOT_COORDINATOR: it may have been decided; the next coordinator knows
 
 A term is a leader epoch. Each high watermark says of which epoch it is: a coordinator that was deposed never takes what
-another leader committed for its own (REPLICATION.md, wrong rule 12), and one that leads again loads again (Kafka kept
+another leader committed for its own (wrong rule 12), and one that leads again loads again (Kafka kept
 what it had: KAFKA-9307), up to the start of its epoch and when all of that is committed (Kafka: to the end of the log).
 Nothing above it is in the log but what this coordinator appends: clients cannot write to internal topics.
 

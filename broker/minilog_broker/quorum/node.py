@@ -102,7 +102,7 @@ class QuorumNode:
 
     @property
     def is_active(self) -> bool:
-        """Leading, and what opened the epoch is committed and replayed: the controller may decide (REPLICATION.md)."""
+        """Leading, and what opened the epoch is committed and replayed: the controller may decide."""
         leader = self._transitions.leader
         return leader is not None and self.replayed_end_offset >= leader.opening_end_offset
 

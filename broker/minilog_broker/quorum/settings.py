@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class QuorumSettings:
-    """The first block has CONTRACT.md's names; the second is not configurable and says why each has its value."""
+    """The first block is configurable; the second is not, and says why each has its value (docs/spec/settings.md)."""
 
     election_timeout_ms: float = 300.0
     fetch_timeout_ms: float = 1_000.0

@@ -1,7 +1,8 @@
 """Whether a follower's log is a prefix of the leader's, and where the follower truncates if it is not. Pure.
 
 Two logs that have a record of the same epoch at the same offset are equal up to it. So a position (fetch offset, epoch
-of the record before it) is enough to find out (KIP-101, KIP-279; REPLICATION.md, Sessions):
+of the record before it) is enough to find out (KIP-101, KIP-279;
+docs/spec/replication.md § Sessions):
 
     the leader, asked with a position                            answers
     fetch offset below its log start                             BelowLogStart: the follower starts anew there

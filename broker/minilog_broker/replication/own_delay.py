@@ -1,4 +1,6 @@
-"""Whoever judges others late by a timer first looks at itself: REPLICATION.md, Controller and clock. Pure.
+"""Whoever judges others late by a timer first looks at itself. Pure.
+
+The rule: docs/spec/quorum.md § Clocks and own delays.
 
 A timer of one's own that fires late says that this process stood still, and heard nobody meanwhile. That excuses the
 others for the length of the delay: what it heard last counts as heard so much later. Not for a whole period: a loop

@@ -3,7 +3,7 @@
 A leader cut off from the controller goes on: what it acknowledges is on every member of its ISR, and only they are
 elected (V5). Under unclean.leader.election.enable another replica may lead as soon as the controller misses this
 broker, so there it stops at the end of its session: counted on its own clock, from the sending of the last heartbeat
-that was answered, for as long as the controller said (REPLICATION.md, Controller and clock).
+that was answered, for as long as the controller said (docs/spec/replication.md § A leader that is cut off).
 
     stopped, it                                                goes on with
     appends nothing, whatever the acks                         reading below the high watermark, which was committed

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    """The first block has CONTRACT.md's names; the second is not configurable and says why each has its value."""
+    """The first block is configurable; the second is not, and says why each has its value (docs/spec/settings.md)."""
 
     replica_lag_time_max_ms: float = 10_000.0
     replica_lag_max_records: int | None = None
@@ -15,7 +15,7 @@ class ReplicationSettings:
     session_keepalive_ms: float = 100.0
     follower_replication_throttled_rate_bytes: int | None = None  # per second, of replicas being added; None: no limit
 
-    message_bytes: int = 1 << 20  # larger ones gain nothing on a stream (PERFORMANCE.md), smaller ones cost per message
+    message_bytes: int = 1 << 20  # larger ones gain nothing on a stream, smaller ones cost per message
     news_interval_ms: float = 5.0  # a parked session is woken for news without records at most this often
     consumer_silence_ms: float = 30_000.0  # a consumer is somebody's program: its pauses are not ours to judge at 0.5 s
     retry_pause_ms: float = 50.0  # after an answer that asks to retry: an election is a few of these

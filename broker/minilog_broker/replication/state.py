@@ -61,7 +61,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The effective configuration of a topic: what the topic sets, else the broker's."""
+    """What a topic has: what was set for it, else what it was made with, else what is built in."""
 
     min_in_sync_replicas: int
     max_message_bytes: int

@@ -278,7 +278,7 @@ class Broker:
         return ImageChanges(set(image.brokers), set(mine), set(), set(image.topics), {key.topic_id for key in mine})
 
     def _set_strays_aside(self) -> None:
-        """Logs the image does not know; never when it knows no topic at all (REPLICATION.md, strays)."""
+        """Logs the image does not know; never when it knows no topic at all."""
         image = self._quorum.image
         if not image.topics:
             return

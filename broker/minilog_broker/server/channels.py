@@ -2,7 +2,7 @@
 
 Frames are bounded by what we read, not by gRPC's 4 MiB default: a batch may be max.message.bytes, and a message holds
 one such batch at least. A longer one is refused when its first bytes come. Reconnecting is bounded to 500 ms
-(REPLICATION.md, sessions).
+(docs/spec/replication.md § Sessions).
 """
 
 from __future__ import annotations

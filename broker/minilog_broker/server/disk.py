@@ -12,7 +12,7 @@ too, and what follows a run that is not there does not fit on. It is not told ag
 failures of its log had been told when it was given; so the two threads share no state.
 
 Callbacks run on the event loop. The data logs and the metadata log each have a thread of their own: data never
-delays a vote (REPLICATION.md, sessions).
+delays a vote (docs/spec/replication.md § Sessions).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The metadata log, the vote file and the disk thread that both have to themselves: data never delays them.
 
-An error of either ends the process (REPLICATION.md, eligible leaders): what this broker has promised to the quorum
-could no longer be told.
+An error of either ends the process (docs/spec/replication.md § Eligible leaders and damage): what this broker has
+promised to the quorum could no longer be told.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether the wall clock may be used to delete by age (REPLICATION.md, Controller and clock).
+"""Whether the wall clock may be used to delete by age (docs/spec/replication.md § Deleting records).
 
 Two clocks run side by side; what they differ by was noted at the start of the process.
 

@@ -15,7 +15,7 @@
     anything else                                         OutOfOrderSequenceNumber
 
 Sequences run from 0 to 2^31 - 1 and begin again at 0. A producer is remembered by its batches until it ends, from then
-on by its end (transactions.py). REPLICATION.md, Producing and Transactions.
+on by its end (transactions.py). docs/spec/replication.md § Producing.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
     HELD       made at the start                       yes                    a write that finds the disk full
     LET GO     a write found the disk full             no                     as much as it, twice, is free again
 
-What is let go belongs to those three alone (REPLICATION.md, No space): data is refused without trying until the reserve
-is held again. Asking for twice its size keeps the two states apart: else what was let go would look like space.
+What is let go belongs to those three alone (docs/spec/replication.md § Eligible leaders and damage): data is refused
+without trying until the reserve is held again. Asking for twice its size keeps the two states apart: else what was let
+go would look like space.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a consumer does: which session has which position, what is taken, what is asked anew. No I/O.
 
-Events and the time go in; `poll` returns what is to be done. The rules (REPLICATION.md, Sessions; V8, V14):
+Events and the time go in; `poll` returns what is to be done. The rules (docs/spec/replication.md § Reading; V8, V14):
 - one session per broker that is read from, the leader or a follower in the client's rack (replicas.py); it grants
   credit in absolute bytes, and every byte received is given back: when the user takes the run, or when it is dropped;
 - each position has a number; runs of older numbers, of older leader epochs or from another session are dropped;

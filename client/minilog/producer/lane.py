@@ -5,9 +5,9 @@
                 and the pause is over; then all go again, in sequence order
 
 Until the first batch under a producer id is acknowledged only one is out: a leader without state of this producer
-accepts any sequence (REPLICATION.md, Producing), so that a later one could be taken for the first. Under acks=0 the
-same holds of each leader: its first batch is sent under acks=1, for one that does not know yet that it leads, as of a
-topic created a moment ago, takes nothing, and nobody would hear of it.
+accepts any sequence (docs/spec/replication.md § Producing), so that a later one could be taken for the first. Under
+acks=0 the same holds of each leader: its first batch is sent under acks=1, for one that does not know yet that it
+leads, as of a topic created a moment ago, takes nothing, and nobody would hear of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a producer sends, when, and what becomes of it. Events and the time go in, effects come out; no I/O.
 
-The rules (REPLICATION.md, Producing; V14, V16):
+The rules (docs/spec/replication.md § Producing; V14, V16):
 - at most five unanswered batches per partition, in sequence order, sent again in that order (see lane.py);
 - acks=0: a batch is done when it has left this process, but the first for each leader: that one is sent under acks=1;
 - retries with pauses until delivery.timeout.ms. Then: TimedOut if every attempt was surely refused or none was made,

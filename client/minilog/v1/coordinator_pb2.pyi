@@ -116,7 +116,7 @@ Global___ProducerFate: _TypeAlias = ProducerFate  # noqa: Y015
 
 @_typing.final
 class EnlistRequest(_message.Message):
-    """T, G, A and R of SPARK.md section 6, and who of the attempt this is."""
+    """T, G, A and R of docs/spec/transactions.md § Names, and who of the attempt this is."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

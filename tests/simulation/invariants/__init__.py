@@ -1,1 +1,1 @@
-"""The invariants of REPLICATION.md section 1, one module per subject: see judge.py for which holds which."""
+"""The invariants of docs/spec/invariants.md, one module per subject: see judge.py for which holds which."""

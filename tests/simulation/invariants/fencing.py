@@ -1,4 +1,4 @@
-"""Who stood still blames nobody: section 2, Controller and clock (mutant 30). Beside V20, for brokers.
+"""Who stood still blames nobody: docs/spec/quorum.md § Clocks and own delays (mutant 30). Beside V20, for brokers.
 
 A controller whose process was stopped longer than a quarter of the session time-out fences no live broker by silence
 before that broker was silent for one session time-out, of which the time that the controller stood still is no part.

@@ -1,6 +1,6 @@
 """The truth about one partition: what is committed, who led when, and what leaders may do. V4 to V10, V14, V17, V18.
 
-`exempt` is set by the exceptions of REPLICATION.md section 1 (an unclean election, power lost under flush.policy=os):
+`exempt` is set by the exceptions of docs/spec/invariants.md (an unclean election, power lost under flush.policy=os):
 V5 to V9 and V14 are not asked of the partition from then on; the others are.
 """
 

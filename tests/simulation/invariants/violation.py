@@ -6,7 +6,7 @@ from minilog_broker.replication.state import PartitionKey
 
 
 class Violation(AssertionError):
-    """`rule` is a number of REPLICATION.md section 1 ("V5"); `nodes`, `key` and `epoch` are what it is about."""
+    """`rule` is a number of docs/spec/invariants.md ("V5"); `nodes`, `key` and `epoch` are what it is about."""
 
     def __init__(
         self,

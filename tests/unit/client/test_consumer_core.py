@@ -1,4 +1,4 @@
-"""Sessions as a consumer sees them (REPLICATION.md): positions, credit, resets; V8 and V14."""
+"""Sessions as a consumer sees them (docs/spec/replication.md § Reading): positions, credit, resets; V8 and V14."""
 
 from __future__ import annotations
 

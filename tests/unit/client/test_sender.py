@@ -1,4 +1,4 @@
-"""Producing (REPLICATION.md): order, retries, unknown outcomes, producer ids."""
+"""Producing (docs/spec/replication.md § Producing): order, retries, unknown outcomes, producer ids."""
 
 from __future__ import annotations
 

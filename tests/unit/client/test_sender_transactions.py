@@ -1,4 +1,4 @@
-"""Producing inside transactions: under the enlisted producer id, all or nothing (SPARK.md, section 6)."""
+"""Producing inside transactions: under the enlisted producer id, all or nothing (docs/spec/connector.md § 6)."""
 
 from __future__ import annotations
 

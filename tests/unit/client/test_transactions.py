@@ -1,4 +1,4 @@
-"""What is said to the coordinator of transactions, and what its answers mean (SPARK.md, section 6)."""
+"""What is said to the coordinator of transactions, and what its answers mean (docs/spec/transactions.md)."""
 
 from __future__ import annotations
 

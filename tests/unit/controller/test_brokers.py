@@ -1,4 +1,4 @@
-"""Lives of brokers: registration, fencing, damage, controlled shutdown (REPLICATION.md, section 2)."""
+"""Lives of brokers: registration, fencing, damage, controlled shutdown (docs/spec/quorum.md § The controller)."""
 
 from __future__ import annotations
 

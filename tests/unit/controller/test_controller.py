@@ -1,4 +1,4 @@
-"""When the controller answers, and what it forgets when it is deposed (REPLICATION.md, Controller and clock)."""
+"""When the controller answers, and what it forgets when it is deposed (docs/spec/quorum.md § The controller)."""
 
 from __future__ import annotations
 

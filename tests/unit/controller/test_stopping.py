@@ -1,4 +1,7 @@
-"""Controlled shutdown, and replicas whose disk failed: leadership moves to who can lead (REPLICATION.md, section 2)."""
+"""Controlled shutdown, and replicas whose disk failed: leadership moves to who can lead.
+
+The rules: docs/spec/quorum.md § The controller.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +121,7 @@ def test_a_replica_found_damaged_cannot_be_elected_until_it_is_in_the_isr_again(
 
 
 def test_the_only_member_found_damaged_leads_no_more_however_it_comes_back(world: World) -> None:
-    """What it lost may have been acknowledged: an operator decides (REPLICATION.md, damage)."""
+    """It may lack acknowledged records: people decide (docs/spec/replication.md § Eligible leaders and damage)."""
     key = led_by(world, 2, replicas=1)
     world.heartbeat(2, damaged=[key])
     world.heartbeat(2)

@@ -1,4 +1,4 @@
-"""End and Abort, SPARK.md section 6 calls 5 and 6, and who wins: sentence by sentence. Time-outs of transactions."""
+"""End and Abort, and who wins: sentence by sentence of docs/spec/transactions.md § End. Time-outs of transactions."""
 
 from __future__ import annotations
 

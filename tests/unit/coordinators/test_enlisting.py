@@ -1,4 +1,4 @@
-"""Enlist, SPARK.md section 6 call 1, sentence by sentence; and the registration of partitions, call 2."""
+"""Enlist, sentence by sentence of docs/spec/transactions.md § Enlist; and the registration of partitions."""
 
 from __future__ import annotations
 

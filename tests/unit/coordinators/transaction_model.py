@@ -1,6 +1,6 @@
 """What a transactional id is, said plainly: sets and dictionaries, one call after another, no log, no markers.
 
-SPARK.md section 6 and REPLICATION.md, Transactions. A call changes the model and returns the code of its answer.
+The rules: docs/spec/transactions.md. A call changes the model and returns the code of its answer.
 Nothing is ever removed, so that it can be asked how every producer ended.
 """
 

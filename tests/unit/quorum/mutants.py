@@ -1,4 +1,4 @@
-"""Wrong rules of a metadata quorum (the numbers are those of REPLICATION.md section 3). Histories must notice each.
+"""Wrong rules of a metadata quorum (the numbers are those of docs/spec/wrong-rules.md). Histories must notice each.
 
 A mutant swaps one function of the real code. A search that does not kill it proves nothing.
 """
@@ -129,7 +129,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "23 old epoch committed by counting": _old_epoch_committed_by_counting,
     "31 emptied voter votes": _emptied_voter_votes,
     "31 other voters accepted": _other_voters_accepted,
-    "votes without comparing logs": _no_log_comparison,
+    "V12 votes without comparing logs": _no_log_comparison,
 }
 
 

@@ -23,7 +23,7 @@ PINNED = {
     "23 old epoch committed by counting": 1,
     "31 emptied voter votes": 5,
     "31 other voters accepted": 0,
-    "votes without comparing logs": 50,
+    "V12 votes without comparing logs": 50,
 }
 
 

@@ -1,6 +1,7 @@
 """As much of a controller as replication needs: lives, elections, ISR proposals, and a committed log of images.
 
-The rules are REPLICATION.md's, sections In-sync replicas and Eligible leaders; the controller proper has its own.
+The rules: docs/spec/replication.md § In-sync replicas and § Eligible leaders and damage; the controller proper has its
+own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The invariants of REPLICATION.md section 1, checked after every event of a history (the numbers are its numbers)."""
+"""The invariants of docs/spec/invariants.md, checked after every event of a history (the numbers are its numbers)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong rules, each a known way to get replication wrong (the numbers are those of REPLICATION.md section 3).
+"""Wrong rules, each a known way to get replication wrong (the numbers are those of docs/spec/wrong-rules.md).
 
 A mutant swaps one function of the real code. A search that does not kill it proves nothing.
 """

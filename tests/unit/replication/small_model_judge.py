@@ -1,4 +1,4 @@
-"""What is judged in the small model: V1 to V9 of REPLICATION.md, V10, V17 and V18, at each state and each step."""
+"""What is judged in the small model: V1 to V10, V17 and V18, at each state and each step."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Wrong versions of the production's functions, one known mistake each: the search must find every one of them.
 
-The numbers are those of REPLICATION.md section 3.
+The numbers are those of docs/spec/wrong-rules.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Leader epochs, divergence over the wire, and consumers: REPLICATION.md, Sessions and High watermark."""
+"""Leader epochs, divergence over the wire, and consumers: docs/spec/replication.md § Sessions and § Reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a follower appends, drops and tells. REPLICATION.md, Sessions. One FollowerPartition alone, on a real log."""
+"""What a follower appends, drops and tells (docs/spec/replication.md § Sessions). One follower alone, on a real log."""
 
 from __future__ import annotations
 

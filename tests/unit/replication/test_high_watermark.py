@@ -1,4 +1,4 @@
-"""How far a log is committed, and what waits for it. REPLICATION.md, High watermark."""
+"""How far a log is committed, and what waits for it. docs/spec/replication.md § High watermark."""
 
 from __future__ import annotations
 

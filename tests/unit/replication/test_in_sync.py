@@ -1,4 +1,4 @@
-"""Who is in sync, how that is asked of the controller, and what ends a proposal. REPLICATION.md, In-sync replicas."""
+"""Who is in sync, how that is asked for, and what ends a proposal. docs/spec/replication.md § In-sync replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a leader takes in, when it answers, and that unknown is never called failed. REPLICATION.md, Producing."""
+"""What a leader takes in, when it answers, and that unknown is never failed. docs/spec/replication.md § Producing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions between brokers and to consumers, over the fake wire. REPLICATION.md, Sessions and High watermark."""
+"""Sessions between brokers and to consumers, over the fake wire. docs/spec/replication.md § Sessions."""
 
 from __future__ import annotations
 

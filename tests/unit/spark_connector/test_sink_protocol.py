@@ -1,4 +1,4 @@
-"""What the sink decides: one test for each sentence of SPARK.md, section 6, that is not the coordinator's."""
+"""What the sink decides: one test for each sentence of docs/spec/connector.md § 6 that is not the coordinator's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordinator of the groups of one partition of `__groups`: their offsets. Membership comes later.
+"""The coordinator of the groups of one partition of `__groups`: their offsets. A group has no members.
 
     call or event                      what follows
     commit                             the group's offsets change; answered when that is committed

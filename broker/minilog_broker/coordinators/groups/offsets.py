@@ -1,4 +1,4 @@
-"""The rules of committed offsets: what a commit, a marker and a deletion change. REPLICATION.md, Transactions.
+"""The rules of committed offsets: what a commit, a marker and a deletion change. docs/spec/transactions.md § Groups.
 
     a commit                                  changes
     by itself                                 the group's offsets, one batch

@@ -4,8 +4,9 @@
     (group, partition, -)       Offset     the group, or the topic, is deleted
     (group, -, producer id)     Pending    the producer's marker; then its offsets are the group's, or are gone
 
-No control batches are needed in this log: what a marker does is itself a change of values, one batch, and so the log is
-compacted by key like any other. (Kafka keeps markers in it, and did not wait for what they did: KAFKA-17507.)
+No control batches are needed in this log: what a marker does is itself a change of values, one batch; the log is kept
+short as that of transactions is (places.py). (Kafka keeps markers in it, and did not wait for what they did:
+KAFKA-17507.)
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from minilog_broker.coordinators.transactions.records import (
 from minilog_broker.coordinators.transactions.view import View
 from minilog_broker.replication.state import PartitionKey
 
-EXPIRATION_US = 7 * 86_400_000_000  # of the ids of batch writes: REPLICATION.md, Transactions
+EXPIRATION_US = 7 * 86_400_000_000  # of the ids of batch writes: docs/spec/transactions.md § Abort and time-out
 PRODUCER_EPOCH = 0
 
 

@@ -1,4 +1,4 @@
-"""How producers end: the driver's End and Abort of SPARK.md, section 6, time-outs and take-overs.
+"""How producers end: End and Abort, time-outs and take-overs. docs/spec/transactions.md § End.
 
 With C the last committed generation, and (R, G, A) the run, generation and attempt that enlisted last:
 

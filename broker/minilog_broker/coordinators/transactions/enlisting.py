@@ -1,4 +1,4 @@
-"""Who may take part in a generation: Enlist of SPARK.md, section 6, and the registration of partitions.
+"""Who may take part in a generation: Enlist, and the registration of partitions. docs/spec/transactions.md § Enlist.
 
 With C the last committed generation, and (R, G, A) the run, generation and attempt that enlisted last:
 

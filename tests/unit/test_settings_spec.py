@@ -1,0 +1,86 @@
+"""docs/spec/settings.md says what the code's tables of settings say: names, defaults, what is allowed, and no more."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+
+import pytest
+
+from minilog import config as client_config
+from minilog.errors import InvalidConfig
+from minilog_broker.controller import topic_config
+from minilog_broker.quorum.settings import QuorumSettings
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.server import config as broker_config
+from minilog_broker.server import request_limits
+
+TEXT = (pathlib.Path(__file__).parents[2] / "docs" / "spec" / "settings.md").read_text()
+CONFIGURED = {field.name for field in dataclasses.fields(broker_config.BrokerConfig)}
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table's rows under a heading, or behind a sentence; the backticks of names are off."""
+    _, _, behind = TEXT.partition(heading)
+    assert behind, f"{heading!r} is not in settings.md"
+    table = re.search(r"^\|.*?(?=\n\n|\Z)", behind, re.MULTILINE | re.DOTALL)
+    assert table
+    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in table[0].splitlines()[2:]]
+
+
+BROKER, TOPIC, CLIENT = rows("## Brokers"), rows("## Topics"), rows("## Clients")
+
+
+def test_all_settings_are_in_the_tables_in_the_order_of_the_code() -> None:
+    assert [row[0] for row in BROKER] == broker_config.setting_names()
+    assert [row[0] for row in TOPIC] == list(topic_config.TOPIC_CONFIG_NAMES)
+    assert [row[0] for row in CLIENT] == list(client_config._TABLE)
+
+
+@pytest.mark.parametrize("row", BROKER, ids=lambda row: row[0])
+def test_a_setting_of_a_broker(row: list[str]) -> None:
+    name, default, _, allowed, _ = row
+    (field,) = [each for each in dataclasses.fields(broker_config.BrokerConfig) if each.name == name.replace(".", "_")]
+    kind = field.metadata["kind"]
+    assert allowed == kind.expected
+    assert (None if default == "(none)" else kind.parse(default)) == field.default
+
+
+@pytest.mark.parametrize("row", TOPIC, ids=lambda row: row[0])
+def test_a_setting_of_a_topic(row: list[str]) -> None:
+    name, built_in, _, allowed, _ = row
+    key = topic_config._KEYS[name]
+    assert allowed == key.expected
+    parsed = key.parse(built_in)
+    assert parsed == (getattr(topic_config.BUILT_IN, key.attribute) if key.attribute else None)
+
+
+@pytest.mark.parametrize("row", CLIENT, ids=lambda row: row[0])
+def test_a_setting_of_a_client(row: list[str]) -> None:
+    name, default, _, allowed, _ = row
+    parse, known = client_config._TABLE[name]
+    with pytest.raises(InvalidConfig) as refused:
+        parse(name, object())
+    assert str(refused.value).endswith(f"it must be {allowed}")
+    if known is None:
+        assert default == "(required)"
+    else:
+        assert parse(name, "" if default == "(empty)" else default) == parse(name, known)
+
+
+@pytest.mark.parametrize(
+    ("kind", "heading"), [(ReplicationSettings, "Of replication ("), (QuorumSettings, "Of the quorum (")]
+)
+def test_what_is_not_configurable(kind: type[ReplicationSettings | QuorumSettings], heading: str) -> None:
+    told = {name: float(value) for name, value, _ in rows(heading)}
+    fields = {field.name: field.default for field in dataclasses.fields(kind)}
+    configured = {name for name in fields if name in CONFIGURED or f"quorum_{name}" in CONFIGURED}
+    assert told == {name: default for name, default in fields.items() if name not in configured}
+
+
+def test_what_one_request_may_name() -> None:
+    told = {(name, most, why) for name, most, why in rows("## What one request may name")}
+    counts = {(name, str(most), why) for name, (most, why) in request_limits._MAX.items()}
+    sums = {(f"{name}`, the sum", str(most), why) for name, (most, why) in request_limits._MAX_SUM.items()}
+    assert told == counts | sums
