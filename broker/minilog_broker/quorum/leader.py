@@ -110,7 +110,7 @@ class Leader:
         """Tell the voters that do not fetch who leads."""
         for voter_id in self.voters.take_to_tell(now_ms):
             request = peer_pb2.BeginQuorumEpochRequest(
-                cluster_id=self._member.cluster_id,
+                cluster_id=self._member.settled_cluster_id,
                 leader_id=self._member.node_id,
                 epoch=self.leader_epoch,
                 voter_id=voter_id,

@@ -69,8 +69,16 @@ class Member:
 
     @property
     def cluster_id(self) -> str:
-        """Empty: this node knows of no cluster yet."""
+        """Empty: this node knows of no cluster yet. What only the log says may still be cut."""
         return self.voters.cluster_id or self.known_cluster_id or ""
+
+    @property
+    def settled_cluster_id(self) -> str:
+        """The cluster that this node belongs to for good: by its directory, or by what its log has committed.
+
+        Two may lead in turn while a cluster is founded, and each names it; who knows the first name only is no stranger.
+        """
+        return self.known_cluster_id or self.voters.committed_cluster_id(self.log.high_watermark) or ""
 
     @property
     def voter_ids(self) -> list[int]:

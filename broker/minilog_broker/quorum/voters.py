@@ -84,6 +84,11 @@ class VoterHistory:
         """None: the log has no first entry yet."""
         return self._entries[-1].cluster_id if self._entries else None
 
+    def committed_cluster_id(self, committed_end_offset: int) -> str | None:
+        """None: the log has no first entry that is committed."""
+        is_committed = bool(self._entries) and self._entries[0].end_offset <= committed_end_offset
+        return self._entries[0].cluster_id if is_committed else None
+
     @property
     def current(self) -> tuple[Voter, ...]:
         """As of the newest entry, empty where there is none."""

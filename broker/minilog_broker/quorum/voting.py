@@ -12,7 +12,7 @@ def vote_request(member: Member, voter: VoterKey, epoch: int, *, pre_vote: bool)
     """What `member` asks `voter`, standing in `epoch` or, as a pre-vote, thinking of it."""
     last_epoch, end_offset = member.log.last_entry
     return peer_pb2.VoteRequest(
-        cluster_id=member.cluster_id,
+        cluster_id=member.settled_cluster_id,
         candidate_id=member.node_id,
         candidate_directory_id=member.directory_id,
         epoch=epoch,
@@ -27,9 +27,9 @@ def vote_request(member: Member, voter: VoterKey, epoch: int, *, pre_vote: bool)
 
 def request_error(member: Member, own_epoch: int, request: peer_pb2.VoteRequest) -> MinilogError | None:
     """What is wrong with the request as such: it changes nothing here."""
-    if request.cluster_id and member.cluster_id and request.cluster_id != member.cluster_id:
+    if request.cluster_id and member.settled_cluster_id not in ("", request.cluster_id):
         return InconsistentClusterId(
-            f"broker {member.node_id} belongs to cluster {member.cluster_id}, candidate {request.candidate_id} to "
+            f"broker {member.node_id} belongs to cluster {member.settled_cluster_id}, candidate {request.candidate_id} to "
             f"{request.cluster_id}: one of the two was started with the addresses of the wrong voters"
         )
     if sorted(request.voter_ids) != member.voter_ids:
