@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from types import ModuleType
+
+
+class WithoutPandas(MetaPathFinder):
+    """Where pandas is installed, Arrow imports it for the first array of a process: half a second in which the loop of
+    a broker stands, just elected. Nothing here has a use for it, so it counts as not installed."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("minilog's own processes do without pandas", name=fullname)
 
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 wrong usage. No traceback ever reaches a user."""
+    sys.meta_path.insert(0, WithoutPandas())
     try:
         from minilog_broker.cli.app import run
 
