@@ -76,7 +76,7 @@ class Member:
     def settled_cluster_id(self) -> str:
         """The cluster that this node belongs to for good: by its directory, or by what its log has committed.
 
-        Two may lead in turn while a cluster is founded, and each names it; who knows the first name only is no stranger.
+        Two may lead in turn while a cluster is founded, and each names it: who knows the first name is no stranger.
         """
         return self.known_cluster_id or self.voters.committed_cluster_id(self.log.high_watermark) or ""
 

@@ -29,8 +29,8 @@ def request_error(member: Member, own_epoch: int, request: peer_pb2.VoteRequest)
     """What is wrong with the request as such: it changes nothing here."""
     if request.cluster_id and member.settled_cluster_id not in ("", request.cluster_id):
         return InconsistentClusterId(
-            f"broker {member.node_id} belongs to cluster {member.settled_cluster_id}, candidate {request.candidate_id} to "
-            f"{request.cluster_id}: one of the two was started with the addresses of the wrong voters"
+            f"broker {member.node_id} belongs to cluster {member.settled_cluster_id}, candidate "
+            f"{request.candidate_id} to {request.cluster_id}: one of the two was started with the addresses of the wrong voters"
         )
     if sorted(request.voter_ids) != member.voter_ids:
         return InconsistentVoters(
