@@ -30,7 +30,8 @@ def request_error(member: Member, own_epoch: int, request: peer_pb2.VoteRequest)
     if request.cluster_id and member.settled_cluster_id not in ("", request.cluster_id):
         return InconsistentClusterId(
             f"broker {member.node_id} belongs to cluster {member.settled_cluster_id}, candidate "
-            f"{request.candidate_id} to {request.cluster_id}: one of the two was started with the addresses of the wrong voters"
+            f"{request.candidate_id} to {request.cluster_id}: one of the two was started with the addresses of "
+            f"the wrong voters"
         )
     if sorted(request.voter_ids) != member.voter_ids:
         return InconsistentVoters(
