@@ -146,7 +146,7 @@ class Mirror:
         expected, epoch = (entries[-1].next_offset, entries[-1].epoch) if entries else (self._base(start), -1)
         try:
             if not entries and start < end:
-                expected = log.first_batch_offset()  # a trim may have cut inside of it
+                expected = log.batch_base(start)  # a trim may have cut inside of it
             for header in log.headers(expected):
                 found = entry_of(header)
                 if found.base_offset != expected:
