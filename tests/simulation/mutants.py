@@ -77,6 +77,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "KIP-107 a trim above HW is done": trimming.above_the_high_watermark,
     "KIP-107 a joiner does not know the log start": trimming.joiner_without_log_start,
     "KIP-107 the log start is not recorded": trimming.log_start_not_recorded,
+    "KIP-107 an empty copy starts inside a batch": trimming.inside_the_first_batch_only,
     "KIP-107 a coordinator carries nothing along": trimming.coordinator_carries_nothing,
     "KIP-966 the broker's own default counts": settings.own_default_counts,
     "KIP-966 min is lowered and the eligible stay": settings.eligible_stay,
