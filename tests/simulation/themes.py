@@ -410,6 +410,93 @@ def unclean(plan: Plan, rng: random.Random) -> Plan:
     )
 
 
+def voters(plan: Plan, rng: random.Random) -> Plan:
+    """Who votes is in doubt: voters come back with empty disks, are told other voters, and leaders are not heard.
+
+    Two brokers of five at most have what is written: the others can be spared, and their disks are."""
+    return replace(
+        plan,
+        nodes=5,
+        voters=3,
+        topic_count=rng.choice((1, 2)),
+        partitions=1,
+        replication_factor=rng.choice((1, 2)),
+        min_in_sync=1,
+        flush_on_append=True,
+        broker_session_timeout_ms=600.0,
+        heartbeat_interval_ms=100.0,
+        producer_counts=(1,),
+        consumer_counts=(1,),
+        write_pauses_ms=(100.0, 300.0),
+        snapshot_bytes=rng.choice((2_000, 1 << 20)),
+        quiet_ms=1_500.0,
+        safety_ms=12_000.0,
+        faults=type(plan.faults)(
+            kill=rng.choice((0.5, 1.0, 2.0)),
+            isolate=rng.choice((0.2, 0.6)),
+            reset_all=rng.choice((0.0, 0.3)),
+            slow_link=rng.choice((0.0, 1.0)),
+            wipe=rng.choice((0.0, 5.0)),
+            wrong_voters=rng.choice((0.0, 2.0)),
+        ),
+        operations=type(plan.operations)(create_topic=rng.choice((0.0, 0.5)), delete_topic=rng.choice((0.0, 0.3))),
+    )
+
+
+def coordinators(plan: Plan, rng: random.Random) -> Plan:
+    """Queries that share a coordinator: the log of one holds what the others need, and each of them is late at times."""
+    drawn = transactions(plan, rng)
+    return replace(
+        drawn,
+        sinks=("q0", "q15", "q19"),  # their ids belong to one partition of `__transactions`
+        broker_session_timeout_ms=600.0,
+        heartbeat_interval_ms=100.0,
+        safety_ms=12_000.0,
+        faults=type(plan.faults)(
+            kill=rng.choice((0.2, 0.5)),
+            clean_restart=rng.choice((0.2, 0.5)),
+            pause=rng.choice((0.0, 0.3)),
+            isolate_client=rng.choice((0.0, 0.5)),
+        ),
+        operations=type(plan.operations)(lead_elsewhere=rng.choice((0.0, 1.0))),
+    )
+
+
+def trims(plan: Plan, rng: random.Random) -> Plan:
+    """Records are deleted while followers are cut off from their leader, which little is written to: whoever comes back
+    has all of them, and more."""
+    return replace(
+        plan,
+        nodes=rng.choice((3, 4)),
+        voters=1,
+        topic_count=1,
+        partitions=rng.choice((1, 3)),
+        replication_factor=rng.choice((2, 3)),
+        min_in_sync=1,
+        replica_lag_time_max_ms=rng.choice((300.0, 600.0)),
+        session_keepalive_ms=30.0,
+        broker_session_timeout_ms=rng.choice((900.0, 6_000.0)),
+        heartbeat_interval_ms=100.0,
+        sync_ms=rng.choice(((0.1, 5.0), (1.0, 40.0), (20.0, 80.0))),
+        trims_per_s=rng.choice((3.0, 10.0)),
+        producer_counts=(1, 2),
+        write_pauses_ms=(30.0, 300.0, 1_000.0),
+        load_pause_ms=100.0,
+        links_of_nodes=True,
+        quiet_ms=1_500.0,
+        safety_ms=10_000.0,
+        faults=type(plan.faults)(
+            cut_nodes=rng.choice((1.0, 3.0)),
+            slow_link=rng.choice((0.0, 1.0)),
+            reset=rng.choice((0.0, 1.0)),
+            slow_disk=rng.choice((0.0, 0.4)),
+            kill=rng.choice((0.0, 0.3)),
+            bit_flip=rng.choice((0.0, 1.0)) if plan.flush_on_append else 0.0,
+        ),
+        operations=type(plan.operations)(move_leader=rng.choice((0.0, 0.5))),
+    )
+
+
 THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "disks": disks,
     "forks": forks,
@@ -425,6 +512,9 @@ THEMES["epochs"] = epochs
 THEMES["outages"] = outages
 THEMES["settings"] = settings
 THEMES["unclean"] = unclean
+THEMES["voters"] = voters
+THEMES["coordinators"] = coordinators
+THEMES["trims"] = trims
 THEMED_SHARE = 0.5
 
 
