@@ -47,6 +47,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "16 LSO moved by an uncommitted marker": transactions.uncommitted_marker_moves_stable_offset,
     "17 a late append after its producer ended": transactions.refused_registration_is_none,
     "17 attempts named by the client win": transactions.attempts_win_not_producers,
+    "17 a set-back checkpoint is taken for a replay": transactions.committed_without_contents,
     "18 markers not idempotent": transactions.markers_not_idempotent,
     "19 vote not synced": storage.vote_not_synced,
     "19 vote answered before it is written": quorum.vote_answered_before_it_is_written,

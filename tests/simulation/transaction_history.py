@@ -7,6 +7,7 @@ here, and another driver finds out.
     V15   a row is seen once, whoever reads: of one producer, at one place
     V15   nothing is seen of a producer that its coordinator called aborted, or that a commit which was answered did
           not name
+    V15   rows that were not written are taken for a committed micro-batch only where it is the same one
     V15   at the end: of each micro-batch of the input all rows are seen where it was committed, or was seen at all
 """
 
@@ -90,6 +91,12 @@ class TransactionHistory:
     def asked(self, winners: Iterable[int]) -> None:
         """A driver is about to ask for their commit."""
         self.named.update(winners)
+
+    def replayed(self, generation: Generation, rows: int) -> None:
+        """A driver was told that its micro-batch of so many rows is committed, and goes on behind it."""
+        planned = self._batches[generation].rows
+        if rows != planned:
+            raise self._fail(f"{rows} rows are taken for {generation}, which has {planned}, and are never written")
 
     def committed(self, generation: Generation, winners: Iterable[int] | None) -> None:
         """The coordinator says so; None: and not of whom."""
