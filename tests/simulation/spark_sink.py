@@ -257,7 +257,7 @@ class Driver:
         if sink.happens(sink.troubles.commit_killed):
             sink.cluster.scheduler.after(sink.rng.expovariate(1.0 / 20.0), self.kill)
         winners = [winner.producer_id for winner in decision.winners]
-        transactions.asked(winners)
+        transactions.asked(generation, winners)
         outcome = await self._asked.commit(
             decision.attempt, decision.winners, decision.contents, decision.coordinator_epoch
         )

@@ -14,6 +14,7 @@ here, and another driver finds out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -65,7 +66,7 @@ class TransactionHistory:
     def __init__(self) -> None:
         self._batches: dict[Generation, _Batch] = {}
         self._aborted: dict[int, str] = {}  # producers, and why
-        self.named: set[int] = set()  # producers that a driver has asked to commit
+        self._asked: dict[Generation, set[frozenset[int]]] = {}  # the winners that each request to commit named
         # Whether the end of a producer is committed in a partition; None: not known.
         self.is_marked: Callable[[PartitionKey, int], bool | None] = lambda key, producer_id: None
 
@@ -88,9 +89,14 @@ class TransactionHistory:
             for seen in batch.seen.values():
                 self._check(batch, generation, seen)
 
-    def asked(self, winners: Iterable[int]) -> None:
+    def asked(self, generation: Generation, winners: Iterable[int]) -> None:
         """A driver is about to ask for their commit."""
-        self.named.update(winners)
+        self._asked.setdefault(generation, set()).add(frozenset(winners))
+
+    def may_win(self, transactional_id: str, generation: int, winners: AbstractSet[int]) -> bool:
+        """Whether one request named them all: those of two attempts never win together."""
+        asked = self._asked.get(Generation(transactional_id, generation), set())
+        return any(winners <= named for named in asked)
 
     def replayed(self, generation: Generation, rows: int) -> None:
         """A driver was told that its micro-batch of so many rows is committed, and goes on behind it."""
