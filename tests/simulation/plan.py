@@ -25,6 +25,7 @@ class FaultRates:
     crash_in_effects: float = 0.0  # the same between two effects of a core
     clean_restart: float = 0.0  # a roll: stopped with hand-over, started again
     pause: float = 0.0
+    stall: float = 0.0  # the same for less than a second
     clock_jump: float = 0.0
     cut_one_way: float = 0.0
     cut_two_ways: float = 0.0

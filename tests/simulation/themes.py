@@ -444,7 +444,7 @@ def voters(plan: Plan, rng: random.Random) -> Plan:
 
 
 def coordinators(plan: Plan, rng: random.Random) -> Plan:
-    """Queries that share a coordinator: the log of one holds what the others need, and each of them is late at times."""
+    """Queries that share a coordinator, whose log holds what each of them needs; each is late at times."""
     drawn = transactions(plan, rng)
     return replace(
         drawn,
@@ -497,6 +497,101 @@ def trims(plan: Plan, rng: random.Random) -> Plan:
     )
 
 
+def young(plan: Plan, rng: random.Random) -> Plan:
+    """A cluster that was founded a moment ago: processes die as soon as they were told of topics, and come back on slow
+    disks, over connections that break: they know less of the cluster than their disks have."""
+    return replace(
+        plan,
+        nodes=rng.choice((3, 4)),
+        voters=3,
+        topic_count=2,
+        partitions=2,
+        replication_factor=rng.choice((2, 3)),
+        min_in_sync=1,
+        flush_on_append=True,
+        sync_ms=(0.1, 3.0),
+        snapshot_bytes=1 << 20,
+        producer_counts=(2,),
+        write_pauses_ms=(8.0, 30.0),
+        quiet_ms=rng.choice((400.0, 800.0)),
+        safety_ms=4_000.0,
+        faults=type(plan.faults)(
+            kill=rng.choice((2.0, 4.0)),
+            kill_of_all=rng.choice((0.0, 0.5)),
+            slow_disk=rng.choice((2.0, 4.0)),
+            slow_link=rng.choice((0.0, 3.0)),
+            lossy_link=rng.choice((0.0, 2.0)),
+            reset=rng.choice((0.0, 5.0)),
+        ),
+        operations=type(plan.operations)(create_topic=rng.choice((0.5, 2.0))),
+    )
+
+
+def rotten(plan: Plan, rng: random.Random) -> Plan:
+    """Copies rot, readers in racks find it, and they are cut and fetched again in one life, while their brokers hear
+    the controller and not their leader: what a leader knows of them is not what they have."""
+    return replace(
+        plan,
+        nodes=4,
+        voters=1,
+        topic_count=1,
+        partitions=rng.choice((1, 2)),
+        replication_factor=3,
+        min_in_sync=rng.choice((1, 2)),
+        flush_on_append=True,
+        segment_bytes=1 << 20,
+        sync_ms=rng.choice(((0.1, 3.0), (1.0, 40.0))),
+        replica_lag_time_max_ms=rng.choice((300.0, 1_000.0, 3_000.0)),
+        broker_session_timeout_ms=6_000.0,
+        heartbeat_interval_ms=rng.choice((50.0, 150.0)),
+        session_keepalive_ms=100.0,
+        checkpoint_interval_ms=200.0,
+        producer_counts=(1, 2),
+        consumer_counts=(4,),
+        consumer_racks=("r1", "r2"),
+        write_pauses_ms=(30.0, 300.0, 1_000.0),
+        links_of_nodes=True,
+        quiet_ms=1_500.0,
+        safety_ms=10_000.0,
+        faults=type(plan.faults)(
+            bit_flip=rng.choice((3.0, 6.0)),
+            cut_nodes=rng.choice((2.0, 4.0)),
+            cut_one_way=rng.choice((0.0, 1.0)),
+            slow_link=rng.choice((0.0, 2.0)),
+            reset=rng.choice((0.0, 1.0)),
+            kill=rng.choice((0.0, 0.2)),
+        ),
+        operations=type(plan.operations)(),
+    )
+
+
+def stalls(plan: Plan, rng: random.Random) -> Plan:
+    """Processes stand still for some part of a time-out every moment, while others are cut off or dead for long."""
+    return replace(
+        plan,
+        nodes=3,
+        voters=1,
+        topic_count=1,
+        partitions=rng.choice((1, 2)),
+        replication_factor=3,
+        min_in_sync=rng.choice((1, 2)),
+        replica_lag_time_max_ms=1_000.0,
+        broker_session_timeout_ms=1_000.0,
+        heartbeat_interval_ms=100.0,
+        write_pauses_ms=(30.0, 100.0),
+        quiet_ms=1_500.0,
+        safety_ms=12_000.0,
+        longest_cut_ms=8_000.0,
+        links_of_nodes=True,
+        faults=type(plan.faults)(
+            stall=rng.choice((4.0, 8.0)),
+            isolate=rng.choice((0.2, 0.5)),
+            kill=rng.choice((0.0, 0.2)),
+        ),
+        operations=type(plan.operations)(),
+    )
+
+
 THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "disks": disks,
     "forks": forks,
@@ -512,9 +607,14 @@ THEMES["epochs"] = epochs
 THEMES["outages"] = outages
 THEMES["settings"] = settings
 THEMES["unclean"] = unclean
+# No seed has these by itself: they are asked for.
 THEMES["voters"] = voters
 THEMES["coordinators"] = coordinators
 THEMES["trims"] = trims
+THEMES["young"] = young
+THEMES["rotten"] = rotten
+THEMES["stalls"] = stalls
+ASKED_FOR = ("epochs", "voters", "coordinators", "trims", "young", "rotten", "stalls")
 THEMED_SHARE = 0.5
 
 

@@ -11,7 +11,7 @@ from minilog.errors import OffsetOutOfRange
 from minilog_broker.controller import election
 from minilog_broker.replication import in_sync, leader_in_sync
 from minilog_broker.replication.accepting import Accepting
-from minilog_broker.replication.effects import ProposalAnswer, TruncateLog
+from minilog_broker.replication.effects import ProposalAnswer, RecoverLog, TruncateLog
 from minilog_broker.replication.follower import FollowerPartition
 from minilog_broker.replication.follower_reads import FollowerReads
 from minilog_broker.replication.high_watermark import next_high_watermark
@@ -145,6 +145,38 @@ def progress_of_an_earlier_life() -> Patches:
         (FollowerView, "is_out", lambda self, partition_epoch: None),
         (LeaderInSync, "left", lambda self, broker_id: False),
     ]
+
+
+def told_before_it_was_put_out() -> Patches:
+    """What a follower told before it was outside the ISR last counts, for members too; it joins without a session."""
+    return [
+        (FollowerView, "is_out", lambda self, partition_epoch: None),
+        (LeaderInSync, "left", lambda self, broker_id: False),
+    ]
+
+
+def told_when_it_arrives() -> Patches:
+    """Progress counts as told under the committed state that the leader knows when it arrives."""
+    progress = LeaderPartition.progress
+
+    def mutant(self: LeaderPartition, session: Session, told: Any, now_ms: float) -> None:
+        told.partition_epoch = self.state.partition_epoch
+        progress(self, session, told, now_ms)
+
+    return [(LeaderPartition, "progress", mutant)]
+
+
+def cut_at_once() -> Patches:
+    """A damaged copy is cut before it is committed that the controller knows of it."""
+    go_offline = HostedReplica.go_offline
+
+    def mutant(self: HostedReplica, error: Exception, now_ms: float) -> None:
+        go_offline(self, error, now_ms)
+        if self._to_recover and self.config is not None:
+            self._to_recover, self.offline, self._opening, self._log_config = False, None, True, self.config
+            self._host.emit(RecoverLog(self.key, self.config))
+
+    return [(HostedReplica, "go_offline", mutant)]
 
 
 def epoch_spans_lives() -> Patches:
