@@ -569,7 +569,7 @@ def stalls(plan: Plan, rng: random.Random) -> Plan:
     """Processes stand still for some part of a time-out every moment, while others are cut off or dead for long."""
     return replace(
         plan,
-        nodes=3,
+        nodes=4,
         voters=1,
         topic_count=1,
         partitions=rng.choice((1, 2)),
@@ -584,7 +584,8 @@ def stalls(plan: Plan, rng: random.Random) -> Plan:
         longest_cut_ms=8_000.0,
         links_of_nodes=True,
         faults=type(plan.faults)(
-            stall=rng.choice((4.0, 8.0)),
+            stall=rng.choice((6.0, 12.0)),
+            cut_two_ways=rng.choice((0.3, 0.8)),
             isolate=rng.choice((0.2, 0.5)),
             kill=rng.choice((0.0, 0.2)),
         ),

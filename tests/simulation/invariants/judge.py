@@ -261,6 +261,8 @@ class Judge:
         replica = life.manager._replicas.get(key)
         leader = replica.leader if replica is not None else None
         if leader is not None and leader.leading:
+            running_ms = self.fencing.running_ms(node_id, self.cluster.now_ms)
+            truth.check_lag(leader, running_ms, self.cluster.plan.replica_lag_time_max_ms)
             if truth.check_leader(node_id, life.number, leader):
                 truth.check_members()
                 return

@@ -148,11 +148,25 @@ def progress_of_an_earlier_life() -> Patches:
 
 
 def told_before_it_was_put_out() -> Patches:
-    """What a follower told before it was outside the ISR last counts, for members too; it joins without a session."""
-    return [
-        (FollowerView, "is_out", lambda self, partition_epoch: None),
-        (LeaderInSync, "left", lambda self, broker_id: False),
-    ]
+    """What a follower told before it was outside the ISR last counts, for members too."""
+    return [(FollowerView, "is_out", lambda self, partition_epoch: None)]
+
+
+def joins_without_a_session() -> Patches:
+    """By what it told in a session that is closed a follower joins, falls behind, is put out and joins again.
+
+    Two rules stand against that: what was told before it was put out counts no more, either."""
+    wants_in = property(lambda self: True, lambda self, value: None)
+    return [(FollowerView, "wants_in", wants_in), *told_before_it_was_put_out()]
+
+
+def late_ticks_excuse_for_a_full_period() -> Patches:
+    """A leader that stood still for some part of the lag time begins to count anew, for everybody."""
+
+    def mutant(self: LeaderInSync, delay_ms: float, log_end: int, now_ms: float) -> None:
+        self._update_views(self.committed, now_ms)
+
+    return [(LeaderInSync, "excuse", mutant)]
 
 
 def told_when_it_arrives() -> Patches:
