@@ -565,6 +565,12 @@ def rotten(plan: Plan, rng: random.Random) -> Plan:
     )
 
 
+def unheard(plan: Plan, rng: random.Random) -> Plan:
+    """The same where nothing is committed without all three: who is put out by a leader that does not hear it has all
+    that is committed, and would be taken back for what it told before."""
+    return replace(rotten(plan, rng), min_in_sync=3, replica_lag_time_max_ms=rng.choice((300.0, 1_000.0)))
+
+
 def stalls(plan: Plan, rng: random.Random) -> Plan:
     """Processes stand still for some part of a time-out every moment, while others are cut off or dead for long."""
     return replace(
@@ -614,8 +620,9 @@ THEMES["coordinators"] = coordinators
 THEMES["trims"] = trims
 THEMES["young"] = young
 THEMES["rotten"] = rotten
+THEMES["unheard"] = unheard
 THEMES["stalls"] = stalls
-ASKED_FOR = ("epochs", "voters", "coordinators", "trims", "young", "rotten", "stalls")
+ASKED_FOR = ("epochs", "voters", "coordinators", "trims", "young", "rotten", "unheard", "stalls")
 THEMED_SHARE = 0.5
 
 
