@@ -28,8 +28,6 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "6 HW moves below min": replication.below_min,
     "7 progress of an earlier life counts": replication.progress_of_an_earlier_life,
     "7 a leader epoch spans two lives": replication.epoch_spans_lives,
-    "7 progress of before it was put out counts": replication.told_before_it_was_put_out,
-    "7 progress counts as told when it arrives": replication.told_when_it_arrives,
     "7 a follower joins without a session": replication.joins_without_a_session,
     "7 a damaged copy is cut at once": replication.cut_at_once,
     "8 a replica removed and added again keeps its progress": replication.removed_replica_keeps_progress,

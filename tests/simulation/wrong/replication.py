@@ -147,7 +147,7 @@ def progress_of_an_earlier_life() -> Patches:
     ]
 
 
-def told_before_it_was_put_out() -> Patches:
+def _told_before_it_was_put_out() -> Patches:
     """What a follower told before it was outside the ISR last counts, for members too."""
     return [(FollowerView, "is_out", lambda self, partition_epoch: None)]
 
@@ -157,7 +157,7 @@ def joins_without_a_session() -> Patches:
 
     Two rules stand against that: what was told before it was put out counts no more, either."""
     wants_in = property(lambda self: True, lambda self, value: None)
-    return [(FollowerView, "wants_in", wants_in), *told_before_it_was_put_out()]
+    return [(FollowerView, "wants_in", wants_in), *_told_before_it_was_put_out()]
 
 
 def late_ticks_excuse_for_a_full_period() -> Patches:
@@ -167,17 +167,6 @@ def late_ticks_excuse_for_a_full_period() -> Patches:
         self._update_views(self.committed, now_ms)
 
     return [(LeaderInSync, "excuse", mutant)]
-
-
-def told_when_it_arrives() -> Patches:
-    """Progress counts as told under the committed state that the leader knows when it arrives."""
-    progress = LeaderPartition.progress
-
-    def mutant(self: LeaderPartition, session: Session, told: Any, now_ms: float) -> None:
-        told.partition_epoch = self.state.partition_epoch
-        progress(self, session, told, now_ms)
-
-    return [(LeaderPartition, "progress", mutant)]
 
 
 def cut_at_once() -> Patches:
