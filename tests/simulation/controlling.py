@@ -60,6 +60,8 @@ class Controlling:
         self.run()
 
     def heartbeat(self, request: Any, respond: Respond) -> None:
+        if self.controller.is_active:
+            self._life.touched.heartbeats.append((self._life.node.node_id, request.broker_id, request.broker_epoch))
         self.controller.heartbeat(respond, request, self._life.now_ms)
         self.run()
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CLOCK_JUMPS_S = (-7_200.0, -60.0, -1.0, 1.0, 60.0, 7_200.0)
 EARLY_MS = 1_500.0  # of a process's life
+LONGEST_STALL_MS = 800.0
 
 
 class Faults(SickPeers):
@@ -143,6 +144,15 @@ class Faults(SickPeers):
         self._note(f"node {node.node_id} is paused")
         node.pause()
         self._later(20.0, 8_000.0, node.resume)
+        return True
+
+    def stall(self) -> bool:
+        node = self._one(lambda each: each.life is not None and not each.paused)
+        if node is None:
+            return False
+        self._note(f"node {node.node_id} stands still")
+        node.pause()
+        self._later(50.0, LONGEST_STALL_MS, node.resume)
         return True
 
     def clock_jump(self) -> bool:

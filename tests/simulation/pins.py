@@ -12,19 +12,6 @@ from tests.simulation import mutants
 from tests.simulation.run import run_seed
 
 PATH = pathlib.Path(__file__).with_name("pins.tsv")
-# The repairs changed what a seed draws and hid some wrong rules behind new ones: for these the search has not found a
-# seed again yet (docs/repairs.md). Whoever finds one takes the name out.
-WANTED = frozenset(
-    {
-        "21 no check-quorum",
-        "31 a voter with an emptied disk votes",
-        "31 other voters accepted at a restart",
-        "32 strays deleted while the image is behind",
-        "KIP-107 a coordinator carries nothing along",
-        "KIP-107 a joiner does not know the log start",
-        "V6 a torn copy leads and no other is asked",
-    }
-)
 _HEAD = "mutant\tseed\ttheme\trule\tseeds needed"
 
 

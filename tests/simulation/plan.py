@@ -25,6 +25,7 @@ class FaultRates:
     crash_in_effects: float = 0.0  # the same between two effects of a core
     clean_restart: float = 0.0  # a roll: stopped with hand-over, started again
     pause: float = 0.0
+    stall: float = 0.0  # the same for less than a second
     clock_jump: float = 0.0
     cut_one_way: float = 0.0
     cut_two_ways: float = 0.0
@@ -114,6 +115,7 @@ class Plan:
     write_pauses_ms: tuple[float, ...] = (8.0, 30.0, 100.0, 300.0)
     load_pause_ms: float = 5.0  # at most so long in the liveness phase: a joiner has to get in under load
     transactions: bool = False  # Spark sinks write, too
+    sinks: tuple[str, ...] = ("q0", "q1")  # the names of their queries
     trims_per_s: float = 0.0  # how often records are deleted; in both phases
     out_of_order: bool = False  # what was not synced reaches a disk in any order
     outage: str = ""  # all lose power in the end, and one stays away ("absent") or comes back "rotten"
@@ -167,7 +169,7 @@ class Plan:
         return replace(
             plan,
             transactions=plan.transactions or transactions,
-            trims_per_s=trims_per_s,
+            trims_per_s=plan.trims_per_s or trims_per_s,
             out_of_order=out_of_order,
             faults=_with_sick_peers(plan.faults, seed),
         )

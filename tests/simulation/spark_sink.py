@@ -7,6 +7,7 @@
     a task         one attempt at some rows, in a process of its own: enlists, writes, reports. Killed; or it stands
                    still, is given up, and wakes up as a zombie; speculation runs two of the same
     a failed query starts again as another run, with the same micro-batch; or as another attempt of the same run
+    a checkpoint   may be set back by one batch, whose input has grown; it is put back after one run, which fails
 
 In the liveness phase nobody is killed any more, and the query ends when it has committed what it had begun.
 """
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from minilog.config import ClientConfig
 from minilog.errors import MinilogError
 from minilog.transactions import AlreadyCommitted, Attempt, TransactionOutcome
-from pyspark_minilog.errors import InconsistentWrite
+from pyspark_minilog.errors import InconsistentWrite, NotAReplay
 from pyspark_minilog.sink_protocol import (
     Abort,
     End,
@@ -44,6 +45,7 @@ MAX_FAILURES = 4  # of a task: spark.task.maxFailures
 LOST_AFTER_MS = 300.0  # an executor that is not heard of is given up
 LONGEST_SLEEP_MS = 6_000.0  # of a zombie
 RESTART_MS = 200.0
+GROWN_ROWS = 2  # of a batch that is planned anew, from a checkpoint that was set back
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,10 @@ class SparkSink:
         self._runs = 0
         self._writers = 0
         self._driver: Driver | None = None
+        self._set_back: list[str] | None = None  # the input of the last batch as it was committed
+        # Chance of its own: what else befalls a query is drawn as before.
+        self._mishaps = random.Random(f"checkpoint of {name} {cluster.seed}")
+        self._set_back_rate = self._mishaps.choice((0.0, 0.15))
         cluster.scheduler.after(rng.uniform(200.0, 1_500.0), self.start_driver)
 
     # -- the checkpoint
@@ -109,6 +115,18 @@ class SparkSink:
     def finished(self, driver: Driver, batch_id: int) -> None:
         """A driver writes its commit log; one that was given up for dead may come too late."""
         if driver is self._driver and batch_id == self.batch_id:
+            self.batch_id += 1
+
+    def set_back(self) -> None:
+        """Somebody restores the checkpoint of one batch before, and there is more to read by now."""
+        self.cluster.count("spark: checkpoint set back")
+        self.batch_id -= 1
+        self._set_back = self._plans[self.batch_id]
+        self._plans[self.batch_id] = self._set_back + self._mishaps.choices(self.topics, k=GROWN_ROWS)
+
+    def _put_back(self) -> None:
+        if self._set_back is not None:
+            self._plans[self.batch_id], self._set_back = self._set_back, None
             self.batch_id += 1
 
     # -- processes
@@ -132,9 +150,12 @@ class SparkSink:
 
     def start_driver(self, _: object = None) -> None:
         """Another run of the query."""
+        self._put_back()
         if not self.writing and self.batch_id not in self._plans:
             self.idle = True
             return
+        if self.troubled and self.batch_id and self._mishaps.random() < self._set_back_rate:
+            self.set_back()
         self._runs += 1
         self._driver = driver = Driver(self, f"run-{self._runs}")
         if self.happens(self.troubles.driver_killed):
@@ -218,24 +239,25 @@ class Driver:
         for each in running:
             await each
         try:
-            return await self._commit(generation, reports)
-        except (MinilogError, InconsistentWrite) as error:
+            return await self._commit(generation, reports, len(rows))
+        except (MinilogError, InconsistentWrite, NotAReplay) as error:
             sink.cluster.note(f"{sink.name} {self.run_id} batch {batch_id} fails: {type(error).__name__}: {error}")
             sink.cluster.count(f"spark: commit refused, {type(error).__name__}")
             await self._give_up(generation, abort_decision(reports))
             return False
 
-    async def _commit(self, generation: Generation, reports: list[TaskReport | None]) -> bool:
+    async def _commit(self, generation: Generation, reports: list[TaskReport | None], rows: int) -> bool:
         sink, transactions = self.sink, self.sink.history.transactions
         decision = commit_decision(reports, batch_id=generation.number)
         if decision is None:
+            transactions.replayed(generation, rows)
             transactions.committed(generation, None)
             return True
         assert isinstance(decision, End)
         if sink.happens(sink.troubles.commit_killed):
             sink.cluster.scheduler.after(sink.rng.expovariate(1.0 / 20.0), self.kill)
         winners = [winner.producer_id for winner in decision.winners]
-        transactions.asked(winners)
+        transactions.asked(generation, winners)
         outcome = await self._asked.commit(
             decision.attempt, decision.winners, decision.contents, decision.coordinator_epoch
         )

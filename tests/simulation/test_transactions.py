@@ -49,6 +49,11 @@ class TestHistory:
         with pytest.raises(Violation, match="and was with"):
             history.committed(BATCH, [2])
 
+    def test_other_rows_are_no_replay(self, history: TransactionHistory) -> None:
+        history.replayed(BATCH, 2)
+        with pytest.raises(Violation, match=r"4 rows are taken for .* which has 2, and are never written"):
+            history.replayed(BATCH, 4)
+
     def test_at_the_end_a_batch_is_there_whole_or_not_at_all(self, history: TransactionHistory) -> None:
         history.check_end([])
         history.read("c", Copy(BATCH, 0, 1), KEY, 5)

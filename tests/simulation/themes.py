@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tests.simulation.themes_asked_for import rotten, stalls, trims, unheard, voters, young
+
 if TYPE_CHECKING:
     from tests.simulation.plan import FaultRates, Plan
 
@@ -410,6 +412,25 @@ def unclean(plan: Plan, rng: random.Random) -> Plan:
     )
 
 
+def coordinators(plan: Plan, rng: random.Random) -> Plan:
+    """Queries that share a coordinator, whose log holds what each of them needs; each is late at times."""
+    drawn = transactions(plan, rng)
+    return replace(
+        drawn,
+        sinks=("q0", "q15", "q19"),  # their ids belong to one partition of `__transactions`
+        broker_session_timeout_ms=600.0,
+        heartbeat_interval_ms=100.0,
+        safety_ms=12_000.0,
+        faults=type(plan.faults)(
+            kill=rng.choice((0.2, 0.5)),
+            clean_restart=rng.choice((0.2, 0.5)),
+            pause=rng.choice((0.0, 0.3)),
+            isolate_client=rng.choice((0.0, 0.5)),
+        ),
+        operations=type(plan.operations)(lead_elsewhere=rng.choice((0.0, 1.0))),
+    )
+
+
 THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "disks": disks,
     "forks": forks,
@@ -425,6 +446,15 @@ THEMES["epochs"] = epochs
 THEMES["outages"] = outages
 THEMES["settings"] = settings
 THEMES["unclean"] = unclean
+# No seed has these by itself: they are asked for.
+THEMES["voters"] = voters
+THEMES["coordinators"] = coordinators
+THEMES["trims"] = trims
+THEMES["young"] = young
+THEMES["rotten"] = rotten
+THEMES["unheard"] = unheard
+THEMES["stalls"] = stalls
+ASKED_FOR = ("epochs", "voters", "coordinators", "trims", "young", "rotten", "unheard", "stalls")
 THEMED_SHARE = 0.5
 
 

@@ -75,6 +75,7 @@ class Touched:
     heard     (source, target): a message of a peer's quorum node reached the target's
     broken    pairs of nodes between which a connection was lost, though both live
     controlled  nodes whose controller answered something without an error
+    heartbeats  (controller's node, broker, its broker epoch) that an active controller takes or refuses
     began     nodes whose life began (recovered, not yet registered)
     recovered (node, partition): its log was found damaged in this life, and cut there
     ended     (node, how): node.life is None now; "crash" keeps the page cache, "power" does not, "failed" is by an
@@ -94,6 +95,7 @@ class Touched:
     heard: dict[tuple[int, int], None] = field(default_factory=dict)
     broken: dict[tuple[int, int], None] = field(default_factory=dict)
     controlled: list[int] = field(default_factory=list)
+    heartbeats: list[tuple[int, int, int]] = field(default_factory=list)
     began: list[int] = field(default_factory=list)
     recovered: list[tuple[int, PartitionKey]] = field(default_factory=list)
     ended: list[tuple[int, str]] = field(default_factory=list)
@@ -124,6 +126,8 @@ class Touched:
             self.broken.clear()
         if self.controlled:
             self.controlled.clear()
+        if self.heartbeats:
+            self.heartbeats.clear()
         if self.recovered:
             self.recovered.clear()
         if self.began or self.ended:

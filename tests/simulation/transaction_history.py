@@ -7,12 +7,14 @@ here, and another driver finds out.
     V15   a row is seen once, whoever reads: of one producer, at one place
     V15   nothing is seen of a producer that its coordinator called aborted, or that a commit which was answered did
           not name
+    V15   rows that were not written are taken for a committed micro-batch only where it is the same one
     V15   at the end: of each micro-batch of the input all rows are seen where it was committed, or was seen at all
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -64,7 +66,7 @@ class TransactionHistory:
     def __init__(self) -> None:
         self._batches: dict[Generation, _Batch] = {}
         self._aborted: dict[int, str] = {}  # producers, and why
-        self.named: set[int] = set()  # producers that a driver has asked to commit
+        self._asked: dict[Generation, set[frozenset[int]]] = {}  # the winners that each request to commit named
         # Whether the end of a producer is committed in a partition; None: not known.
         self.is_marked: Callable[[PartitionKey, int], bool | None] = lambda key, producer_id: None
 
@@ -87,9 +89,20 @@ class TransactionHistory:
             for seen in batch.seen.values():
                 self._check(batch, generation, seen)
 
-    def asked(self, winners: Iterable[int]) -> None:
+    def asked(self, generation: Generation, winners: Iterable[int]) -> None:
         """A driver is about to ask for their commit."""
-        self.named.update(winners)
+        self._asked.setdefault(generation, set()).add(frozenset(winners))
+
+    def may_win(self, transactional_id: str, generation: int, winners: AbstractSet[int]) -> bool:
+        """Whether one request named them all: those of two attempts never win together."""
+        asked = self._asked.get(Generation(transactional_id, generation), set())
+        return any(winners <= named for named in asked)
+
+    def replayed(self, generation: Generation, rows: int) -> None:
+        """A driver was told that its micro-batch of so many rows is committed, and goes on behind it."""
+        planned = self._batches[generation].rows
+        if rows != planned:
+            raise self._fail(f"{rows} rows are taken for {generation}, which has {planned}, and are never written")
 
     def committed(self, generation: Generation, winners: Iterable[int] | None) -> None:
         """The coordinator says so; None: and not of whom."""

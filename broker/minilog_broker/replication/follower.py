@@ -305,7 +305,7 @@ class FollowerPartition:
         )
         match what:
             case StartAnewAt(offset=offset):
-                lost = max(0, log.high_watermark - offset)
+                lost = max(0, log.high_watermark - max(offset, log.log_start))
                 log.begin_truncation(offset)
                 self._emit(StartLogAt(self.key, offset, lost))
             case _ if what.end_offset == log.end:

@@ -1,7 +1,8 @@
 """What a leader's log says of a position, once its leader epoch is the right one: see divergence.py for the rule.
 
-A trim may have cut inside a batch: then a follower that starts anew begins with the whole of it (KAFKA-6975), and
-moves its log start as all others do; a consumer begins at the log start.
+A trim may have cut inside a batch: then a follower that has nothing begins with the whole of it (KAFKA-6975), whether
+the trim was here or was the follower's own, and moves its log start as all others do; a consumer begins at the log
+start. (From inside of a batch it would be sent the whole of it, drop that, and ask again, for ever.)
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.source import Judgement, Refuse, Send
 
 
-def inside_first_batch(log: ReplicaLog, position: data_pb2.FetchPosition) -> Judgement | None:
-    """What is said to a follower that has nothing yet, and asks from where our first batch is, or inside of it.
+def inside_a_batch(log: ReplicaLog, position: data_pb2.FetchPosition) -> Judgement | None:
+    """What is said to a follower that has nothing yet, and asks from where our first batch begins, or from inside of it
+    or of a later one.
 
     Raises OSError and CorruptMessage, where our own copy cannot be read."""
-    if position.HasField("last_fetched_epoch") or position.fetch_offset > log.log_start:
+    offset = position.fetch_offset
+    if position.HasField("last_fetched_epoch") or offset >= log.appended_end:
         return None
-    first = log.log.first_batch_offset()
-    if position.fetch_offset <= first:
-        return Send() if position.fetch_offset == first else None
-    return Diverged(NO_COMMON_EPOCH, first)
+    base = log.log.batch_base(max(offset, log.log_start))
+    if offset > base:
+        return Diverged(NO_COMMON_EPOCH, base)
+    return Send() if offset == base else None
 
 
 def at_log_start(log: ReplicaLog, position: data_pb2.FetchPosition) -> Judgement | None:

@@ -31,7 +31,7 @@ from minilog_broker.replication.accepting import Accepting
 from minilog_broker.replication.divergence import LeaderEpochs
 from minilog_broker.replication.effects import ProposalAnswer, RecordEpochStart
 from minilog_broker.replication.host import Host
-from minilog_broker.replication.judging import at_log_start, inside_first_batch, judge_position
+from minilog_broker.replication.judging import at_log_start, inside_a_batch, judge_position
 from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.listing import list_offsets
 from minilog_broker.replication.marking import MarkersRequest
@@ -358,7 +358,7 @@ class LeaderPartition:
         if view.broker_epoch != session.broker_epoch:
             view.forget(session.broker_epoch)
         try:
-            judgement = inside_first_batch(self.log, position) or self._judge_log(position)
+            judgement = inside_a_batch(self.log, position) or self._judge_log(position)
         except (OSError, CorruptMessage) as error:
             self.read_failed(error)
             return Wait()

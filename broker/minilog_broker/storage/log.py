@@ -281,9 +281,12 @@ class Log:
         count = removable(self._segments, self.settings, self.last_stable_offset, now_us)
         return self.advance_log_start(self._segments[count].base_offset)
 
-    def first_batch_offset(self) -> int:
-        """The base offset of the batch that holds the log start: a trim may have cut inside it."""
-        return self._segments[0].position_of(self.log_start_offset)[1]
+    def batch_base(self, offset: int) -> int:
+        """The base offset of the batch around `offset`; of the log's start, too: a trim may have cut inside it.
+
+        Raises OSError, CorruptMessage."""
+        segments = self._segments
+        return segments[segment_with(segments, offset)].position_of(offset)[1]
 
     def write_producer_snapshot(self, offset: int, snapshot: bytes) -> None:
         """Store the producer state as of `offset`, durably."""

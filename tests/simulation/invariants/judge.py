@@ -9,7 +9,7 @@ V11 V20 V21      quorum.py       votes, epochs, tenures
 V12 V13          metadata.py     what is committed, and what images are
 V1 KIP-107       trims.py        log starts, and what is deleted
 V7               here            acknowledgements, and what a disk kept from life to life
-V20 of brokers   here            who stood still fences nobody for that (mutant 30)
+V20 of brokers   fencing.py      silence fences after a session time-out, and no controller's own (mutant 30)
 V14 V16 V8       history.py      what clients saw;  V19: liveness.py
 """
 
@@ -51,7 +51,7 @@ class Judge:
         self.metadata = MetadataTruth()
         self.quorum = QuorumTruth(cluster.plan.fetch_timeout_ms)
         self.fencing = Fencing(cluster.plan.broker_session_timeout_ms)
-        self.registrations = Registrations(history.transactions.named)
+        self.registrations = Registrations(history.transactions.may_win)
         self._fates: dict[int, bool] = {}  # of transactional producers, by their first marker
         if cluster.plan.transactions:
             history.why_not_skipped = self.why_not_skipped
@@ -94,6 +94,9 @@ class Judge:
             self._check_sent(sent)
         for voted in touched.votes:
             self.quorum.voted(nodes[voted.node_id], voted)
+        for node_id, broker_id, broker_epoch in touched.heartbeats:
+            if (life := nodes[node_id].life) is not None:
+                self.fencing.heard((node_id, life.quorum.epoch), broker_id, broker_epoch, now_ms)
         for node_id in touched.decided:
             if (life := nodes[node_id].life) is not None:
                 self._look_at_controller(node_id, life)
@@ -126,7 +129,7 @@ class Judge:
         power = how == "power"
         for truth in self.partitions.values():
             if (mirror := truth.mirrors.get(node.node_id)) is not None and mirror.kept_end is None:
-                if power and not mirror.synced:
+                if power and mirror.synced_end < mirror.durable_end:
                     self._exempt(truth, "power lost under flush.policy=os")
                 mirror.died(power=power)
         mirror = self.metadata.mirrors.get(node.node_id)
@@ -188,10 +191,7 @@ class Judge:
         for node_id in touched.nodes:
             life = self.cluster.nodes[node_id].life
             paused = life is not None and life.process.paused
-            term = None if life is None else life.controller._term
-            heard_ms = {} if term is None else term.liveness._heard
-            silent_ms = {} if life is None else {each: life.now_ms - at_ms for each, at_ms in heard_ms.items()}
-            if self.fencing.saw(node_id, paused, silent_ms, self.cluster.now_ms):
+            if self.fencing.saw(node_id, paused, self.cluster.now_ms):
                 self.quorum.disturbed(node_id, self.cluster.now_ms)
 
     # -- logs
@@ -261,6 +261,8 @@ class Judge:
         replica = life.manager._replicas.get(key)
         leader = replica.leader if replica is not None else None
         if leader is not None and leader.leading:
+            running_ms = self.fencing.running_ms(node_id, self.cluster.now_ms)
+            truth.check_lag(leader, running_ms, self.cluster.plan.replica_lag_time_max_ms)
             if truth.check_leader(node_id, life.number, leader):
                 truth.check_members()
                 return

@@ -88,7 +88,7 @@ class Mirror:
     end: int = 0
     kept_end: int | None = None  # None: it lives
     life: int = 0
-    synced: bool = True  # flush.policy=fsync: what is durable survives a loss of power
+    synced_end: int = 0  # what is durable below it survives a loss of power; under flush.policy=os not all does
     _epochs: object = None
     unreadable: bool = False  # by damage of which nobody knows what stood there
     _former: list[Entry] = field(default_factory=list)  # of a life before, where a fault has damaged the log
@@ -102,7 +102,7 @@ class Mirror:
     def look(self, log: Log) -> bool:
         """Take in what changed; whether anything did. Raises Violation of V1, V2, V3."""
         start, high_watermark = log.log_start_offset, log.high_watermark
-        self.synced = log.settings.flush_on_append
+        self.synced_end = max(start, log.log_end_offset if log.settings.flush_on_append else log._synced_end_offset)
         durable_end, end = log.durable_end_offset, log.log_end_offset
         columns = log.epochs._columns
         if (
@@ -146,7 +146,7 @@ class Mirror:
         expected, epoch = (entries[-1].next_offset, entries[-1].epoch) if entries else (self._base(start), -1)
         try:
             if not entries and start < end:
-                expected = log.first_batch_offset()  # a trim may have cut inside of it
+                expected = log.batch_base(start)  # a trim may have cut inside of it
             for header in log.headers(expected):
                 found = entry_of(header)
                 if found.base_offset != expected:
@@ -217,7 +217,7 @@ class Mirror:
 
     def died(self, *, power: bool = False) -> None:
         """The process is gone, and with it the power or not. Its disk has what was durable."""
-        self.kept_end = self.durable_end if self.synced or not power else self.start
+        self.kept_end = min(self.durable_end, self.synced_end) if power else self.durable_end
 
     def reborn(self, log: Log, life: int, *, damaged: bool, counted: bool) -> None:
         """Another life has opened the log: V7, what was durable of what is committed is there.

@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from minilog.record_batch.header import NO_PRODUCER_ID
+from minilog_broker.replication.in_sync import Proposal
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
 from tests.simulation.invariants.mirror import Committed, Entry, Mirror
 from tests.simulation.invariants.transactions import TransactionTruth
 from tests.simulation.invariants.trims import TrimTruth
 from tests.simulation.invariants.violation import Violation
+
+_OVERDUE = 1.6  # a lag is looked at every half of the time that is allowed
 
 
 @dataclass(slots=True)
@@ -42,6 +45,10 @@ class PartitionTruth:
     tenures: dict[int, Tenure] = field(default_factory=dict)
     answered: dict[int, int] = field(default_factory=dict)  # leader epoch: the highest "latest" it could answer
     _sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    _standing: dict[tuple[int, int], tuple[int | None, float]] = field(
+        default_factory=dict
+    )  # (epoch, member): see there
+    _proposed: dict[int, Proposal] = field(default_factory=dict)  # by leader epoch: the last one that was seen
 
     def __post_init__(self) -> None:
         self.transactions = TransactionTruth(self.key, self.committed)
@@ -69,6 +76,25 @@ class PartitionTruth:
             self._check_latest(node_id, epoch, mirror.high_watermark)
         return moved
 
+    def check_lag(self, leader: LeaderPartition, running_ms: float, lag_time_ms: float) -> None:
+        """Whoever makes no progress while there is some to make is put out after the lag time, of which the leader was
+        running all the time (`running_ms`: its clock), however often it stood still between."""
+        in_sync, end = leader.in_sync, leader.log.appended_end
+        for member, view in in_sync.views.items():
+            named, durable_end = (leader.leader_epoch, member), view.durable_end
+            stands = durable_end is None or durable_end < end
+            if member not in in_sync.committed or in_sync.proposal is not None or not stands:
+                self._standing.pop(named, None)
+                continue
+            at, since_ms = self._standing.setdefault(named, (durable_end, running_ms))
+            if at != durable_end:
+                self._standing[named] = (durable_end, running_ms)
+            elif running_ms - since_ms > _OVERDUE * lag_time_ms:
+                text = (
+                    f"node {member} of the ISR stands at {at} for {running_ms - since_ms:.0f} ms, the log ends at {end}"
+                )
+                raise self._fail("lag", text, member, epoch=leader.leader_epoch)
+
     def _check_members(self, node_id: int, leader: LeaderPartition) -> None:
         in_sync, state = leader.in_sync, self.state
         maximal = in_sync.maximal
@@ -78,11 +104,23 @@ class PartitionTruth:
             raise self._fail(
                 "V4", f"node {node_id} proposes {set(in_sync.proposal.broker_ids)} without itself", node_id
             )
+        self._check_joiners(leader)
         if state is not None and (state.leader_id, state.leader_epoch) == (node_id, leader.leader_epoch):
             missing = set(state.in_sync_replicas) - maximal
             if missing:
                 text = f"node {node_id} waits for {set(maximal)}, the controller's ISR is {state.in_sync_replicas}"
                 raise self._fail("V10", text, node_id, *missing, epoch=leader.leader_epoch)
+
+    def _check_joiners(self, leader: LeaderPartition) -> None:
+        """Whoever is proposed to join is heard: in a session that is open at that moment."""
+        proposal = leader.in_sync.proposal
+        if proposal is None or proposal == self._proposed.get(leader.leader_epoch):
+            return
+        self._proposed[leader.leader_epoch] = proposal
+        heard = {each.session.broker_id for each in leader._subscribers.values()}
+        if missing := proposal.broker_ids - leader.in_sync.committed - heard:
+            text = f"{missing} are proposed to join, and have no session open"
+            raise self._fail("session", text, *missing, epoch=leader.leader_epoch)
 
     def _check_movement(self, node_id: int, leader: LeaderPartition, tenure: Tenure, mirror: Mirror) -> bool:
         now = mirror.high_watermark

@@ -3,7 +3,7 @@
 hears    a message of the quorum reached the other's core. A pair is steady since t when no gap between two
          messages, either way, was longer than `GAP` of the fetch time-out from t on, and neither was stopped
 V20      a leader that was steady with a majority for two fetch time-outs is not deposed; by itself it may be, where
-         a voter is stuck in a later epoch: it stands above that one
+         a voter is stuck in a later epoch: it stands above that one, and leads again before anybody else does
 V21      a leader that heard no majority for `PATIENCE` fetch time-outs leads no more
 """
 
@@ -45,6 +45,7 @@ class QuorumTruth:
     _epochs: dict[int, int] = field(default_factory=dict)  # of the lives there are
     _promised: dict[int, int] = field(default_factory=dict)  # voter: the highest epoch it answered or led in
     _leads: dict[int, int] = field(default_factory=dict)  # node: the epoch it leads
+    _stands_above: dict[int, list[int]] = field(default_factory=dict)  # a leader that made way, and who heard it
 
     def _fail(self, rule: str, message: str, *nodes: int, epoch: int | None = None) -> Violation:
         return Violation(rule, message, nodes=nodes, epoch=epoch)
@@ -55,16 +56,24 @@ class QuorumTruth:
         pair = (source, target)
         if now_ms - self.heard_ms.get(pair, -1e9) > GAP * self.fetch_timeout_ms:
             self.steady_ms[pair] = now_ms
+            self._no_longer_asked(*pair)
         self.heard_ms[pair] = now_ms
 
     def broken(self, one: int, other: int, now_ms: float) -> None:
         """A connection between the two was lost: a follower may stand at once."""
         for pair in ((one, other), (other, one)):
             self.steady_ms[pair] = now_ms
+        self._no_longer_asked(one, other)
+
+    def _no_longer_asked(self, *nodes: int) -> None:
+        """What befell them may cost them, or who heard them, an election that they stood in."""
+        for node_id in [n for n, hearing in self._stands_above.items() if {n, *hearing} & {*nodes}]:
+            del self._stands_above[node_id]
 
     def disturbed(self, node_id: int, now_ms: float) -> None:
         """Its process was stopped, went on, began or ended: steadiness begins anew."""
         self.resumed_ms[node_id] = now_ms
+        self._no_longer_asked(node_id)
         for pair in self.steady_ms:
             if node_id in pair:
                 self.steady_ms[pair] = now_ms
@@ -123,7 +132,11 @@ class QuorumTruth:
             raise self._fail("V11", f"node {node_id} is in epoch {epoch} and was in {known}", node_id, epoch=epoch)
         self._epochs[node_id] = epoch
         led = self._leads.get(node_id)
-        intact = intact and (led is None or not _makes_way_for_itself(node, life, led, voters))
+        if led is not None and intact and _makes_way_for_itself(node, life, led, voters):
+            hearing = self._hearing(node_id, led, voters, now_ms)
+            if hearing:
+                self._stands_above[node_id] = hearing
+            intact = False
         if not quorum.is_leader:
             if led is not None:
                 self._deposed(node_id, led, voters, now_ms, asked=intact and life.stage.name != "STOPPING")
@@ -136,6 +149,12 @@ class QuorumTruth:
     def _lead(self, node: Node, life: Life, epoch: int, now_ms: float) -> list[str]:
         node_id = node.node_id
         self._leads[node_id] = epoch
+        self._stands_above.pop(node_id, None)
+        for other_id, hearing in self._stands_above.items():
+            if not all(self._is_steady(other_id, voter, now_ms) for voter in hearing):
+                continue
+            text = f"node {other_id} made way for itself, heard by {hearing}, and node {node_id} leads epoch {epoch}"
+            raise self._fail("V20", text, other_id, node_id, epoch=epoch)
         tenure = self.tenures.setdefault(epoch, _Tenure(node_id, life.number, now_ms))
         if (tenure.node_id, tenure.life) != (node_id, life.number):
             text = f"life {life.number} of node {node_id} leads quorum epoch {epoch}, and life {tenure.life} of "
@@ -147,14 +166,18 @@ class QuorumTruth:
         return ["quorum elections"]
 
     def _deposed(self, node_id: int, epoch: int, voters: list[int], now_ms: float, *, asked: bool) -> None:
+        hearing = self._hearing(node_id, epoch, voters, now_ms) if asked else []
         del self._leads[node_id]
-        tenure = self.tenures[epoch]
-        if not asked or len(voters) < 2 or now_ms - tenure.since_ms < STEADY * self.fetch_timeout_ms:
-            return
-        hearing = [v for v in voters if v != node_id and self._is_steady(node_id, v, now_ms)]
-        if node_id in voters and len(hearing) + 1 > len(voters) // 2:
+        if hearing:
             text = f"node {node_id} led quorum epoch {epoch}, {hearing} heard it all the time, and it was deposed"
             raise self._fail("V20", text, node_id, *hearing, epoch=epoch)
+
+    def _hearing(self, node_id: int, epoch: int, voters: list[int], now_ms: float) -> list[int]:
+        """The voters that heard the leader of `epoch` for long, where they are a majority with it; else nobody."""
+        if len(voters) < 2 or now_ms - self.tenures[epoch].since_ms < STEADY * self.fetch_timeout_ms:
+            return []
+        hearing = [v for v in voters if v != node_id and self._is_steady(node_id, v, now_ms)]
+        return hearing if node_id in voters and len(hearing) + 1 > len(voters) // 2 else []
 
     def ended(self, node_id: int) -> None:
         """The process is gone, and with it what it led."""

@@ -23,6 +23,7 @@ from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.vote_keeper import VoteKeeper
 from minilog_broker.quorum.voters import VoterKey
 from minilog_broker.quorum.voters_heard import VotersHeard
+from minilog_broker.replication.own_delay import own_delay_ms
 from minilog_broker.replication.state import NO_LEADER
 from tests.simulation.wrong.replication import Patches
 
@@ -143,6 +144,18 @@ def paused_controller_fences() -> Patches:
 
     def mutant(self: Liveness, unfenced: Iterable[int], now_ms: float) -> list[int]:
         self._due_ms = max(self._due_ms, now_ms) if now_ms >= self._due_ms else self._due_ms
+        return tick(self, unfenced, now_ms)
+
+    return [(Liveness, "tick", mutant)]
+
+
+def late_ticks_excuse_everybody() -> Patches:
+    """A controller that stood still for some part of the session time-out begins to count anew."""
+    tick = Liveness.tick
+
+    def mutant(self: Liveness, unfenced: Iterable[int], now_ms: float) -> list[int]:
+        if own_delay_ms(self._due_ms, now_ms, self._timeout_ms) > 0:
+            self._heard = dict.fromkeys(self._heard, now_ms)
         return tick(self, unfenced, now_ms)
 
     return [(Liveness, "tick", mutant)]

@@ -11,7 +11,7 @@ from minilog.errors import OffsetOutOfRange
 from minilog_broker.controller import election
 from minilog_broker.replication import in_sync, leader_in_sync
 from minilog_broker.replication.accepting import Accepting
-from minilog_broker.replication.effects import ProposalAnswer, TruncateLog
+from minilog_broker.replication.effects import ProposalAnswer, RecoverLog, TruncateLog
 from minilog_broker.replication.follower import FollowerPartition
 from minilog_broker.replication.follower_reads import FollowerReads
 from minilog_broker.replication.high_watermark import next_high_watermark
@@ -145,6 +145,41 @@ def progress_of_an_earlier_life() -> Patches:
         (FollowerView, "is_out", lambda self, partition_epoch: None),
         (LeaderInSync, "left", lambda self, broker_id: False),
     ]
+
+
+def _told_before_it_was_put_out() -> Patches:
+    """What a follower told before it was outside the ISR last counts, for members too."""
+    return [(FollowerView, "is_out", lambda self, partition_epoch: None)]
+
+
+def joins_without_a_session() -> Patches:
+    """By what it told in a session that is closed a follower joins, falls behind, is put out and joins again.
+
+    Two rules stand against that: what was told before it was put out counts no more, either."""
+    wants_in = property(lambda self: True, lambda self, value: None)
+    return [(FollowerView, "wants_in", wants_in), *_told_before_it_was_put_out()]
+
+
+def late_ticks_excuse_for_a_full_period() -> Patches:
+    """A leader that stood still for some part of the lag time begins to count anew, for everybody."""
+
+    def mutant(self: LeaderInSync, delay_ms: float, log_end: int, now_ms: float) -> None:
+        self._update_views(self.committed, now_ms)
+
+    return [(LeaderInSync, "excuse", mutant)]
+
+
+def cut_at_once() -> Patches:
+    """A damaged copy is cut before it is committed that the controller knows of it."""
+    go_offline = HostedReplica.go_offline
+
+    def mutant(self: HostedReplica, error: Exception, now_ms: float) -> None:
+        go_offline(self, error, now_ms)
+        if self._to_recover and self.config is not None:
+            self._to_recover, self.offline, self._opening, self._log_config = False, None, True, self.config
+            self._host.emit(RecoverLog(self.key, self.config))
+
+    return [(HostedReplica, "go_offline", mutant)]
 
 
 def epoch_spans_lives() -> Patches:

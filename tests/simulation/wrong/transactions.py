@@ -130,6 +130,14 @@ def attempts_win_not_producers() -> Patches:
     return [(ending, "_winners", mutant)]
 
 
+# -- what a replay is known by
+
+
+def committed_without_contents() -> Patches:
+    """Nobody knows what the last committed generation holds: whatever asks for it again is taken for a replay."""
+    return [(ending, "_contents", lambda request: None)]
+
+
 # -- 18
 
 

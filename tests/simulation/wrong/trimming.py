@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from minilog_broker.coordinators.places import Places
-from minilog_broker.replication import in_sync
+from minilog_broker.replication import in_sync, judging
+from minilog_broker.replication import leader as leader_module
 from minilog_broker.replication.replica_log import ReplicaLog
+from minilog_broker.replication.source import Judgement
 from minilog_broker.replication.trimming import Trimming
 from minilog_broker.storage.log import Log
 from tests.simulation.wrong.replication import Patches
@@ -38,6 +40,17 @@ def joiner_without_log_start() -> Patches:
         return may_join(*args, **(given | {"log_start": -1}))
 
     return [(in_sync, "may_join", mutant)]
+
+
+def inside_the_first_batch_only() -> Patches:
+    """A follower that has nothing is told where a batch begins if it is the leader's first one: of a later one it is
+    sent the whole, and drops it."""
+    inside = judging.inside_a_batch
+
+    def mutant(log: ReplicaLog, position: Any) -> Judgement | None:
+        return inside(log, position) if position.fetch_offset <= log.log_start else None
+
+    return [(leader_module, "inside_a_batch", mutant)]
 
 
 def log_start_not_recorded() -> Patches:

@@ -17,8 +17,9 @@ from minilog.errors import (
     OffsetOutOfRange,
     RequestTimedOut,
 )
-from minilog_broker.replication.effects import AdvanceLogStart
+from minilog_broker.replication.effects import AdvanceLogStart, StartLogAt
 from tests.unit.replication.broker import KEY, batch
+from tests.unit.replication.test_put_out import rot
 from tests.unit.replication.transacting import begin, commit, cut_off
 from tests.unit.replication.world import World
 
@@ -322,6 +323,23 @@ def test_a_follower_behind_the_start_gets_back_in() -> None:
     leader = world[1].leader()
     assert leader is not None
     assert 3 in leader.state.in_sync_replicas
+
+
+@pytest.mark.parametrize("trimmed_to", [5, 15])
+def test_an_empty_copy_that_starts_inside_a_batch_of_its_leader_gets_back_in(trimmed_to: int) -> None:
+    """It was trimmed as a leader, and damaged then; who leads now was not told of the trim, and has the whole batch."""
+    world = filled(3, rows=10, brokers=2)
+    cut_off(world, 2)
+    world.delete_records(1, trimmed_to)
+    rest(world)
+    assert starts(world) == [trimmed_to, 0]
+    rot(world[1])
+    world.controller.damage(1, KEY)
+    world.advance(2_000)
+    assert world[1].ends() == world[2].ends() == (30, 30, 30)
+    assert sorted(world.controller.partitions[KEY].in_sync_replicas) == [1, 2]
+    lost = [effect.committed_lost for effect in world[1].history if isinstance(effect, StartLogAt)]
+    assert lost == [0], "the empty copy had nothing that it could lose"
 
 
 def test_a_log_emptied_to_its_end_goes_on() -> None:
