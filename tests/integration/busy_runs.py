@@ -5,6 +5,7 @@
     python -m tests.integration.busy_runs reassign     --times 3   every replica moves on, a broker is killed
     python -m tests.integration.busy_runs slow_link    --times 3   200 to 2,000 kbit/s between a leader and a follower
     python -m tests.integration.busy_runs cut_follower --times 3   nothing passes between a leader and one follower
+    python -m tests.integration.busy_runs full_disk    --times 3   a broker's disk is full for 15 s (as root)
     python -m tests.integration.busy_runs calm         --times 3   no fault: what the load alone costs
 
 A partition stands still from one acknowledgement of it, by whichever client, to the next. Printed for each fault: the
@@ -33,6 +34,7 @@ from minilog import Admin, NewTopic, TopicPartition
 from tests.cluster import Cluster, broker_name, running_cluster
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.history import History, Standstill, judge_copies
+from tests.integration.small_disks import fill, small_disk
 from tests.proxy import CUT, Rule
 
 TOPIC = "busy"
@@ -43,8 +45,9 @@ IN_FLIGHT = 200
 """Per writer: enough to keep both cores busy, and few enough that an acknowledgement is not a queue's length away."""
 SETTLE_S = 3.0
 HOLD_S = 15.0
-"""How long a link stays slow or cut: longer than the lag time."""
+"""How long a link stays slow or cut, or a disk full: longer than the lag time."""
 WHOLE_WITHIN_S = 120.0
+SMALL_DISK_OF, SMALL_DISK_MIB = 2, 2048
 SLOW_KBIT_PER_S = (200, 600, 2_000)
 
 
@@ -144,6 +147,14 @@ def cut_follower(scene: Scene) -> str:
     return _spoil_one_follower(scene, CUT, "nothing passes")
 
 
+def full_disk(scene: Scene) -> str:
+    filler = fill(scene.cluster.data_directory(SMALL_DISK_OF))
+    time.sleep(HOLD_S)
+    filler.unlink()
+    scene.wait_whole()
+    return f"the disk of broker {SMALL_DISK_OF} was full"
+
+
 def calm(scene: Scene) -> str:
     time.sleep(HOLD_S)
     return f"no fault, {HOLD_S:.0f} s"
@@ -156,6 +167,7 @@ ROUNDS: dict[str, Round] = {
     "reassign": reassign,
     "slow_link": slow_link,
     "cut_follower": cut_follower,
+    "full_disk": full_disk,
     "calm": calm,
 }
 PROXIED = ("slow_link", "cut_follower")
@@ -216,6 +228,8 @@ def run(
     histories: list[History] = []
     played: list[Played] = []
     with ExitStack() as stack:
+        if mode == "full_disk":
+            stack.enter_context(small_disk(directory / f"broker-{SMALL_DISK_OF}", SMALL_DISK_MIB))
         cluster = stack.enter_context(running_cluster(directory, brokers, proxied=mode in PROXIED))
         scene = Scene(cluster, random.Random(seed))
         with scene.admin() as admin:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import subprocess
 import time
 from collections.abc import Iterator
 
@@ -13,25 +12,20 @@ import pytest
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.errors import MinilogError, TimedOut
 from tests.cluster import Cluster, running_cluster
+from tests.integration.small_disks import fill, small_disk
 
 __test__ = os.geteuid() == 0  # a small disk is mounted: there is nothing to collect for anybody else
 
 TOPIC = "filling"
 VALUE_BYTES = 256 << 10
-LEFT_BYTES = 1 << 20
 SETTINGS = {"delivery.timeout.ms": 2000, "request.timeout.ms": 2000, "batch.size": VALUE_BYTES, "linger.ms": 0}
 
 
 @pytest.fixture
-def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+def disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     """The data directory of broker 2, on a small disk of its own."""
-    directory = tmp_path / "brokers" / "broker-2"
-    directory.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(directory)], check=True)
-    try:
+    with small_disk(tmp_path / "brokers" / "broker-2", size_mib=24) as directory:
         yield directory
-    finally:
-        subprocess.run(["umount", str(directory)], check=True)
 
 
 def send(cluster: Cluster, partition: int, count: int) -> tuple[list[int], list[MinilogError]]:
@@ -47,13 +41,6 @@ def send(cluster: Cluster, partition: int, count: int) -> tuple[list[int], list[
     return offsets, errors
 
 
-def fill(disk: pathlib.Path) -> pathlib.Path:
-    """Leave little; the file to remove for space."""
-    filler, free = disk / "filler", os.statvfs(disk)
-    filler.write_bytes(bytes(free.f_bavail * free.f_frsize - LEFT_BYTES))
-    return filler
-
-
 def led_by(cluster: Cluster) -> dict[int, int]:
     """Partition of each leader."""
     with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
@@ -62,13 +49,13 @@ def led_by(cluster: Cluster) -> dict[int, int]:
     return {each.leader: each.partition for each in topic.partitions if each.leader is not None}
 
 
-def test_producing_waits_for_space_and_the_broker_lives(small_disk: pathlib.Path) -> None:
-    with running_cluster(small_disk.parent, brokers=2) as cluster:
+def test_producing_waits_for_space_and_the_broker_lives(disk: pathlib.Path) -> None:
+    with running_cluster(disk.parent, brokers=2) as cluster:
         partition_of = led_by(cluster)
         full, roomy = partition_of[2], partition_of[1]
         offsets, errors = send(cluster, full, 2)
         assert (offsets, errors) == ([0, 1], [])
-        filler = fill(small_disk)
+        filler = fill(disk)
 
         written, errors = send(cluster, full, 12)
         assert errors
@@ -98,14 +85,14 @@ def test_producing_waits_for_space_and_the_broker_lives(small_disk: pathlib.Path
         assert "Traceback" not in cluster.log_text(2)
 
 
-def test_leadership_leaves_a_full_disk_and_it_joins_again_when_there_is_space(small_disk: pathlib.Path) -> None:
-    with running_cluster(small_disk.parent, brokers=2) as cluster:
+def test_leadership_leaves_a_full_disk_and_it_joins_again_when_there_is_space(disk: pathlib.Path) -> None:
+    with running_cluster(disk.parent, brokers=2) as cluster:
         with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
             config = {"min.insync.replicas": "1"}
             admin.create_topics([NewTopic(TOPIC, num_partitions=2, replication_factor=2, configs=config)])
             (topic,) = admin.describe_topics([TOPIC])
             partition = next(each.partition for each in topic.partitions if each.leader == 2)
-            filler = fill(small_disk)
+            filler = fill(disk)
             settings = {"bootstrap.servers": cluster.bootstrap_servers, **SETTINGS, "delivery.timeout.ms": 30_000}
             with Producer(settings) as producer:
                 futures = [producer.send(TOPIC, value=os.urandom(VALUE_BYTES), partition=partition) for _ in range(12)]
