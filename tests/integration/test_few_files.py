@@ -55,6 +55,7 @@ def open_files(cluster: Cluster, broker_id: int) -> int:
     return len(list(pathlib.Path(f"/proc/{cluster.processes[broker_id].pid}/fd").iterdir()))
 
 
+@pytest.mark.timeout(300)
 def test_400_partitions_are_served_and_recovered_under_256_open_files(tmp_path: pathlib.Path) -> None:
     cluster = FewFiles(tmp_path)
     try:
