@@ -51,8 +51,7 @@ test-integration: setup
 	$(PYTEST) -m "quiet and not long" tests/integration
 
 test-spark: java setup
-	$(PYTEST) -n 2 --dist loadfile -m "not long and not quiet" tests/spark
-	$(PYTEST) -m "quiet and not long" tests/spark
+	$(PYTEST) tests/spark
 
 simulate: setup
 	$(BIN)/python -m tests.simulation --first $(FIRST) --minutes $(MINUTES) $(SIMULATE_OPTIONS)

@@ -13,8 +13,6 @@ from pyspark.sql import DataFrame
 from minilog import NewTopic
 from tests.spark.kit import Collected, Kit, finish, run_available
 
-pytestmark = pytest.mark.quiet
-
 MIB = 1 << 20
 SIZES = [10, 2 * MIB, 50 * MIB, 20]
 
