@@ -128,9 +128,10 @@ class QuorumTruth:
         node_id, quorum = node.node_id, life.quorum
         epoch = quorum.epoch
         known = max(self._epochs.get(node_id, -1), self._promised.get(node_id, -1))
-        if node_id in voters and epoch < known:
-            raise self._fail("V11", f"node {node_id} is in epoch {epoch} and was in {known}", node_id, epoch=epoch)
-        self._epochs[node_id] = epoch
+        if quorum.role is not Role.OBSERVER:  # whose epoch is no promise, also while it does not know that it votes
+            if node_id in voters and epoch < known:
+                raise self._fail("V11", f"node {node_id} is in epoch {epoch} and was in {known}", node_id, epoch=epoch)
+            self._epochs[node_id] = epoch
         led = self._leads.get(node_id)
         if led is not None and intact and _makes_way_for_itself(node, life, led, voters):
             hearing = self._hearing(node_id, led, voters, now_ms)
