@@ -114,7 +114,7 @@ class Fetcher:
         request = self.session.next_request(now_ms)
         if request is not None and request.broker_epoch == self._member.host.broker_epoch:  # the first of a stream
             request.cluster_metadata = True
-            request.cluster_id = self._member.settled_cluster_id
+            request.cluster_id = self._member.cluster_id
             request.directory_id = self._member.directory_id
         return request
 

@@ -110,7 +110,7 @@ class Leader:
         """Tell the voters that do not fetch who leads."""
         for voter_id in self.voters.take_to_tell(now_ms):
             request = peer_pb2.BeginQuorumEpochRequest(
-                cluster_id=self._member.settled_cluster_id,
+                cluster_id=self._member.cluster_id,
                 leader_id=self._member.node_id,
                 epoch=self.leader_epoch,
                 voter_id=voter_id,
@@ -136,7 +136,11 @@ class Leader:
     def open_session(self, session_id: int, first: peer_pb2.ReplicateRequest, now_ms: float) -> None:
         """Takes it, or refuses it as a whole where the other side is of another cluster, or says it is this broker."""
         member = self._member
-        if first.cluster_id and first.cluster_id != member.cluster_id:
+        if member.is_stranger(first.cluster_id, first.broker_id, first.directory_id):
+            if not member.settled_cluster_id:  # another may have founded it, and the other side knows
+                text = f"broker {member.node_id} founds cluster {member.cluster_id}, and leads none that is committed"
+                self._refuse(session_id, NotLeaderOrFollower(text))
+                return
             text = (
                 f"broker {first.broker_id} belongs to cluster {first.cluster_id}, broker {member.node_id} leads "
                 f"cluster {member.cluster_id}: start it with the voters of its own cluster, or with an empty directory"

@@ -74,11 +74,18 @@ class Member:
 
     @property
     def settled_cluster_id(self) -> str:
-        """The cluster that this node belongs to for good: by its directory, or by what its log has committed.
-
-        Two may lead in turn while a cluster is founded, and each names it: who knows the first name is no stranger.
-        """
+        """The cluster that this node belongs to for good: by its directory, or by what its log has committed."""
         return self.known_cluster_id or self.voters.committed_cluster_id(self.log.high_watermark) or ""
+
+    def is_stranger(self, cluster_id: str, broker_id: int, directory_id: bytes) -> bool:
+        """Whether the other side, which names `cluster_id`, is of another cluster than this node.
+
+        While a cluster is founded two may lead in turn, and each names it. Who has the directory of a voter that is
+        recorded here was asked by that founder: another name is then one that was never committed, and will be cut.
+        """
+        if not cluster_id or not self.cluster_id or cluster_id == self.cluster_id:
+            return False
+        return VoterKey(broker_id, directory_id) not in self.voters.keys
 
     @property
     def voter_ids(self) -> list[int]:

@@ -44,7 +44,7 @@ from minilog_broker.quorum.records import CommittedBatch, encode_records
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.quorum.snapshots import Snapshots
 from minilog_broker.quorum.transitions import Transitions
-from minilog_broker.quorum.voters import Voter
+from minilog_broker.quorum.voters import Voter, VoterKey
 from minilog_broker.replication.host import TimerKind
 from minilog_broker.replication.own_delay import own_delay_ms
 from minilog_broker.replication.settings import ReplicationSettings
@@ -205,7 +205,7 @@ class QuorumNode:
         """A voter answered our SendVote."""
         self._at(now_ms)
         if response.error.code:
-            self._vote_refused(voter_id, error_from_wire(response.error))
+            self._vote_refused(VoterKey(voter_id, response.directory_id), error_from_wire(response.error))
         self._elections.vote_answered(voter_id, request, response, now_ms, timestamp_us)
 
     def vote_unanswered(self, voter_id: int, request: peer_pb2.VoteRequest, now_ms: float) -> None:
@@ -228,10 +228,17 @@ class QuorumNode:
         if response is not None:
             self._elections.begin_epoch_answered(voter_id, response, now_ms)
 
-    def _vote_refused(self, voter_id: int, refusal: MinilogError | None) -> None:
-        """A voter says that we do not belong. Who hears that from most of the others ends with that sentence."""
+    def _vote_refused(self, voter: VoterKey, refusal: MinilogError | None) -> None:
+        """A voter says that we do not belong. Who hears that from most of the others ends with that sentence.
+
+        A voter that is recorded here was asked when we founded the cluster: where it names another since, the leader
+        of that one takes us.
+        """
+        founded_together = isinstance(refusal, InconsistentClusterId) and voter in self._member.voters.keys
         if isinstance(refusal, InconsistentClusterId | InconsistentVoters) and not self._ever_heard:
-            self._refused_by.add(voter_id)
+            if founded_together and not self._member.settled_cluster_id:
+                return
+            self._refused_by.add(voter.broker_id)
             if 2 * len(self._refused_by) > len(self._member.voter_ids) - 1:
                 raise refusal
 

@@ -12,7 +12,7 @@ def vote_request(member: Member, voter: VoterKey, epoch: int, *, pre_vote: bool)
     """What `member` asks `voter`, standing in `epoch` or, as a pre-vote, thinking of it."""
     last_epoch, end_offset = member.log.last_entry
     return peer_pb2.VoteRequest(
-        cluster_id=member.settled_cluster_id,
+        cluster_id=member.cluster_id,
         candidate_id=member.node_id,
         candidate_directory_id=member.directory_id,
         epoch=epoch,

@@ -70,7 +70,7 @@ class Machine:
     def new_disk(self) -> None:
         """An empty one, with a directory id of its own."""
         self.disks += 1
-        self.directory_id = bytes([self.node_id, self.disks]) * 8
+        self.directory_id = bytes([self.node_id, self.disks, self.world.seed % 256, 0]) * 4
         self.files = CrashableFiles(random.Random(self.world.random.random()))
         self.files.make_dir("/data")
         self.files.fsync_dir("/")

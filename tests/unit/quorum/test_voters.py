@@ -88,10 +88,32 @@ def test_a_voter_with_the_directory_of_another_cluster_ends_with_a_sentence() ->
     world.stop(other.node_id)
     strange.stop(other.node_id)
     other.files = strange.machine(other.node_id).files
+    other.directory_id = strange.machine(other.node_id).directory_id
     other.cluster_id = strange.machine(other.node_id).cluster_id
     world.start(other.node_id)
     world.run(3_000)
     assert isinstance(other.failure, InconsistentClusterId)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_voter_of_another_cluster_that_knows_it_by_its_log_only_is_refused_all_the_same(seed: int) -> None:
+    """It stopped before it heard that its cluster's first entry was committed, and was started with wrong addresses."""
+    strange = World(seed, THREE)
+    strange.start(*THREE)
+    strange.run_until(lambda: any(each.node and each.node.committed_end_offset >= 2 for each in strange.leaders()))
+    followers = [strange.machine(each) for each in THREE if strange.machine(each) is not strange.leader()]
+    (stranger, *_) = [each for each in followers if each.log.durable_end_offset >= 2]
+    strange.stop(stranger.node_id)
+    world, _, _ = whole(seed=seed + 100)
+    machine = world.machine(stranger.node_id)
+    world.stop(machine.node_id)
+    world.run(2_000)
+    machine.files, machine.directory_id, machine.cluster_id = stranger.files, stranger.directory_id, None
+    machine.votes_written.clear()
+    world.start(machine.node_id)
+    world.run(5_000)
+    assert isinstance(machine.failure, InconsistentClusterId)
+    assert machine.image.cluster_id != world.leader().cluster_id
 
 
 def test_a_voter_with_an_empty_disk_watches_and_does_not_vote() -> None:

@@ -51,6 +51,7 @@ class World:
     """See the module's text. `watch` is called after every event with the machine that it touched."""
 
     def __init__(self, seed: int = 0, voters: Iterable[int] = (1,), *, snapshot_bytes: int = 1 << 30) -> None:
+        self.seed = seed
         self.random = random.Random(seed)
         self.voters = tuple(voters)
         self.snapshot_bytes = snapshot_bytes
