@@ -53,7 +53,7 @@ class Coordinating:
             stub = metadata_pb2_grpc.MetadataServiceStub(self._channels[broker_id])
             with contextlib.suppress(grpc.RpcError):
                 (found,) = stub.GetMetadata(metadata_pb2.GetMetadataRequest(topic_names=[name]), timeout=2).topics
-                return found  # type: ignore[no-any-return]
+                return found
         raise AssertionError("no broker answers")
 
     def leader_of(self, topic_name: str, name: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from minilog_broker.controller import election
@@ -47,7 +48,7 @@ def eligible_stay() -> Patches:
         if not lost or outcome.state == given[0]:
             return outcome
         kept = tuple(b for b in before.replicas if b in lost or b in outcome.state.eligible_leaders)
-        return election.Outcome(election.replace(outcome.state, eligible_leaders=kept), outcome.unclean)
+        return election.Outcome(replace(outcome.state, eligible_leaders=kept), outcome.unclean)
 
     settled = election._settle
     return [(election, "_eligible", mutant), (election, "_settle", settle)]
