@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypedDict, TypeVar, Unpack
+from typing import Protocol, TypedDict, TypeVar, Unpack
 
 from minilog.errors import MinilogError, NotController, error_from_wire
 from minilog.v1 import admin_pb2, common_pb2, peer_pb2, records_pb2
@@ -47,12 +47,19 @@ def torn(epoch: int, end_offset: int) -> Found:
     return (TORN, epoch, end_offset)
 
 
+class HasError(Protocol):
+    """A message that says what went wrong, if anything did."""
+
+    @property
+    def error(self) -> common_pb2.Error: ...
+
+
 def directory_id(broker_id: int, disk: int = 0) -> bytes:
     return bytes([disk] * 15 + [broker_id])
 
 
-def error_of(message: object) -> MinilogError | None:
-    return error_from_wire(message.error)  # type: ignore[attr-defined]
+def error_of(message: HasError) -> MinilogError | None:
+    return error_from_wire(message.error)
 
 
 class How(TypedDict, total=False):
@@ -147,7 +154,7 @@ class World:
         self._tickets += 1
         return self._tickets
 
-    def answer(self, ticket: int, kind: type[_Message]) -> _Message:
+    def answer(self, ticket: object, kind: type[_Message]) -> _Message:
         self.commit()
         message = self.answers.pop(ticket)
         assert isinstance(message, kind)
