@@ -36,7 +36,7 @@ def record_batch(record_bytes: int) -> pa.RecordBatch:
 def produce(servers: str, topic: str, total_bytes: int, record_bytes: int) -> int:
     """Send about `total_bytes` of values, wait until all are acknowledged; the number of records."""
     batch = record_batch(record_bytes)
-    rounds = max(1, total_bytes // (batch.num_rows * record_bytes))
+    rounds: int = max(1, total_bytes // (batch.num_rows * record_bytes))
     with Producer({"bootstrap.servers": servers}) as producer:
         futures = [producer.send_batch(topic, batch) for _ in range(rounds)]
         producer.flush()

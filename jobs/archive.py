@@ -26,7 +26,7 @@ import sys
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from running import UNTIL_EMPTY, create_session, parse_arguments, run_query
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")

@@ -16,7 +16,7 @@ import dataclasses
 import sys
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from running import create_session, parse_arguments, run_query
 
 

@@ -12,7 +12,7 @@ import threading
 from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 OptionsOfJob = TypeVar("OptionsOfJob")
 UNTIL_EMPTY = "available-now"

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import multiprocessing.synchronize
 import pathlib
 import random
 import sys
@@ -25,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing.synchronize import Event
 from typing import TypeAlias
 
 from rich.console import Console
@@ -176,13 +176,13 @@ PROXIED = ("slow_link", "cut_follower")
 # -- the clients, each a process
 
 
-def _write(servers: str, name: str, stop: multiprocessing.synchronize.Event, results: multiprocessing.Queue) -> None:
+def _write(servers: str, name: str, stop: Event, results: multiprocessing.Queue[History | None]) -> None:
     writer = Writer(servers, TOPIC, name=name, value_bytes=VALUE_BYTES, in_flight=IN_FLIGHT)
     stop.wait()
     results.put(writer.stop())
 
 
-def _read(servers: str, name: str, stop: multiprocessing.synchronize.Event, results: multiprocessing.Queue) -> None:
+def _read(servers: str, name: str, stop: Event, results: multiprocessing.Queue[History | None]) -> None:
     reader = Reader(servers, TOPIC, PARTITIONS)
     stop.wait()
     reader.stop()

@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 
-from minilog import Admin, Consumer, Producer, TopicPartition
+from minilog import Admin, Consumer, Producer, RecordMetadata, TopicPartition
 from minilog.errors import MinilogError, UnknownOutcome
 from tests.integration.history import History, Stored
 
@@ -101,26 +102,26 @@ class Writer:
                 self._window.release()
                 time.sleep(0.05)
             else:
-                future.add_done_callback(lambda done, value=value, sent_s=sent_s: self._answered(value, sent_s, done))  # type: ignore[misc]
+                future.add_done_callback(partial(self._answered, value, sent_s))
                 number += 1
             if self._pause_s:
                 self._stop.wait(self._pause_s)
 
-    def _send(self, number: int, value: bytes) -> Future[object] | None:
+    def _send(self, number: int, value: bytes) -> Future[RecordMetadata] | None:
         """None where the producer would not take it: nothing happened."""
         try:
-            return self._producer.send(self._topic, value=value, key=b"%d" % (number % 97))  # type: ignore[return-value]
+            return self._producer.send(self._topic, value=value, key=b"%d" % (number % 97))
         except MinilogError:
             return None
 
-    def _answered(self, value: bytes, sent_s: float, done: Future[object]) -> None:
+    def _answered(self, value: bytes, sent_s: float, done: Future[RecordMetadata]) -> None:
         history, now_s = self.history, time.monotonic()
         with self._changed:
             error = done.exception()
             if error is None:
                 metadata = done.result()
-                partition: int = metadata.partition  # type: ignore[attr-defined]
-                history.acknowledged[value] = (partition, metadata.offset)  # type: ignore[attr-defined]
+                partition = metadata.partition
+                history.acknowledged[value] = (partition, metadata.offset)
                 history.acknowledged_at(partition, now_s)
                 history.longest_stall_s = max(history.longest_stall_s, now_s - self._last_acknowledged_s)
                 self._last_acknowledged_s = now_s

@@ -53,7 +53,7 @@ class Coordinating:
             stub = metadata_pb2_grpc.MetadataServiceStub(self._channels[broker_id])
             with contextlib.suppress(grpc.RpcError):
                 (found,) = stub.GetMetadata(metadata_pb2.GetMetadataRequest(topic_names=[name]), timeout=2).topics
-                return found  # type: ignore[no-any-return]
+                return found
         raise AssertionError("no broker answers")
 
     def leader_of(self, topic_name: str, name: str) -> int:
@@ -107,7 +107,10 @@ class Coordinating:
 
     def fetch(self, group_id: str) -> coordinator_pb2.FetchOffsetsResponse:
         request = coordinator_pb2.FetchOffsetsRequest(group_id=group_id)
-        return self.of_group(group_id, lambda stub: stub.FetchOffsets(request, timeout=5))  # type: ignore[no-any-return]
+        answer: coordinator_pb2.FetchOffsetsResponse = self.of_group(
+            group_id, lambda stub: stub.FetchOffsets(request, timeout=5)
+        )
+        return answer
 
     def committed(self, group_id: str) -> list[int]:
         """The offsets of the group; an AssertionError where one is unstable."""
@@ -122,7 +125,10 @@ class Coordinating:
         request = coordinator_pb2.EnlistRequest(
             transactional_id=transactional_id, run_id=run, attempt_id=attempt, generation=generation
         )
-        return self.of_transaction(transactional_id, lambda stub: stub.Enlist(request, timeout=5))  # type: ignore[no-any-return]
+        answer: coordinator_pb2.EnlistResponse = self.of_transaction(
+            transactional_id, lambda stub: stub.Enlist(request, timeout=5)
+        )
+        return answer
 
     def end(
         self, transactional_id: str, run: bytes, attempt: bytes, generation: int, *winners: coordinator_pb2.Winner
@@ -135,9 +141,10 @@ class Coordinating:
             winners=winners,
             timeout_ms=8_000,
         )
-        return self.of_transaction(  # type: ignore[no-any-return]
+        answer: coordinator_pb2.EndTransactionResponse = self.of_transaction(
             transactional_id, lambda stub: stub.EndTransaction(request, timeout=12)
         )
+        return answer
 
 
 @contextlib.contextmanager

@@ -7,7 +7,8 @@ import importlib
 import pkgutil
 import random
 import socket
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
@@ -15,6 +16,11 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 import minilog.v1
+
+if TYPE_CHECKING:
+    from google._upb import _message
+
+AnyField: TypeAlias = "FieldDescriptor | _message.FieldDescriptor"
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 EMPTY_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -75,7 +81,7 @@ def random_message(message: Message, chance: random.Random, depth: int = 0) -> M
     return message
 
 
-def _fill(message: Message, field: FieldDescriptor, chance: random.Random, depth: int) -> None:
+def _fill(message: Message, field: AnyField, chance: random.Random, depth: int) -> None:
     repeated: bool = field.is_repeated
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return
@@ -92,7 +98,7 @@ def _fill(message: Message, field: FieldDescriptor, chance: random.Random, depth
         setattr(message, field.name, _value(field, chance))
 
 
-def _value(field: FieldDescriptor, chance: random.Random) -> Any:
+def _value(field: AnyField, chance: random.Random) -> Any:
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:
             return chance.randbytes(chance.choice((0, 1, 16, 16, 16, 100)))
@@ -101,7 +107,8 @@ def _value(field: FieldDescriptor, chance: random.Random) -> Any:
         case FieldDescriptor.CPPTYPE_BOOL:
             return chance.random() < 0.5
         case FieldDescriptor.CPPTYPE_ENUM:
-            return chance.choice(field.enum_type.values).number
+            assert field.enum_type is not None
+            return chance.choice([value.number for value in field.enum_type.values])
         case FieldDescriptor.CPPTYPE_INT32:
             return max(-(2**31), min(2**31 - 1, chance.choice(_NUMBERS)))
         case FieldDescriptor.CPPTYPE_UINT32 | FieldDescriptor.CPPTYPE_UINT64:
@@ -117,13 +124,13 @@ def request_of(method: MethodDescriptor, chance: random.Random) -> Message:
 def call(channel: grpc.Channel, method: MethodDescriptor, requests: list[bytes], timeout_s: float = _CALL_S) -> str:
     """Make the call with these bytes; how it ended: empty, or the words of the error."""
     streams = method.client_streaming, method.server_streaming
-    make = {
+    kinds: dict[tuple[bool, bool], Callable[..., Any]] = {
         (False, False): channel.unary_unary,
         (False, True): channel.unary_stream,
         (True, False): channel.stream_unary,
         (True, True): channel.stream_stream,
-    }[streams]
-    stub = make(path_of(method), request_serializer=None, response_deserializer=None)
+    }
+    stub = kinds[streams](path_of(method), request_serializer=None, response_deserializer=None)
     given = iter(requests) if method.client_streaming else requests[0]
     try:
         answer = stub(given, timeout=timeout_s)

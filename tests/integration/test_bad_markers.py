@@ -75,7 +75,9 @@ def write(cluster: Cluster, *, producer_id: int, partition: int, epoch: int, com
 
 def end(cluster: Cluster, isolation: str) -> int:
     with Admin({"bootstrap.servers": cluster.bootstrap_servers, "isolation.level": isolation}) as admin:
-        return admin.list_offsets({TopicPartition(TOPIC, 0): "latest"})[TopicPartition(TOPIC, 0)]
+        found = admin.list_offsets({TopicPartition(TOPIC, 0): "latest"})[TopicPartition(TOPIC, 0)]
+    assert found is not None
+    return found
 
 
 def refused(*errors: type[MinilogError]) -> set[str]:

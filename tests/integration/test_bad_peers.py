@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
@@ -63,11 +63,11 @@ def test_every_service_of_the_proto_files_is_sent_garbage() -> None:
 
 
 @pytest.mark.parametrize("make", [garbage.raw_bytes, garbage.http2_frames])
-def test_bytes_that_are_no_call_are_dropped(cluster: Cluster, make: object) -> None:
+def test_bytes_that_are_no_call_are_dropped(cluster: Cluster, make: Callable[[random.Random], bytes]) -> None:
     chance = random.Random(11)
     for number in range(RAW_SENDINGS):
         port = cluster.ports[1 + number % 3]
-        garbage.send_raw((HOST, port), make(chance))  # type: ignore[operator]
+        garbage.send_raw((HOST, port), make(chance))
 
 
 @pytest.mark.parametrize("method", garbage.methods(), ids=garbage.path_of)

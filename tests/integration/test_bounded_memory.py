@@ -9,7 +9,7 @@ import pytest
 from tests.cluster import running_cluster
 from tests.integration import memory_attacks
 from tests.integration.memory_attacks import MIB
-from tests.integration.well_behaved import unnoticed
+from tests.integration.well_behaved import Attack, unnoticed
 
 pytestmark = pytest.mark.quiet
 
@@ -17,7 +17,7 @@ BUDGET = 256 * MIB
 BETWEEN_LOOKS = 256 * MIB  # what a fast sender on the same machine gets in before it is seen
 NOISE = 100 * MIB
 
-MOST_GROWTH = {
+MOST_GROWTH: dict[Attack, int] = {
     memory_attacks.frames_of_120_mib: NOISE,  # refused at their first bytes
     memory_attacks.frames_of_60_mib: BUDGET + BETWEEN_LOOKS + 3 * 66 * MIB,  # one at a time is parsed, in three copies
     memory_attacks.streams_that_never_read: BUDGET + BETWEEN_LOOKS,
@@ -37,9 +37,7 @@ LONG = {memory_attacks.frames_of_60_mib}
     [pytest.param(each, marks=[pytest.mark.long] if each in LONG else []) for each in memory_attacks.ATTACKS],
     ids=lambda attack: attack.__name__,
 )
-def test_memory_is_bounded_and_a_well_behaved_client_hardly_notices(
-    tmp_path: pathlib.Path, attack: memory_attacks.Attack
-) -> None:
+def test_memory_is_bounded_and_a_well_behaved_client_hardly_notices(tmp_path: pathlib.Path, attack: Attack) -> None:
     report, _ = unnoticed(tmp_path, attack, running_cluster)
     for broker_id, memory in report.memory.items():
         growth = memory.peak_bytes - memory.before_bytes

@@ -47,7 +47,9 @@ def read_all(cluster: Cluster, records: int) -> list[bytes]:
     with Consumer({"bootstrap.servers": cluster.bootstrap_servers}) as consumer:
         consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
         while len(found) < records and time.monotonic() < deadline_s:
-            found += [record.value for record in consumer.poll(timeout=1.0)]
+            for record in consumer.poll(timeout=1.0):
+                assert record.value is not None
+                found.append(record.value)
     return sorted(found)
 
 

@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -45,6 +46,10 @@ def starts(admin: Admin, partitions: list[TopicPartition]) -> list[int | None]:
     return list(admin.list_offsets(dict.fromkeys(partitions, "earliest")).values())
 
 
+def led_by_another(cluster: Cluster, topic: str, gone: int) -> bool:
+    return leaders(cluster, topic)[0] not in (None, gone)
+
+
 def minilog(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "minilog_broker.cli.main", *arguments, "-b", cluster.bootstrap_servers]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -57,7 +62,7 @@ def test_trimmed_is_trimmed_when_the_leader_is_killed_at_once(cluster: Cluster, 
         assert leader is not None
         assert admin.delete_records({partition: offset}) == {partition: offset}
         cluster.kill(leader)
-        wait_until(lambda gone=leader: leaders(cluster, "killed")[0] not in (None, gone))
+        wait_until(partial(led_by_another, cluster, "killed", leader))
         assert starts(admin, [partition]) == [offset]
         cluster.start(leader)
         cluster.wait_running()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from minilog import metadata_cache
 from minilog.config import ClientConfig
 from minilog.consumer.core import ConsumerCore
 from minilog.consumer.decode import decode_all
@@ -84,7 +85,8 @@ class SimulatedConsumer:
         for partition, key in self._keys.items():
             position = other.core.position(partition) if other._keys.get(partition) == key else None
             if position is not None:
-                self.cache.see_epoch(key, other.cache.seen_epoch(key))
+                known = metadata_cache.PartitionKey(*key)
+                self.cache.see_epoch(known, other.cache.seen_epoch(known))
                 self._history.placed(self.name, key, position)
                 self.core.seek(partition, position)
         self._run()

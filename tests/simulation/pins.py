@@ -39,8 +39,10 @@ def store(table: dict[str, Pin]) -> None:
 
 
 def kills(name: str, pin: Pin | None) -> bool:
-    """Whether the judge finds the mutant in its pinned run."""
+    """Whether the judge finds the mutant in its pinned run. What the code raises is found by no judge: a mutant of a
+    function whose arguments are others now dies of a TypeError."""
     if pin is None:
         return False
     with mutants.mutated(name):
-        return run_seed(pin.seed, theme=pin.theme).failure is not None
+        failure = run_seed(pin.seed, theme=pin.theme).failure
+    return failure is not None and failure.rule != "error"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from minilog.record_batch.header import Attributes
 from minilog_broker.replication.state import PartitionKey
+from minilog_broker.storage.log import Log
 from tests.simulation.coroutines import Promise, sleep, spawn
 from tests.simulation.events import Scheduler
 from tests.simulation.invariants.mirror import Committed, Entry
@@ -68,6 +71,9 @@ class TestHistory:
             history.check_end([])
 
 
+NO_LOG = cast(Log, None)  # for no control batch is looked for
+
+
 def _written(base_offset: int, producer_id: int) -> Entry:
     return Entry(base_offset, base_offset + 2, 1, base_offset, producer_id, 0, 0, int(Attributes.TRANSACTIONAL))
 
@@ -75,7 +81,7 @@ def _written(base_offset: int, producer_id: int) -> Entry:
 class TestLastStableOffset:
     def test_it_stays_in_front_of_an_open_transaction(self) -> None:
         truth = TransactionTruth(KEY, Committed([_written(0, 1), _written(2, 2)]))
-        truth.advance(None)  # type: ignore[arg-type] - no control batch is looked for
+        truth.advance(NO_LOG)
         truth.check_stable(1, 4, 0)
         with pytest.raises(Violation, match="open from 0 on"):
             truth.check_stable(1, 4, 2)
@@ -83,7 +89,7 @@ class TestLastStableOffset:
     def test_or_of_what_a_log_has_of_it_that_began_behind_its_first_records(self) -> None:
         plain = _written(2, 9)._replace(attributes=0)
         truth = TransactionTruth(KEY, Committed([_written(0, 1), plain, _written(4, 1)]))
-        truth.advance(None)  # type: ignore[arg-type] - no control batch is looked for
+        truth.advance(NO_LOG)
         truth.check_stable(1, 6, 4, 2)
         with pytest.raises(Violation, match="open from 4 on"):
             truth.check_stable(1, 6, 5, 2)

@@ -9,17 +9,19 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from minilog import Admin, NewTopic, Producer
 from tests.cluster import Cluster
 
 WAIT_S = 40.0
 _numbers = itertools.count()
+AnyReader = TypeVar("AnyReader", DataFrameReader, DataStreamReader)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Kit:
     def read_stream(self, **options: object) -> DataFrame:
         return self._with(self.spark.readStream.format("minilog"), options).load()
 
-    def _with(self, reader: Any, options: dict[str, object]) -> Any:
+    def _with(self, reader: AnyReader, options: dict[str, object]) -> AnyReader:
         reader = reader.option("bootstrap.servers", self.servers)
         for name, value in options.items():
             reader = reader.option(name.replace("__", "."), str(value))

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.kit import WAIT_S, Kit, edit_checkpoint, values
 

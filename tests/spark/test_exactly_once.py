@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from minilog.errors import TransactionalIdNotFound
 from tests.spark.kit import Kit, finish, forget_from, values
@@ -40,9 +40,9 @@ def run(kit: Kit, source: str, sink: str, checkpoint: pathlib.Path, **options: o
     writer: Any = frame.writeStream.format("minilog").option("bootstrap.servers", kit.servers).option("topic", sink)
     for name, value in options.items():
         writer = writer.option(name, str(value))
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query: StreamingQuery = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     finish(query)
-    return query  # type: ignore[no-any-return]
+    return query
 
 
 def committed(kit: Kit, transactional_id: str) -> int | None:

@@ -36,7 +36,9 @@ def test_a_batch_reads_from_the_replica_of_the_rack_alone(kit: Kit, cluster: Clu
     leader, follower = leader_and_follower(kit.admin, topic)
     before = {each: read_bytes(cluster, each) for each in (1, 2, 3)}
     frame = kit.read(subscribe=topic, minPartitions=4, minilog__client__rack=f"r{follower}")
-    assert frame.selectExpr("sum(length(value))").first()[0] > SIZE_BYTES
+    total = frame.selectExpr("sum(length(value))").first()
+    assert total is not None
+    assert total[0] > SIZE_BYTES
     grown = {each: read_bytes(cluster, each) - before[each] for each in (1, 2, 3)}
     assert grown[follower] > SIZE_BYTES, grown
     assert grown[leader] < SIZE_BYTES / 4, grown

@@ -40,7 +40,7 @@ def load(spark: SparkSession, *, stream: bool = False, **options: str) -> DataFr
 )
 def test_source_options_are_refused_at_load(spark: SparkSession, options: dict[str, str], message: str) -> None:
     with pytest.raises(PySparkException) as refusal:
-        load(spark, **options)
+        load(spark, stream=False, **options)
     assert message in str(refusal.value)
 
 

@@ -6,6 +6,7 @@ import ast
 import pathlib
 import re
 import subprocess
+import tomllib
 
 import pytest
 
@@ -96,6 +97,14 @@ def test_every_module_says_what_it_is_for() -> None:
         if file.read_text().strip() and not ast.get_docstring(ast.parse(file.read_text()))
     ]
     assert not silent
+
+
+def test_every_package_says_that_it_is_typed() -> None:
+    """Else a checker takes all of it for Any where it is installed (PEP 561). The wheel has what is in the folders."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert len(packages) == 3
+    assert {f"{each}/py.typed" for each in packages} <= {named(file) for file in committed_files()}
 
 
 @pytest.mark.parametrize("code", [value for value in common_pb2.ErrorCode.values() if value != 0])

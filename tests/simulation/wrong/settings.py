@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from minilog_broker.controller import election
 from minilog_broker.controller.controller import Controller
-from minilog_broker.controller.election import ElectionRules
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.topic_config import effective_topic_config, topic_config_values
 from minilog_broker.replication import leader, serving
@@ -34,23 +34,17 @@ def own_default_counts() -> Patches:
 
 
 def eligible_stay() -> Patches:
-    eligible = election._eligible
-
-    def mutant(state: PartitionState, in_sync: tuple[int, ...], barred: frozenset[int], rules: ElectionRules) -> Any:
-        found = eligible(state, in_sync, barred, rules)
-        return found or tuple(b for b in state.eligible_leaders if b not in in_sync and b not in barred)
-
-    def settle(*given: Any) -> Any:
-        before = given[1]
-        outcome = settled(*given)
-        lost = set(before.eligible_leaders) - set(outcome.state.eligible_leaders) - set(outcome.state.in_sync_replicas)
-        if not lost or outcome.state == given[0]:
-            return outcome
-        kept = tuple(b for b in before.replicas if b in lost or b in outcome.state.eligible_leaders)
-        return election.Outcome(election.replace(outcome.state, eligible_leaders=kept), outcome.unclean)
-
     settled = election._settle
-    return [(election, "_eligible", mutant), (election, "_settle", settle)]
+
+    def settle(before: PartitionState, state: PartitionState, *given: Any) -> Any:
+        outcome = settled(before, state, *given)
+        lost = set(state.eligible_leaders) - set(outcome.state.eligible_leaders) - set(outcome.state.in_sync_replicas)
+        if not lost or outcome.state == before:
+            return outcome
+        kept = tuple(b for b in state.replicas if b in lost or b in outcome.state.eligible_leaders)
+        return election.Outcome(replace(outcome.state, eligible_leaders=kept), outcome.unclean)
+
+    return [(election, "_settle", settle)]
 
 
 def cut_off_leader_goes_on() -> Patches:

@@ -144,7 +144,7 @@ def committed_without_contents() -> Patches:
 def markers_not_idempotent() -> Patches:
     """Markers that are asked for again are written again."""
 
-    def mutant(self: Marking, transactional_id: str, marker: Any) -> int | None:
+    def mutant(self: Marking, transactional_id: str, marker: Any, *, may_lose: bool) -> int | None:
         return None
 
     return [(Marking, "_marked_at", mutant)]

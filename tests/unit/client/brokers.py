@@ -48,7 +48,7 @@ class Brokers:
         self.broker_ids = brokers
         self.logs: dict[Key, Log] = {(TOPIC_ID, number): Log() for number in range(partitions)}
         self.metadata_offset = 1
-        self.script: deque[int | None] = deque()
+        self.script: deque[common_pb2.ErrorCode.ValueType | None] = deque()
         self.next_producer_id = 100
         self.told_topic_id = TOPIC_ID  # another one: the topic was created again
         self.racks: dict[int, str] = {}
@@ -144,12 +144,16 @@ class Brokers:
 
 
 def _result(
-    entry: data_pb2.ProduceEntry, code: int = 0, *, offset: int = -1, log: Log | None = None
+    entry: data_pb2.ProduceEntry,
+    code: common_pb2.ErrorCode.ValueType = common_pb2.ERROR_CODE_NONE,
+    *,
+    offset: int = -1,
+    log: Log | None = None,
 ) -> data_pb2.ProduceResult:
     return data_pb2.ProduceResult(
         correlation_id=entry.correlation_id,
         partition_id=entry.partition_id,
-        error=common_pb2.Error(code=code, message="as the test says") if code else None,  # type: ignore[arg-type]
+        error=common_pb2.Error(code=code, message="as the test says") if code else None,
         base_offset=offset,
         leader_id=log.leader if log else -1,
         leader_epoch=log.epoch if log else -1,

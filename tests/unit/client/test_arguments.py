@@ -42,7 +42,7 @@ def test_assign_takes_the_offsets_of_a_mapping() -> None:
 def test_assign_refuses_what_is_no_offset(offset: object) -> None:
     world = Consuming(Brokers())
     with pytest.raises(InvalidArgument, match="has no offset"):
-        world.core.assign({PARTITION: offset})  # type: ignore[dict-item]
+        world.core.assign({PARTITION: offset})
 
 
 def test_topics_that_are_not_there_are_told() -> None:

@@ -153,15 +153,19 @@ def test_a_cut_run_is_asked_for_again_and_reported_the_third_time() -> None:
         world.core.take(1)
 
 
+def came_damaged(world: Consuming) -> bool:
+    return world.positions[1, 0].came_damaged
+
+
 def test_a_run_that_does_not_decode_is_read_again_from_its_start() -> None:
     world = reading(3)
     world.push()
     [run] = world.core.take(1)
-    assert not world.positions[1, 0].came_damaged
+    assert not came_damaged(world)
     world.core.run_is_corrupt(run, CorruptMessage("as the test says"), world.now)
     assert world.core.position(P0) == 0
     world.run(1000)
-    assert world.positions[1, 0].came_damaged, "the replica has to look at its own copy"
+    assert came_damaged(world), "the replica has to look at its own copy"
     world.push()
     assert offsets(world) == [0, 1, 2]
 

@@ -8,7 +8,6 @@ import pytest
 from minilog.consumer.decode import Outcome, decode, decode_all
 from minilog.consumer.partition import Run
 from minilog.errors import CorruptMessage, ResourceExhausted
-from minilog.record_batch import reader
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.types import TopicPartition
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
@@ -139,7 +138,7 @@ def test_want_of_memory_moves_nothing_and_blames_nothing(monkeypatch: pytest.Mon
         raise pa.ArrowMemoryError("malloc of size 2097152 failed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(reader.pa.ipc, "read_record_batch", starved)
+        patched.setattr(pa.ipc, "read_record_batch", starved)
         for _ in range(5):
             outcome = polled(world, 3 * MIB)
             assert (outcome.good, outcome.corrupt) == ([], [])

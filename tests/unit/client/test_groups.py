@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import pytest
@@ -51,7 +51,9 @@ class Broker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grpc.Gro
     def world_of(self, group_id: str) -> Grouping:
         return self.worlds[coordinator_partition(group_id)]
 
-    async def GetMetadata(self, request: metadata_pb2.GetMetadataRequest, context: object) -> object:  # noqa: N802
+    async def GetMetadata(  # noqa: N802
+        self, request: metadata_pb2.GetMetadataRequest, context: object
+    ) -> metadata_pb2.GetMetadataResponse:
         groups = metadata_pb2.TopicMetadata(name=GROUPS_TOPIC_NAME, topic_id=GROUPS_ID, internal=True)
         for number in range(INTERNAL_PARTITIONS):
             groups.partitions.add(partition=number, leader_id=1, leader_epoch=self.leader_epoch)
@@ -70,8 +72,8 @@ class Broker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grpc.Gro
         )
 
     async def CommitOffsets(  # noqa: N802
-        self, request: coordinator_pb2.CommitOffsetsRequest, context: grpc.aio.ServicerContext
-    ) -> object:
+        self, request: coordinator_pb2.CommitOffsetsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> coordinator_pb2.CommitOffsetsResponse:
         self.epochs_named.append(request.coordinator_epoch)
         request.coordinator_epoch = 0  # the coordinators of the model began with it
         if self.script:
@@ -86,7 +88,9 @@ class Broker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grpc.Gro
             await context.abort(grpc.StatusCode.UNAVAILABLE, "lost under way")
         return answer
 
-    async def FetchOffsets(self, request: coordinator_pb2.FetchOffsetsRequest, context: object) -> object:  # noqa: N802
+    async def FetchOffsets(  # noqa: N802
+        self, request: coordinator_pb2.FetchOffsetsRequest, context: object
+    ) -> coordinator_pb2.FetchOffsetsResponse:
         world = self.world_of(request.group_id)
         request.coordinator_epoch = 0
         ticket = world.ticket()
@@ -94,7 +98,9 @@ class Broker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grpc.Gro
         world.commit()
         return world.answer(ticket, coordinator_pb2.FetchOffsetsResponse)
 
-    async def ListGroups(self, request: coordinator_pb2.ListGroupsRequest, context: object) -> object:  # noqa: N802
+    async def ListGroups(  # noqa: N802
+        self, request: coordinator_pb2.ListGroupsRequest, context: object
+    ) -> coordinator_pb2.ListGroupsResponse:
         found = coordinator_pb2.ListGroupsResponse()
         for world in self.worlds:
             ticket = world.ticket()
@@ -104,18 +110,30 @@ class Broker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grpc.Gro
 
     async def DescribeGroup(  # noqa: N802
         self, request: coordinator_pb2.DescribeGroupRequest, context: object
-    ) -> object:
+    ) -> coordinator_pb2.DescribeGroupResponse:
         world = self.world_of(request.group_id)
         ticket = world.ticket()
         world.coordinator.describe(ticket, request)
         return world.answer(ticket, coordinator_pb2.DescribeGroupResponse)
 
-    async def DeleteGroup(self, request: coordinator_pb2.DeleteGroupRequest, context: object) -> object:  # noqa: N802
+    async def DeleteGroup(  # noqa: N802
+        self, request: coordinator_pb2.DeleteGroupRequest, context: object
+    ) -> coordinator_pb2.DeleteGroupResponse:
         world = self.world_of(request.group_id)
         ticket = world.ticket()
         world.coordinator.delete(ticket, request)
         world.commit()
         return world.answer(ticket, coordinator_pb2.DeleteGroupResponse)
+
+    async def ListOffsets(  # noqa: N802
+        self, request: metadata_pb2.ListOffsetsRequest, context: object
+    ) -> metadata_pb2.ListOffsetsResponse:
+        raise AssertionError("no test asks for it")
+
+    async def InitProducerId(  # noqa: N802
+        self, request: metadata_pb2.InitProducerIdRequest, context: object
+    ) -> metadata_pb2.InitProducerIdResponse:
+        raise AssertionError("no test asks for it")
 
 
 _TOPICS = {"orders": ORDERS, "payments": PAYMENTS}

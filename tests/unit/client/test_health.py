@@ -47,7 +47,7 @@ def test_a_cluster_without_a_controller() -> None:
 
 
 @pytest.mark.parametrize(("state", "code"), [(FENCED, "BROKER_FENCED"), (STOPPING, "BROKER_STOPPED")])
-def test_a_broker_that_is_not_there_and_what_it_leaves(state: metadata_pb2.BrokerState, code: str) -> None:
+def test_a_broker_that_is_not_there_and_what_it_leaves(state: metadata_pb2.BrokerState.ValueType, code: str) -> None:
     answer = cluster()
     answer.brokers[2].state = state
     for each in answer.topics[0].partitions:

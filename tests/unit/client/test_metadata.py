@@ -66,12 +66,14 @@ def test_a_deleted_topic_is_forgotten() -> None:
     assert cache.topics == {}
 
 
-def result(epoch: int, high_watermark: int = 7, code: int = 0) -> metadata_pb2.ListOffsetsResponse:
+def result(
+    epoch: int, high_watermark: int = 7, code: common_pb2.ErrorCode.ValueType = common_pb2.ERROR_CODE_NONE
+) -> metadata_pb2.ListOffsetsResponse:
     return metadata_pb2.ListOffsetsResponse(
         results=[
             metadata_pb2.ListOffsetsResult(
                 partition_id=common_pb2.PartitionId(topic_id=TOPIC_ID, partition=0),
-                error=common_pb2.Error(code=code),  # type: ignore[arg-type]
+                error=common_pb2.Error(code=code),
                 leader_epoch=epoch,
                 log_start_offset=2,
                 last_stable_offset=6,

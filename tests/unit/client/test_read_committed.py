@@ -139,7 +139,7 @@ def test_a_follower_owes_nothing_above_the_last_stable_offset() -> None:
     fill(brokers, 2)
     fill_in_transaction(brokers, 7, 3)
     brokers.log().last_stable_offset = 2
-    world = reading(brokers, **{"client.rack": "near"})
+    world = reading(brokers, client_rack="near")
     assert (2, 0) in world.positions
     world.push()
     assert offsets(world) == [0, 1]
@@ -154,7 +154,7 @@ def test_read_uncommitted_reads_what_was_aborted_since_no_broker_says_so() -> No
     fill_in_transaction(brokers, 7, 2)
     mark(brokers, 7, committed=False)
     brokers.log().aborted = set()
-    world = reading(brokers, **{"isolation.level": "read_uncommitted"})
+    world = reading(brokers, isolation_level="read_uncommitted")
     world.push()
     assert offsets(world) == [0, 1]
     assert world.core.position(P0) == 3

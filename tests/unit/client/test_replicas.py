@@ -41,13 +41,13 @@ def refresh(world: Consuming) -> None:
     world.run()
 
 
-def say(world: Consuming, broker: int, code: int) -> None:
+def say(world: Consuming, broker: int, code: common_pb2.ErrorCode.ValueType) -> None:
     """An error from a broker that has the position."""
     run = data_pb2.PartitionRun(
         partition_id=common_pb2.PartitionId(topic_id=TOPIC_ID),
         position_number=world.positions[broker, 0].position_number,
         leader_epoch=world.brokers.log().epoch,
-        error=common_pb2.Error(code=code),  # type: ignore[arg-type]
+        error=common_pb2.Error(code=code),
     )
     world.receive(broker, run)
     del world.positions[broker, 0]
@@ -169,7 +169,7 @@ def test_it_is_not_turned_to_again_before_a_while() -> None:
         common_pb2.ERROR_CODE_CORRUPT_MESSAGE,
     ],
 )
-def test_whatever_a_follower_says_the_leader_is_asked(code: int) -> None:
+def test_whatever_a_follower_says_the_leader_is_asked(code: common_pb2.ErrorCode.ValueType) -> None:
     world = near(3, auto_offset_reset="error")
     say(world, 2, code)
     assert read_from(world) == 1

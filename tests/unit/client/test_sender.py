@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -246,17 +249,15 @@ def test_closing_reports_everything() -> None:
 
 def test_columns_that_are_no_records_fail_alone() -> None:
     world = proven()
-    future: object = _send_columns(world, pa.RecordBatch.from_pydict({"value": [1]}))
+    future = _send_columns(world, pa.RecordBatch.from_pydict({"value": [1]}))
     good = world.send(b"good")
     world.run()
-    assert isinstance(future.exception(0), InvalidRecord)  # type: ignore[attr-defined]
+    assert isinstance(future.exception(0), InvalidRecord)
     assert good.result(0).offset == 1
 
 
-def _send_columns(world: Producing, columns: pa.RecordBatch) -> object:
-    from concurrent.futures import Future
-
-    future: Future[object] = Future()
+def _send_columns(world: Producing, columns: pa.RecordBatch) -> Future[Any]:
+    future: Future[Any] = Future()
     world.accumulator.append_columns(world.cache.topics[TOPIC], [(0, columns)], future, world.now)
     return future
 
@@ -267,7 +268,7 @@ def test_an_arrow_batch_is_written_whole_behind_the_records_before_it() -> None:
     future = _send_columns(world, pa.RecordBatch.from_pydict({"value": [b"x", b"y"]}))
     world.run()
     assert values(world.brokers) == [b"first", b"before", b"x", b"y"]
-    [part] = future.result(0)  # type: ignore[attr-defined]
+    [part] = future.result(0)
     assert (part.partition, part.first_offset, part.last_offset) == (0, 2, 3)
 
 

@@ -95,7 +95,8 @@ def finished(monkeypatch: pytest.MonkeyPatch, room: int, timeout_s: float) -> tu
     written."""
 
     async def finish() -> tuple[bool, list[Any], list[Any]]:
-        line, written = Taker(), []
+        line = Taker()
+        written: list[Any] = []
         monkeypatch.setattr(stream_module, "open_channel", lambda address: line)
         stream = DuplexStream(
             ("nowhere", 1),

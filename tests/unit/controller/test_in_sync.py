@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -141,7 +142,8 @@ def test_a_proposal_for_what_was_deleted_is_refused(world: World) -> None:
 
 def test_a_copy_of_a_proposal_that_was_refused_for_good_is_refused_whoever_decides_on_it(world: World) -> None:
     """Else it could be accepted when the joiner is eligible again, after the leader went back (V10)."""
-    for name, between in {"a": lambda: None, "b": world.fail_over}.items():
+    meanwhile: dict[str, Callable[[], None]] = {"a": lambda: None, "b": world.fail_over}
+    for name, between in meanwhile.items():
         key, _, _, leaves = shrunk(world, name)
         world.fence(leaves)
         made_from = world.state(key).partition_epoch

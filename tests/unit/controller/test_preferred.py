@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from minilog.errors import PreferredLeaderNotAvailable, UnknownTopicOrPartition
@@ -109,10 +111,10 @@ def test_a_check_moves_a_bounded_number_of_leaders_in_one_batch(world: World, mo
     assert all(world.state(key).leader_id == 2 for key in keys)
 
 
-def beat(world: World, by_ms: float, until: object = lambda: False) -> None:
+def beat(world: World, by_ms: float, until: Callable[[], bool] = lambda: False) -> None:
     """Time passes, and every broker is heard."""
     end_ms = world.now_ms + by_ms
-    while world.now_ms < end_ms and not until():  # type: ignore[operator]
+    while world.now_ms < end_ms and not until():
         world.advance(min(500.0, end_ms - world.now_ms))
         for broker_id in world.image.brokers:
             world.heartbeat(broker_id)

@@ -225,7 +225,7 @@ def test_partitions_that_do_not_exist_are_refused(world: World) -> None:
         admin_pb2.PartitionReassignment(name=name, partition=0, replicas=[4, 5, 6]),
     ]
     world.controller.alter_reassignments("t", admin_pb2.AlterPartitionReassignmentsRequest(reassignments=wanted))
-    results = world.answer("t", admin_pb2.AlterPartitionReassignmentsResponse).results  # type: ignore[arg-type]
+    results = world.answer("t", admin_pb2.AlterPartitionReassignmentsResponse).results
     assert [type(error_of(each)) for each in results] == [UnknownTopicOrPartition, UnknownTopicOrPartition, type(None)]
     assert world.state(key).reassigning
 

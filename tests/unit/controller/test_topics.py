@@ -313,7 +313,7 @@ def test_no_other_topic_is_created_as_an_internal_one(world: World, name: str) -
 def test_a_former_life_of_a_broker_creates_no_internal_topic(world: World) -> None:
     request = peer_pb2.CreateInternalTopicRequest(broker_id=1, broker_epoch=world.epoch(1) - 1, name="__groups")
     world.controller.create_internal_topic("late", request)
-    assert isinstance(error_of(world.answer("late", peer_pb2.CreateInternalTopicResponse)), StaleBrokerEpoch)  # type: ignore[arg-type]
+    assert isinstance(error_of(world.answer("late", peer_pb2.CreateInternalTopicResponse)), StaleBrokerEpoch)
 
 
 def test_clients_neither_create_nor_change_nor_delete_internal_topics() -> None:

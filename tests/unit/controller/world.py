@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypedDict, TypeVar, Unpack
 
 from minilog.errors import MinilogError, NotController, error_from_wire
 from minilog.v1 import admin_pb2, common_pb2, peer_pb2, records_pb2
@@ -47,12 +47,28 @@ def torn(epoch: int, end_offset: int) -> Found:
     return (TORN, epoch, end_offset)
 
 
+class HasError(Protocol):
+    """A message that says what went wrong, if anything did."""
+
+    @property
+    def error(self) -> common_pb2.Error: ...
+
+
 def directory_id(broker_id: int, disk: int = 0) -> bytes:
     return bytes([disk] * 15 + [broker_id])
 
 
-def error_of(message: object) -> MinilogError | None:
-    return error_from_wire(message.error)  # type: ignore[attr-defined]
+def error_of(message: HasError) -> MinilogError | None:
+    return error_from_wire(message.error)
+
+
+class How(TypedDict, total=False):
+    """What `World.register` is told of the broker that starts."""
+
+    disk: int
+    boot: str
+    host: str | None
+    damaged: Iterable[PartitionKey]
 
 
 class World:
@@ -138,7 +154,7 @@ class World:
         self._tickets += 1
         return self._tickets
 
-    def answer(self, ticket: int, kind: type[_Message]) -> _Message:
+    def answer(self, ticket: object, kind: type[_Message]) -> _Message:
         self.commit()
         message = self.answers.pop(ticket)
         assert isinstance(message, kind)
@@ -154,11 +170,12 @@ class World:
         host: str | None = None,
         damaged: Iterable[PartitionKey] = (),
         found: Mapping[PartitionKey, Found] | None = None,
-        **fields: object,
+        cluster_id: str = CLUSTER_ID,
+        voters: Iterable[int] | None = None,
     ) -> peer_pb2.RegisterResponse:
         """`found`: of the logs that recovery did not find whole."""
         request = peer_pb2.RegisterRequest(
-            cluster_id=str(fields.get("cluster_id", CLUSTER_ID)),
+            cluster_id=cluster_id,
             broker_id=broker_id,
             directory_id=directory_id(broker_id, disk),
             host=f"host{broker_id}",
@@ -168,7 +185,7 @@ class World:
             host_label=host or f"host{broker_id}",
             damaged_replicas=[common_pb2.PartitionId(topic_id=k.topic_id, partition=k.partition) for k in damaged],
             recovered_replicas=self._recovered(broker_id, dict.fromkeys(damaged) | dict(found or {})),
-            voters=[peer_pb2.VoterAddress(broker_id=each) for each in fields.get("voters", self.voters)],  # type: ignore[attr-defined]
+            voters=[peer_pb2.VoterAddress(broker_id=each) for each in (self.voters if voters is None else voters)],
         )
         ticket = self.ticket()
         self.controller.register(ticket, request, self.now_ms)
@@ -176,7 +193,7 @@ class World:
 
     def _recovered(self, broker_id: int, found: Mapping[PartitionKey, Found]) -> list[peer_pb2.RecoveredReplica]:
         """Whole, but for `found`; None: there is nothing to say of it."""
-        replicas = {state.key: WHOLE for state in self.image.replicas_on(broker_id)} | found
+        replicas = {state.key: WHOLE for state in self.image.replicas_on(broker_id)} | dict(found)
         return [
             peer_pb2.RecoveredReplica(
                 partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
@@ -217,9 +234,16 @@ class World:
     def _unsettled(self, found: Mapping[PartitionKey, Found]) -> list[peer_pb2.RecoveredReplica]:
         return [each for each in self._recovered(-1, found) if each.finding in (TORN, UNREADABLE)]
 
-    def start(self, broker_id: int, *, found: Mapping[PartitionKey, Found] | None = None, **how: object) -> None:
+    def start(
+        self,
+        broker_id: int,
+        *,
+        clean: int | None = None,
+        found: Mapping[PartitionKey, Found] | None = None,
+        **how: Unpack[How],
+    ) -> None:
         """Register and become unfenced."""
-        response = self.register(broker_id, found=found, **how)  # type: ignore[arg-type]
+        response = self.register(broker_id, clean=clean, found=found, **how)
         assert error_of(response) is None, error_of(response)
         known = {key: each for key, each in (found or {}).items() if each is not None}
         self.heartbeat(broker_id, found=known, offline=[key for key, each in known.items() if each[0] == UNREADABLE])
@@ -234,11 +258,18 @@ class World:
         self.controller.broker_refused_connection(broker_id, self.epoch(broker_id), self.now_ms)
         self.commit()
 
-    def restart(self, broker_id: int, *, clean: bool = False, **how: object) -> None:
+    def restart(
+        self,
+        broker_id: int,
+        *,
+        clean: bool = False,
+        found: Mapping[PartitionKey, Found] | None = None,
+        **how: Unpack[How],
+    ) -> None:
         """Killed or stopped and started again, whatever its state was."""
         former = self.epoch(broker_id)
         self.fence(broker_id)
-        self.start(broker_id, clean=former if clean else None, **how)
+        self.start(broker_id, clean=former if clean else None, found=found, **how)
 
     def create(
         self,
@@ -269,7 +300,7 @@ class World:
         self, name: str = "t", partitions: int = 1, replication_factor: int = 3, **configs: str
     ) -> PartitionKey:
         """The first partition of a new topic."""
-        result = self.create(name, partitions, replication_factor, **configs)
+        result = self.create(name, partitions, replication_factor, validate_only=False, **configs)
         assert error_of(result) is None, error_of(result)
         return PartitionKey(result.topic_id, 0)
 

@@ -86,15 +86,15 @@ def test_winners_that_are_not_what_was_enlisted_are_refused_whole_and_decide_not
     aborted = world.writer(ORDERS_0, attempt="b", task=1)
     same_task = world.writer(ORDERS_0, attempt="b", task=0)
     world.abort(attempt="b", producers=[aborted])
-    other: coordinator_pb2.Winner | int = {
+    others: dict[str, coordinator_pb2.Winner | int] = {
         "unknown": 999,
         "aborted": aborted,
         "superseded": superseded,
         "twice": good,
         "same task": same_task,
         "not registered": winner(good, {PAYMENTS_0: 0}),
-    }[wrong]
-    winners = [other] if wrong == "not registered" else [good, other]
+    }
+    winners = [others[wrong]] if wrong == "not registered" else [good, others[wrong]]
     assert isinstance(error_of(world.end(winners, attempt="b")), InvalidTxnState)
     assert world.end([good], attempt="b").outcome == COMMITTED
     assert world.marks()[ORDERS_0, good]

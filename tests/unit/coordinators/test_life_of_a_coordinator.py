@@ -19,7 +19,7 @@ from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.quorum.records import place
 from minilog_broker.replication.state import PartitionKey
 from tests.unit.coordinators.transacting import ALREADY, ENLISTED, ORDERS_0, Transacting
-from tests.unit.coordinators.world import INTERNAL, OVER, error_of
+from tests.unit.coordinators.world import INTERNAL, OVER, error_of, state_of
 
 Enlist, End = coordinator_pb2.EnlistResponse, coordinator_pb2.EndTransactionResponse
 Register = coordinator_pb2.RegisterPartitionsResponse
@@ -38,10 +38,10 @@ def test_nothing_is_answered_before_the_high_watermark_has_reached_the_start_of_
     world.coordinator = world.make()
     world.lead()
     world.commit_to(world.log_end - 1)
-    assert world.coordinator.state is State.WAITING
+    assert state_of(world.coordinator) is State.WAITING
     assert isinstance(error_of(world.answer(world.ask_to_enlist(), Enlist)), CoordinatorLoadInProgress)
     world.commit()
-    assert world.coordinator.state is State.ACTIVE
+    assert state_of(world.coordinator) is State.ACTIVE
 
 
 def test_nothing_is_answered_while_the_log_is_read() -> None:
@@ -53,11 +53,11 @@ def test_nothing_is_answered_while_the_log_is_read() -> None:
     assert loading.take_effects() == [LoadLog(7, world.log_end)]
     (end, records), *_ = (run for batch in world.batches for run in decode_run(INTERNAL, batch))
     loading.replayed(7, records[:1], end - 1, world.now)
-    assert loading.state is State.LOADING
+    assert state_of(loading) is State.LOADING
     loading.replayed(6, records, world.log_end, world.now)  # what was read for a former term
-    assert loading.state is State.LOADING
+    assert state_of(loading) is State.LOADING
     loading.replayed(7, records[1:], end, world.now)
-    assert loading.state is State.ACTIVE
+    assert state_of(loading) is State.ACTIVE
     assert loading.committed_state() == world.coordinator.committed_state()
 
 

@@ -137,7 +137,7 @@ def test_the_next_coordinator_finishes_a_durable_decision_with_the_same_markers(
     world.commit()
     before = {each.target: each for each in world.asked_markers()}
     world.fail_over()
-    after = {each.target: each for each in world.take(type(before[ORDERS_0]))}  # type: ignore[attr-defined]
+    after = {each.target: each for each in world.take(type(before[ORDERS_0]))}
     for target, asked in before.items():
         assert after[target] == replace(asked, coordinator_epoch=asked.coordinator_epoch + 1)
     world.fail_over()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
@@ -61,13 +63,13 @@ CODECS = [TransactionCodec(), GroupCodec()]
 
 @given(transaction_changes)
 @settings(max_examples=60, deadline=None)
-def test_what_is_written_of_transactions_is_read_again(change: Change) -> None:  # type: ignore[type-arg]
+def test_what_is_written_of_transactions_is_read_again(change: Change[Any, Any]) -> None:
     assert TransactionCodec().decode(TransactionCodec().encode(change)) == change
 
 
 @given(group_changes)
 @settings(max_examples=60, deadline=None)
-def test_what_is_written_of_groups_is_read_again(change: Change) -> None:  # type: ignore[type-arg]
+def test_what_is_written_of_groups_is_read_again(change: Change[Any, Any]) -> None:
     assert GroupCodec().decode(GroupCodec().encode(change)) == change
 
 

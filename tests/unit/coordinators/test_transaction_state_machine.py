@@ -44,7 +44,8 @@ from tests.unit.coordinators.world import INTERNAL, error_of
 usual = st.tuples(st.integers(0, 3), st.sampled_from(("", "", "", "run", "generation below", "generation", "name")))
 partitions = st.sampled_from((ORDERS_0, ORDERS_1, PAYMENTS_0))
 picks = st.lists(st.integers(0, 20), min_size=1, max_size=3)
-none_or_picks = st.just([]) | st.just([]) | picks
+none: st.SearchStrategy[list[int]] = st.just([])
+none_or_picks = none | none | picks
 CALLS = st.sampled_from(("enlist", "enlist", "enlist", "register", "end", "end", "abort", "command", "refused"))
 tasks = st.sampled_from((None, 0, 0, 1))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
@@ -25,12 +25,18 @@ INTERNAL = PartitionKey(bytes(15) + b"\x07", 3)
 ORDERS, PAYMENTS = bytes(15) + b"\x21", bytes(15) + b"\x22"
 START_US = 1_700_000_000_000_000
 
-AnyCoordinator = TypeVar("AnyCoordinator", bound=Coordinator)  # type: ignore[type-arg]
+AnyCoordinator = TypeVar("AnyCoordinator", bound=Coordinator[Any, Any])
 Kind = TypeVar("Kind", bound=Message)
+AnyEffect = TypeVar("AnyEffect")
 
 
 def error_of(message: Message) -> MinilogError | None:
     return error_from_wire(message.error)  # type: ignore[attr-defined]
+
+
+def state_of(coordinator: Coordinator[Any, Any]) -> State:
+    """Read afresh: a checker believes that a property it has seen stays as it was."""
+    return coordinator.state
 
 
 class World(Generic[AnyCoordinator]):
@@ -121,9 +127,9 @@ class World(Generic[AnyCoordinator]):
         self.lead()
         self.coordinator.high_watermark(self.leader_epoch - 1, self.log_end, self.now)
         self.coordinator.high_watermark(self.leader_epoch, self.log_end - 1, self.now)
-        assert self.coordinator.state is State.WAITING
+        assert state_of(self.coordinator) is State.WAITING
         self.commit()
-        assert self.coordinator.state is State.ACTIVE
+        assert state_of(self.coordinator) is State.ACTIVE
 
     def fail_over(self, *, kept_batches: int | None = None) -> None:
         """Another broker takes over, with what is committed and the next `kept_batches` of the rest (None: all)."""
@@ -151,10 +157,10 @@ class World(Generic[AnyCoordinator]):
         self.collect()
         return ticket not in self.answers
 
-    def take(self, kind: type) -> list[CoordinatorEffect]:
+    def take(self, kind: type[AnyEffect]) -> list[AnyEffect]:
         """The effects of one kind, in order."""
         self.collect()
-        found = [effect for effect in self.effects if isinstance(effect, kind)]
+        found: list[AnyEffect] = [effect for effect in self.effects if isinstance(effect, kind)]
         self.effects = [effect for effect in self.effects if not isinstance(effect, kind)]
         return found
 

@@ -8,14 +8,19 @@ A longer search, at random: pytest --hypothesis-profile=long tests/unit/fuzz
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import settings
 from hypothesis import strategies as st
 
+if TYPE_CHECKING:
+    from google._upb import _message
+
 Plausible: TypeAlias = Mapping[str, Sequence[Any]]
+AnyDescriptor: TypeAlias = "Descriptor | _message.Descriptor"
+AnyField: TypeAlias = "FieldDescriptor | _message.FieldDescriptor"
 _Kind = TypeVar("_Kind", bound=Message)
 
 _BITS = {
@@ -58,9 +63,10 @@ def _built(message: _Kind, fields: Mapping[str, Any]) -> _Kind:
     return message
 
 
-def _fields(descriptor: Descriptor, plausible: Plausible, depth: int) -> st.SearchStrategy[dict[str, Any]]:
+def _fields(descriptor: AnyDescriptor, plausible: Plausible, depth: int) -> st.SearchStrategy[dict[str, Any]]:
     """Fields that have a plausible value or hold messages are mostly there: else a core never looks further."""
-    wanted, others = {}, {}
+    wanted: dict[str, st.SearchStrategy[Any]] = {}
+    others: dict[str, st.SearchStrategy[Any]] = {}
     for field in descriptor.fields:
         if field.message_type and not depth:
             continue
@@ -74,14 +80,14 @@ def _fields(descriptor: Descriptor, plausible: Plausible, depth: int) -> st.Sear
     return st.sampled_from([everything] * 5 + [something]).flatmap(lambda drawn: drawn)
 
 
-def _repeated(field: FieldDescriptor, plausible: Plausible, depth: int) -> st.SearchStrategy[list[Any]]:
+def _repeated(field: AnyField, plausible: Plausible, depth: int) -> st.SearchStrategy[list[Any]]:
     """Up to three values, the first of them twice now and then."""
     lists = st.lists(_value(field, plausible, depth), min_size=1, max_size=3)
     again = st.tuples(lists, st.booleans()).map(lambda drawn: drawn[0] + (drawn[0][:1] if drawn[1] else []))
     return st.sampled_from([again] * 4 + [st.just([])]).flatmap(lambda drawn: drawn)
 
 
-def _value(field: FieldDescriptor, plausible: Plausible, depth: int) -> st.SearchStrategy[Any]:
+def _value(field: AnyField, plausible: Plausible, depth: int) -> st.SearchStrategy[Any]:
     if field.message_type:
         return _fields(field.message_type, plausible, depth - 1)
     wrong = _wrong(field)
@@ -89,13 +95,14 @@ def _value(field: FieldDescriptor, plausible: Plausible, depth: int) -> st.Searc
     return st.sampled_from(right * (4 * len(wrong) // len(right)) + wrong if right else wrong)
 
 
-def _wrong(field: FieldDescriptor) -> list[Any]:
+def _wrong(field: AnyField) -> list[Any]:
     if field.cpp_type in _BITS:
         low, high = _BITS[field.cpp_type]
         return [each for each in (-1, 0, 1, 2, 3, low, high, high - 1, 2**31) if low <= each <= high]
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return [False, True]
     if field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
+        assert field.enum_type is not None
         return [value.number for value in field.enum_type.values]
     if field.type == FieldDescriptor.TYPE_BYTES:
         return [b"", b"x", b"x" * 15, b"x" * 16, b"x" * 100, bytes(range(256))]

@@ -7,6 +7,7 @@ epoch belongs to one life. Afterwards an honest broker is unfenced and a topic c
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from google.protobuf.message import Message
@@ -21,7 +22,7 @@ from minilog_broker.storage.snapshot_files import SnapshotId
 from tests.unit.controller.world import CLUSTER_ID, World, directory_id
 from tests.unit.fuzz.messages import Plausible, fuzzing, messages
 
-Ask = Callable[[Controller, int, Message, float], None]
+Ask = Callable[[Controller, int, Any, float], None]  # Any: a message of the kind that it stands under
 ASK: dict[type[Message], Ask] = {
     peer_pb2.RegisterRequest: lambda controller, ticket, what, now_ms: controller.register(ticket, what, now_ms),
     peer_pb2.HeartbeatRequest: lambda controller, ticket, what, now_ms: controller.heartbeat(ticket, what, now_ms),

@@ -33,8 +33,8 @@ NO_CORE: dict[type[Message], str] = {
 
 
 def test_every_request_of_every_service_is_fuzzed() -> None:
-    tables = [test_controller_core.ASK, test_coordinator_cores.TRANSACTIONS, test_coordinator_cores.GROUPS]
-    covered = {kind.DESCRIPTOR.full_name for table in [*tables, BY_HAND, NO_CORE] for kind in table}
+    cores = [*test_controller_core.ASK, *test_coordinator_cores.TRANSACTIONS, *test_coordinator_cores.GROUPS]
+    covered = {kind.DESCRIPTOR.full_name for kind in [*cores, *BY_HAND, *NO_CORE]}
     asked = {method.input_type.full_name for method in methods()}
     assert covered == asked
 

@@ -7,12 +7,15 @@ in its epoch and for its position, that what is committed was never there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from google.protobuf.message import Message
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minilog.errors import InconsistentClusterId, MinilogError
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
+from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
 from tests.unit.fuzz.messages import Plausible, fuzzing, messages
 from tests.unit.quorum.machine import Ticket
@@ -100,6 +103,10 @@ def send(world: World, node_id: int, what: Message) -> None:
             machine.event(lambda node: node.leader_message(what, now_ms))
 
 
+def closing(session: int) -> Callable[[QuorumNode], None]:
+    return lambda node: node.close_session(session)
+
+
 def ended(world: World) -> list[BaseException]:
     return [machine.failure for machine in world.machines.values() if machine.failure is not None]
 
@@ -116,15 +123,16 @@ def goes_on(world: World, sent: list[tuple[int, Message]], by_design: tuple[type
     if len(before_ended) > 1:
         return  # a majority was told that its committed log is another cluster's
     for node_id in VOTERS:
-        world.machine(node_id).event(lambda node, each=node_id: node.close_session(900 + each))
+        world.machine(node_id).event(closing(900 + node_id))
     world.run(6_000.0)
     leader = world.leader()
     assert leader.node is not None
     before, events = leader.node.committed_end_offset, world.events
     leader.append(topic_record("t"))
     world.run(1_000.0)
-    assert world.leader().node is not None
-    assert world.leader().node.committed_end_offset > before, "nothing is committed any more"
+    last = world.leader().node
+    assert last is not None
+    assert last.committed_end_offset > before, "nothing is committed any more"
     assert world.events - events < 2_000, "work without bound"
     assert ended(world) == before_ended
 

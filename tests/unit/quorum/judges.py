@@ -160,10 +160,9 @@ class Judges:
                 count += 1
             elif machine.node is not None and machine.directory_id == directory_id:
                 state, awake = machine.node._transitions.state, world.now_ms >= machine.paused_until_ms
-                follows = isinstance(state, Follower) and state.leader_id == leader.node_id
                 connected = not {(voter_id, leader.node_id), (leader.node_id, voter_id)} & world.cut
-                if follows and awake and connected and machine.node.epoch == led.epoch:
-                    count += state.hears_leader(world.now_ms)
+                if isinstance(state, Follower) and state.leader_id == leader.node_id and awake and connected:
+                    count += machine.node.epoch == led.epoch and state.hears_leader(world.now_ms)
         return 2 * count > len(voters)
 
     def _look_at_hearing(self) -> None:

@@ -57,7 +57,7 @@ def _no_check_quorum() -> Patches:
 def _no_pre_vote() -> Patches:
     def stand(self: Transitions, now_ms: float) -> None:
         if self._member.log.truncating or self._snapshots.loading is not None or self.keeper.is_writing:
-            self.state.due_ms = now_ms + 20.0  # type: ignore[misc, union-attr]
+            self.state.due_ms = now_ms + 20.0  # type: ignore[misc]
         elif not self._member.voters.current:
             _STAND(self, now_ms)
         else:

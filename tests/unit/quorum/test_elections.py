@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from minilog.errors import InconsistentVoters, NotController
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.quorum.effects import VoteState
 from minilog_broker.quorum.member import Role
+from minilog_broker.quorum.node import QuorumNode
 from tests.unit.quorum.judges import Judges
 from tests.unit.quorum.machine import Machine
 from tests.unit.quorum.world import TIMESTAMP_US, World, topic_record
@@ -59,7 +62,8 @@ def test_a_hung_leader_is_noticed_after_the_fetch_timeout(seed: int) -> None:
     leader.pause(6_000)
     took_ms = world.run_until(lambda: is_active(world, besides=leader))
     assert 850 < took_ms < 2_000
-    epoch = world.leader().node.epoch if world.leader() is not leader and world.leader().node else -1
+    next_one = world.leader()
+    epoch = next_one.node.epoch if next_one is not leader and next_one.node else -1
     world.run(8_000)  # it wakes, and is told
     assert leader.node is not None
     assert leader.node.role is Role.FOLLOWER
@@ -232,6 +236,12 @@ def test_an_observer_that_does_not_know_the_leader_as_a_voter_ends_with_a_senten
     assert f"[{others[0].node_id}]" in str(observer.failure)
 
 
+def told(
+    begin: peer_pb2.BeginQuorumEpochRequest, answers: list[peer_pb2.BeginQuorumEpochResponse], node: QuorumNode
+) -> None:
+    answers.append(node.begin_quorum_epoch(begin, 0.0))
+
+
 def test_whom_a_voter_has_voted_for_it_follows_without_asking_and_nobody_else() -> None:
     world, leader, others = quorum()
     chosen = next(each for each in others if each.read_vote().voted_for == leader.node_id)
@@ -246,7 +256,7 @@ def test_whom_a_voter_has_voted_for_it_follows_without_asking_and_nobody_else() 
         world.start(chosen.node_id)
         node = world.node(chosen.node_id)
         answers: list[peer_pb2.BeginQuorumEpochResponse] = []
-        chosen.event(lambda node, begin=begin, answers=answers: answers.append(node.begin_quorum_epoch(begin, 0.0)))
+        chosen.event(partial(told, begin, answers))
         assert answers[0].error.code == code
         assert node.leader_id == (leader.node_id if said is leader else -1)
 

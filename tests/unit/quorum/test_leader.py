@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import InconsistentClusterId, InconsistentVoters, NotController, StorageError
-from minilog_broker.quorum.effects import AppendToLog, PersistVote, RecordEpochStart, VoteState
+from minilog_broker.quorum.effects import AppendToLog, PersistVote, QuorumEffect, RecordEpochStart, VoteState
 from minilog_broker.quorum.member import Role
 from tests.unit.quorum.machine import VOTE_FILE
 from tests.unit.quorum.world import TIMESTAMP_US, World, topic_record
@@ -28,15 +28,22 @@ def test_the_vote_is_durable_before_anything_else_is_done() -> None:
     assert node.take_effects() == []
     world.run(10)
     assert machine.votes_written == [VoteState(1, 1)]
-    assert node.role is Role.LEADER
+    assert world.node(1).role is Role.LEADER
 
 
-def test_the_epoch_start_is_recorded_before_its_first_entry_which_is_the_leader_change() -> None:
+def test_the_epoch_start_is_recorded_before_its_first_entry_which_is_the_leader_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = World()
-    seen = []
+    seen: list[QuorumEffect] = []
     machine = world.machine(1)
     carry_out = machine._carry_out_one
-    machine._carry_out_one = lambda effect: (seen.append(effect), carry_out(effect))[1]  # type: ignore[method-assign]
+
+    def carried_out(effect: QuorumEffect) -> None:
+        seen.append(effect)
+        carry_out(effect)
+
+    monkeypatch.setattr(machine, "_carry_out_one", carried_out)
     world.start(1)
     world.run(50)
     vote, start, change, cluster = seen[:4]
@@ -77,7 +84,7 @@ def test_active_only_when_what_opened_the_epoch_is_committed_and_replayed() -> N
     with pytest.raises(NotController):
         node.append_records([topic_record("a")], TIMESTAMP_US)
     world.run(50)
-    assert node.is_active
+    assert world.node(1).is_active
     assert node.append_records([topic_record("a"), topic_record("b")], TIMESTAMP_US) == 4
 
 

@@ -31,10 +31,10 @@ def test_an_observer_adopts_the_epoch_and_replays_what_is_committed() -> None:
     assert world.machine(2).image.end_offset == 3
 
 
-def test_an_observer_has_what_is_not_committed_and_does_not_replay_it() -> None:
+def test_an_observer_has_what_is_not_committed_and_does_not_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     world = pair()
     leader = world.machine(1)
-    leader.log.flush = lambda: None  # type: ignore[method-assign]  # its disk is written, and never synced
+    monkeypatch.setattr(leader.log, "flush", lambda: None)  # its disk is written, and never synced
     leader.append(topic_record("a"))
     world.run(200)
     assert world.node(2).log_end_offset == 3
@@ -42,16 +42,16 @@ def test_an_observer_has_what_is_not_committed_and_does_not_replay_it() -> None:
     assert "a" not in world.machine(2).image.topic_ids
 
 
-def test_an_observer_that_has_what_the_leader_lost_truncates_it() -> None:
+def test_an_observer_that_has_what_the_leader_lost_truncates_it(monkeypatch: pytest.MonkeyPatch) -> None:
     world = pair()
     leader = world.machine(1)
-    leader.log.flush = lambda: None  # type: ignore[method-assign]
+    monkeypatch.setattr(leader.log, "flush", lambda: None)
     leader.append(topic_record("lost"))
     world.run(50)
     assert world.node(2).log_end_offset == 3
     leader.log.close(clean=False)
-    leader.files.random.choice = lambda choices: choices[0]  # type: ignore[method-assign, assignment]
-    leader.files.random.randint = lambda low, high: low  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(leader.files.random, "choice", lambda choices: choices[0])
+    monkeypatch.setattr(leader.files.random, "randint", lambda low, high: low)
     world.stop(1, power_loss=True)
     world.start(1)
     world.run(700)

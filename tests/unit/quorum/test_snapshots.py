@@ -6,8 +6,9 @@ import pytest
 
 from minilog.errors import InconsistentClusterId, NotLeaderOrFollower, OffsetOutOfRange, StorageError
 from minilog.v1 import peer_pb2
-from minilog_broker.quorum.effects import FetchSnapshot, LoadSnapshot
+from minilog_broker.quorum.effects import FetchSnapshot, LoadSnapshot, QuorumEffect
 from minilog_broker.quorum.metadata_log import MetadataLog
+from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId, snapshot_name
@@ -167,7 +168,9 @@ def test_a_leader_sends_what_it_has_and_refuses_the_rest() -> None:
         follower.node.snapshot_request(request())
 
 
-def test_a_snapshot_that_cannot_be_fetched_is_asked_for_again_and_one_at_a_time() -> None:
+def test_a_snapshot_that_cannot_be_fetched_is_asked_for_again_and_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world, leader = trimming()
     write(leader, 100)
     world.start(9)
@@ -175,17 +178,17 @@ def test_a_snapshot_that_cannot_be_fetched_is_asked_for_again_and_one_at_a_time(
     asked: list[FetchSnapshot] = []
     carry_out = machine._carry_out_one
 
-    def losing(effect: object) -> None:
+    def unfetched(node: QuorumNode) -> None:
+        node.snapshot_unfetched(world.now_ms)
+
+    def losing(effect: QuorumEffect) -> None:
         if isinstance(effect, FetchSnapshot) and len(asked) < 3:
             asked.append(effect)
-            node = machine.node
-            machine.later(
-                30.0, lambda: machine.event(lambda _: node and node.snapshot_unfetched(world.now_ms)), machine.life
-            )
+            machine.later(30.0, lambda: machine.event(unfetched), machine.life)
         else:
-            carry_out(effect)  # type: ignore[arg-type]
+            carry_out(effect)
 
-    machine._carry_out_one = losing  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(machine, "_carry_out_one", losing)
     world.run(3_000)
     assert len(asked) == 3
     assert machine.image == leader.image
@@ -202,14 +205,14 @@ def test_metadata_that_is_missing_is_said_so() -> None:
     assert "no whole snapshot" in str(leader.failure)
 
 
-def test_nothing_is_replayed_before_the_snapshot_is_loaded() -> None:
+def test_nothing_is_replayed_before_the_snapshot_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     world, leader = trimming()
     end = write(leader, 100)
     node_id, files = leader.node_id, leader.files
     for machine in world.running():
         world.stop(machine.node_id)
     held: list[object] = []
-    leader._carry_out_one = held.append  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(leader, "_carry_out_one", held.append)
     world.start(node_id)
     node = leader.node
     assert node is not None
@@ -220,6 +223,10 @@ def test_nothing_is_replayed_before_the_snapshot_is_loaded() -> None:
     leader.replay.load(held[0].snapshot_id)
     assert leader.image.end_offset == node.replayed_end_offset
     assert node.role.name != "LEADER"
+
+
+def truncating(log: MetadataLog) -> bool:
+    return log.truncating
 
 
 def test_a_snapshot_that_comes_while_the_disk_truncates_is_the_one_that_counts() -> None:
@@ -235,11 +242,11 @@ def test_a_snapshot_that_comes_while_the_disk_truncates_is_the_one_that_counts()
     metadata_log.begin_truncation(90)
     log.truncate_to(8)
     metadata_log.truncated()
-    assert metadata_log.truncating
+    assert truncating(metadata_log)
     log.truncate_fully_and_start_at(90)
     metadata_log.add_snapshot(SnapshotId(90, 7))
     metadata_log.truncated()
-    assert not metadata_log.truncating
+    assert not truncating(metadata_log)
     assert metadata_log.last_entry == (7, 90)
     with pytest.raises(InconsistentClusterId, match="90 are committed"):
         metadata_log.begin_truncation(89)

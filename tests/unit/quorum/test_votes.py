@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict, Unpack
+
 import pytest
 
 from minilog.errors import error_from_wire
@@ -30,23 +32,35 @@ def lonely_voter() -> tuple[World, Machine, QuorumNode]:
     return world, world.machine(2), node
 
 
+class Fields(TypedDict, total=False):
+    """Of a VoteRequest, besides its epoch and whether it is a pre-vote."""
+
+    cluster_id: str
+    candidate_id: int
+    candidate_directory_id: bytes
+    last_end_offset: int
+    last_epoch: int
+    voter_id: int
+    voter_directory_id: bytes
+    voter_ids: list[int]
+
+
 def request(
-    world: World, epoch: int, *, candidate: int = 1, pre_vote: bool = False, **other: object
+    world: World, epoch: int, *, candidate: int = 1, pre_vote: bool = False, **other: Unpack[Fields]
 ) -> peer_pb2.VoteRequest:
     machine = world.machine(2)
-    fields = {
-        "cluster_id": machine.cluster_id,
+    fields: Fields = {
+        "cluster_id": machine.cluster_id or "",
         "candidate_id": candidate,
         "candidate_directory_id": world.machine(candidate).directory_id,
-        "epoch": epoch,
-        "pre_vote": pre_vote,
         "last_end_offset": 1_000,
         "last_epoch": 1,
         "voter_id": 2,
         "voter_directory_id": machine.directory_id,
         "voter_ids": [1, 2, 3],
     }
-    return peer_pb2.VoteRequest(**{**fields, **other})  # type: ignore[arg-type]
+    fields.update(other)
+    return peer_pb2.VoteRequest(epoch=epoch, pre_vote=pre_vote, **fields)
 
 
 def ask(world: World, node: QuorumNode, asked: peer_pb2.VoteRequest) -> peer_pb2.VoteResponse | None:
@@ -204,7 +218,7 @@ def test_a_follower_believes_no_epoch_that_cannot_be(epoch: int) -> None:
         ({"candidate_id": 9}, common_pb2.ERROR_CODE_INVALID_REQUEST),
     ],
 )
-def test_a_request_that_does_not_belong_here_is_refused_with_a_sentence(wrong: dict[str, object], code: int) -> None:
+def test_a_request_that_does_not_belong_here_is_refused_with_a_sentence(wrong: Fields, code: int) -> None:
     world, _, node = lonely_voter()
     before = node.epoch
     answer = ask(world, node, request(world, before + 1, **wrong))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import google_crc32c
 import pyarrow as pa
@@ -19,6 +20,7 @@ from minilog.record_batch.header import batch_crc, placement
 TOPIC_ID = bytes(range(16))
 PARTITION = 3
 NOW_US = 1_700_000_000_000_000
+_Entry = TypeVar("_Entry")
 
 _blobs = st.none() | st.binary(max_size=40)
 _headers = st.none() | st.lists(st.tuples(st.text(max_size=8), _blobs), max_size=3)
@@ -46,7 +48,7 @@ def columns(draw: st.DrawFn, max_rows: int = 30) -> pa.RecordBatch:
     """Columns of a batch: any of key, timestamp and headers may be missing, and any entry but a timestamp null."""
     rows = draw(st.integers(min_value=1, max_value=max_rows))
 
-    def entries(of: st.SearchStrategy[object]) -> st.SearchStrategy[list[object]]:
+    def entries(of: st.SearchStrategy[_Entry]) -> st.SearchStrategy[list[_Entry]]:
         return st.lists(of, min_size=rows, max_size=rows)
 
     return records_to_columns(

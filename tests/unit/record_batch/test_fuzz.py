@@ -32,7 +32,7 @@ def touched(batch: bytes) -> int:
     records = read_payload(batch)
     copied = records.take(pa.arange(0, records.num_rows))
     copied.validate(full=True)
-    return copied.nbytes
+    return int(copied.nbytes)
 
 
 def survives(batch: bytes, *, may_be_valid: bool) -> None:

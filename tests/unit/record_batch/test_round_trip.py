@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ _compressions = st.sampled_from(["none", "lz4", "zstd"])
 _bounded = settings(max_examples=40, deadline=None)
 
 
-def expected(given: pa.RecordBatch) -> list[dict[str, object]]:
+def expected(given: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows a reader gets for `given`: no header list is an empty one."""
     stamp = pa.scalar(NOW_US, pa.timestamp("us", "UTC"))
     rows = pa.nulls(given.num_rows, PAYLOAD_SCHEMA.field("timestamp").type).fill_null(stamp)

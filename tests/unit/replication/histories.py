@@ -14,7 +14,7 @@ from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import NO_LEADER, PartitionKey
 from minilog_broker.storage.segment import segment_path
 from tests.unit.replication.invariants import Checker, Entry, entry
-from tests.unit.replication.world import KEY, TOPIC_ID, Broker, World, batch
+from tests.unit.replication.world import KEY, TOPIC_ID, Broker, World, batch, bound
 
 # Short enough that a history of a few hundred steps sees late followers and silent streams.
 SETTINGS = ReplicationSettings(replica_lag_time_max_ms=150.0, session_keepalive_ms=20.0, replica_fetch_max_bytes=4_000)
@@ -205,7 +205,7 @@ class History:
             lambda: world.cut.add((broker_id, rng.choice(list(world.brokers)))),
             world.cut.clear,
         ]
-        faults.extend(lambda link=link: world.break_link(link) for link in world.links())  # type: ignore[misc]
+        faults.extend(bound(world.break_link, link) for link in world.links())
         if broker.alive and world.controller.lives[broker_id].broker_epoch == broker.broker_epoch:
             faults.append(lambda: self._unfence(broker_id))
             if broker_id in state.in_sync_replicas and not world.controller.lives[broker_id].fenced:

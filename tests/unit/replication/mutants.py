@@ -48,7 +48,6 @@ def _progress_without_position() -> Patches:
         (Session, "is_at", lambda self, key, epoch, number: key in self.subscriptions),
         (LeaderPartition, "_is_epoch_below", lambda self, end, epoch: True),
         (in_sync, "known_end", lambda view, life: view.durable_end),
-        (leader_in_sync.in_sync, "known_end", lambda view, life: view.durable_end),
         (in_sync.FollowerView, "accepted", property(lambda self: True, lambda self, value: None)),
     ]
 
@@ -151,10 +150,14 @@ def _out_of_range_above_the_high_watermark() -> Patches:
     return [(FollowerReads, "_judge_log", mutant)]
 
 
+def _ends_at(end: int) -> Ends:
+    return Ends(high_watermark=end, last_stable_offset=end, log_start_offset=0, log_end_offset=end)
+
+
 def _shown_up_to_the_end() -> Patches:
     return [
         (FollowerReads, "readable_end", lambda self, audience: self._log.appended_end),
-        (FollowerReads, "ends", lambda self: Ends(*[self._log.appended_end] * 2, 0, self._log.appended_end)),
+        (FollowerReads, "ends", lambda self: _ends_at(self._log.appended_end)),
     ]
 
 

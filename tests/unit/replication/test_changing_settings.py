@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from minilog.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend
+from minilog_broker.replication.leader import LeaderPartition
 from tests.unit.replication.world import KEY, World
 
 
@@ -87,6 +88,10 @@ def test_under_fsync_a_follower_that_does_not_know_it_yet_is_not_counted() -> No
     assert world[1].answers[ticket].error is None
 
 
+def durable_end(leader: LeaderPartition, follower_id: int) -> int | None:
+    return leader.in_sync.views[follower_id].durable_end
+
+
 def test_under_fsync_what_was_told_before_counts_no_more() -> None:
     """3 holds the high watermark back; 2 had said 1 under os, and loses it with its power: nothing may rest on that."""
     world = World(flush_on_append=False)
@@ -97,13 +102,13 @@ def test_under_fsync_what_was_told_before_counts_no_more() -> None:
     world.settle()
     leader = world[1].leader()
     assert leader is not None
-    assert leader.in_sync.views[2].durable_end == 1
+    assert durable_end(leader, 2) == 1
     under(world, flush_on_append=True)
     world.replay(world[1])
     world[1].work()
-    assert leader.in_sync.views[2].durable_end is None
+    assert durable_end(leader, 2) is None
     world.settle()
-    assert leader.in_sync.views[2].durable_end == 1, "2 has synced it, and says so again"
+    assert durable_end(leader, 2) == 1, "2 has synced it, and says so again"
 
 
 @pytest.mark.parametrize("first", [1, 2])

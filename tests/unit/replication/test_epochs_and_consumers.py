@@ -5,6 +5,7 @@ from __future__ import annotations
 from minilog.record_batch.header import iterate_headers
 from minilog.v1 import common_pb2
 from minilog_broker.replication.effects import AppendToLog, RecordEpochStart
+from minilog_broker.replication.leader import LeaderPartition
 from tests.unit.replication.world import KEY, World, batch
 
 # -- leader epochs
@@ -21,6 +22,10 @@ def test_the_start_of_an_epoch_is_recorded_before_its_first_append() -> None:
     assert isinstance(of_epoch[1], AppendToLog)
 
 
+def leads(leader: LeaderPartition) -> bool:
+    return leader.leading
+
+
 def test_a_new_leader_waits_for_its_own_disk_before_it_begins() -> None:
     world = World()
     world.produce(1)
@@ -31,9 +36,9 @@ def test_a_new_leader_waits_for_its_own_disk_before_it_begins() -> None:
         world.replay(world[2])
     leader = world[2].leader()
     assert leader is not None
-    assert not leader.leading
+    assert not leads(leader)
     world[2].work()
-    assert leader.leading
+    assert leads(leader)
     assert leader.epoch_start == 1
 
 

@@ -270,8 +270,9 @@ def test_committed_metadata_with_a_higher_partition_epoch_ends_what_is_pending()
     world.controller.set_state(KEY, in_sync_replicas=(1,))
     world.settle(controller=False)
     assert leading(world).committed == {1}
-    assert leading(world).proposal is not None  # made anew from the new state
-    assert leading(world).proposal.partition_epoch == world.controller.partitions[KEY].partition_epoch  # type: ignore[union-attr]
+    proposal = leading(world).proposal
+    assert proposal is not None  # made anew from the new state
+    assert proposal.partition_epoch == world.controller.partitions[KEY].partition_epoch
 
 
 def test_repeated_metadata_of_the_same_epoch_resets_nothing() -> None:

@@ -24,7 +24,7 @@ def told(world: World, broker_id: int) -> list[LedEffect]:
     broker = world[broker_id]
     found = [each for each in broker.history if isinstance(each, TOLD)]
     broker.history.clear()
-    return found  # type: ignore[return-value]
+    return found
 
 
 def append(world: World, base_offset: int, *, broker_id: int = 1, epoch: int = 0, rows: int = 1) -> int:

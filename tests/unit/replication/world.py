@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from typing import ParamSpec
 
 from minilog.errors import MinilogError
 from minilog.v1 import data_pb2, peer_pb2
@@ -27,6 +28,18 @@ __all__ = ["KEY", "NOW_US", "TOPIC_ID", "Broker", "Link", "World", "batch", "cou
 
 
 COORDINATOR_PARTITION = 3  # of `__transactions`
+
+
+P = ParamSpec("P")
+
+
+def bound(what: Callable[P, object], *given: P.args, **named: P.kwargs) -> Callable[[], None]:
+    """To be done later with what there is now."""
+
+    def step() -> None:
+        what(*given, **named)
+
+    return step
 
 
 class World:
@@ -189,18 +202,15 @@ class World:
             if broker.dirty:
                 found.append(broker.flush)
             if broker.images_replayed < len(self.controller.images):
-                found.append(lambda broker=broker: self.replay(broker))  # type: ignore[misc]
+                found.append(bound(self.replay, broker))
             if broker.proposals and controller:
-                found.append(lambda broker=broker: self.decide_proposal(broker))  # type: ignore[misc]
+                found.append(bound(self.decide_proposal, broker))
             if broker.proposal_answers:
-                found.append(lambda broker=broker: self.answer_proposal(broker))  # type: ignore[misc]
-            found.extend(
-                lambda b=broker, s=session_id: self.pull_consumer(b, s)  # type: ignore[misc]
-                for session_id in broker.consumers_ready
-            )
+                found.append(bound(self.answer_proposal, broker))
+            found.extend(bound(self.pull_consumer, broker, session_id) for session_id in broker.consumers_ready)
         for link in self.links():
             if link.session_id is None:
-                found.append(lambda link=link: self.open_link(link))  # type: ignore[misc]
+                found.append(bound(self.open_link, link))
             arrives = (link.follower_id, link.leader_id) not in self.late
             for flag, step in (
                 (link.up_ready, self.pull_up),
@@ -209,7 +219,7 @@ class World:
                 (link.down and arrives, self.deliver_down),
             ):
                 if flag and link.session_id is not None:
-                    found.append(lambda link=link, step=step: step(link))  # type: ignore[misc]
+                    found.append(bound(step, link))
         return found
 
     def settle(self, *, controller: bool = True) -> None:

@@ -198,11 +198,15 @@ class Thread:
         command.on_done(result) if error is None else command.on_failed(error)
 
 
+def giving(number: int) -> Callable[[], int]:
+    return lambda: number
+
+
 def test_of_many_logs_that_are_made_or_dropped_a_few_are_with_the_thread_at_a_time_in_order_whether_they_fail() -> None:
     thread, told = Thread(), list[object]()
     lane = BoundedLane(thread, 3)
     for number in range(10):
-        lane.submit(DiskCommand(lambda number=number: number, told.append, told.append))  # type: ignore[misc]
+        lane.submit(DiskCommand(giving(number), told.append, told.append))
     failure = OSError(errno.EIO, "the disk failed")
     for done in range(10):
         assert len(thread.given) == min(3, 10 - done)

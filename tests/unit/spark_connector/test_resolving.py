@@ -107,8 +107,8 @@ class TestTimestamps:
 
 
 def ranges(start: Place, end: Place) -> list[Range]:
-    found = [resolve(each, NOW, {A0: 20, A1: 5}) for each in (start, end)]
-    return batch_ranges(*found, NOW)
+    starting, ending = (resolve(each, NOW, {A0: 20, A1: 5}) for each in (start, end))
+    return batch_ranges(starting, ending, NOW)
 
 
 class TestBatch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.util import handle_worker_exception
@@ -34,22 +34,22 @@ def as_iterator(error: Exception) -> None:
 
 @pytest.mark.parametrize("way", [as_method, as_iterator])
 @pytest.mark.parametrize("error", [DataLoss("it is gone"), BrokerNotAvailable("it is gone")])
-def test_a_refusal_is_its_sentence(way: object, error: Exception) -> None:
+def test_a_refusal_is_its_sentence(way: Callable[[Exception], object], error: Exception) -> None:
     assert told(way, error).removeprefix(type(error).__module__) == f".{type(error).__name__}: it is gone"
 
 
 @pytest.mark.parametrize("way", [as_method, as_iterator])
-def test_a_bug_is_told_with_the_place_where_it_happened(way: object) -> None:
+def test_a_bug_is_told_with_the_place_where_it_happened(way: Callable[[Exception], object]) -> None:
     lines = told(way, KeyError("it is gone")).splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-1] == "KeyError: 'it is gone'"
 
 
-def told(way: object, error: Exception) -> str:
+def told(way: Callable[[Exception], object], error: Exception) -> str:
     """What a worker of Spark says to the JVM, without the two numbers in front."""
     written = io.BytesIO()
     try:
-        way(error)  # type: ignore[operator]
+        way(error)
     except Exception as raised:
         handle_worker_exception(raised, written)
     return written.getvalue()[8:].decode().rstrip("\n")

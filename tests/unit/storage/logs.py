@@ -83,8 +83,10 @@ def header(
     timestamp_us: int = 0,
     transactional: bool = False,
 ) -> BatchHeader:
-    fields = {"records": records, "timestamp_us": timestamp_us, "transactional": transactional}
-    return decode_header(batch(base_offset, producer=producer, **fields))  # type: ignore[arg-type]
+    whole = batch(
+        base_offset, producer=producer, records=records, timestamp_us=timestamp_us, transactional=transactional
+    )
+    return decode_header(whole)
 
 
 def run_of(batches: Sequence[bytes]) -> PlacedBatches:
@@ -117,9 +119,9 @@ def append(log: Log, count: int = 1, *, records: int = 1, epoch: int = 0, payloa
     return batches
 
 
-def fill(log: Log, runs: int, **arguments: int | bytes) -> list[bytes]:
+def fill(log: Log, runs: int, *, records: int = 1, epoch: int = 0, payload: bytes = b"") -> list[bytes]:
     """`runs` appends of one batch each, then a flush."""
-    batches = [one for _ in range(runs) for one in append(log, 1, **arguments)]  # type: ignore[arg-type]
+    batches = [one for _ in range(runs) for one in append(log, 1, records=records, epoch=epoch, payload=payload)]
     log.flush()
     return batches
 

@@ -30,9 +30,9 @@ def reopened(
     return open_log(files, settings=settings, boot_id=boot_id, unclean=unclean)
 
 
-def recorded(files: CrashableFiles, runs: int, **how: LogSettings | str) -> Log:
+def recorded(files: CrashableFiles, runs: int, *, settings: LogSettings = SETTINGS) -> Log:
     """A log whose checkpoint says that all of `runs` is durable."""
-    log = open_log(files, boot_id="boot-1", **how)  # type: ignore[arg-type]
+    log = open_log(files, boot_id="boot-1", settings=settings)
     fill(log, runs)
     log.sync()
     log.write_checkpoint()

@@ -10,6 +10,7 @@ import pytest
 from minilog_broker.storage.checkpoint import read_checkpoint
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Finding
+from minilog_broker.storage.settings import LogSettings
 from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, SETTINGS, append, contents, open_log
 
@@ -27,9 +28,9 @@ def recorded_fsync(files: CrashableFiles) -> bool:
     return checkpoint.flush_on_append
 
 
-def reopened(files: CrashableFiles, settings: object = FSYNC) -> Log:
+def reopened(files: CrashableFiles, settings: LogSettings = FSYNC) -> Log:
     files.crash()
-    return open_log(files, create=False, settings=settings)  # type: ignore[arg-type]
+    return open_log(files, create=False, settings=settings)
 
 
 def test_to_fsync_what_was_there_is_synced_first(files: CrashableFiles) -> None:

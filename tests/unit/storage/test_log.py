@@ -183,7 +183,12 @@ class TestRead:
         preads: list[int] = []
         file = log._segments[0].file
         pread = file.pread
-        monkeypatch.setattr(file, "pread", lambda size, position: (preads.append(size), pread(size, position))[1])
+
+        def counted(size: int, position: int) -> bytes:
+            preads.append(size)
+            return pread(size, position)
+
+        monkeypatch.setattr(file, "pread", counted)
         assert log.read(7, 4 * len(batches[0])) == b"".join(batches[7:11])
         assert preads == [4 * len(batches[0])]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pathlib
+from collections.abc import Callable
 from typing import ClassVar
 
 import pytest
@@ -119,7 +120,12 @@ def test_an_error_of_a_sync_that_made_room_is_told_to_the_files_owner_and_not_tr
         except OSError as error:
             told.append(error.errno)
     assert told == [errno.EIO]
-    for change in (lambda file: file.write([b"y"], 1), lambda file: file.truncate(0), lambda file: file.fdatasync()):
+    changes: list[Callable[[File], object]] = [
+        lambda file: file.write([b"y"], 1),
+        lambda file: file.truncate(0),
+        lambda file: file.fdatasync(),
+    ]
+    for change in changes:
         with pytest.raises(OSError, match="a sync of it failed"):
             change(files[0])
     other.fdatasync()

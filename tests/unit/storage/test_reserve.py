@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -87,9 +88,8 @@ def test_a_full_disk_refuses_data_and_takes_metadata(files: BoundedFiles, log: L
     assert not reserve.held
     assert files.free_bytes >= SIZE
     for number in range(3):
-        reserve.write_metadata(
-            lambda number=number: write_checkpoint(files, log.directory, Checkpoint(0, number, number, True))
-        )
+        checkpoint = Checkpoint(0, number, number, True)
+        reserve.write_metadata(partial(write_checkpoint, files, log.directory, checkpoint))
         with pytest.raises(OSError, match="kept for the metadata log"):
             reserve.write_data(lambda: append(log))
     assert contents(log) == before

@@ -183,7 +183,7 @@ def test_the_index_tells_what_a_scan_of_the_log_would(data: st.DataObject) -> No
     for _ in range(data.draw(st.integers(0, 25))):
         producer_id = data.draw(st.integers(1, 6))
         live = [each for each in range(1, 7) if each not in ended]
-        if live and data.draw(st.booleans()) and producer_id in live:
+        if bool(live) and data.draw(st.booleans()) and producer_id in live:
             partition.write(producer_id)
         elif live:
             chosen = data.draw(st.lists(st.sampled_from(live), min_size=1, max_size=3, unique=True))
