@@ -29,7 +29,10 @@ def inside_a_batch(log: ReplicaLog, position: data_pb2.FetchPosition) -> Judgeme
     offset = position.fetch_offset
     if position.HasField("last_fetched_epoch") or offset >= log.appended_end:
         return None
-    base = log.log.batch_base(max(offset, log.log_start))
+    try:
+        base = log.log.batch_base(max(offset, log.log_start))
+    except OffsetOutOfRange:  # deleted since: what is below our log start is judged by that
+        return None
     if offset > base:
         return Diverged(NO_COMMON_EPOCH, base)
     return Send() if offset == base else None

@@ -284,9 +284,9 @@ class Log:
     def batch_base(self, offset: int) -> int:
         """The base offset of the batch around `offset`; of the log's start, too: a trim may have cut inside it.
 
-        Raises OSError, CorruptMessage."""
+        Raises OffsetOutOfRange where it is deleted meanwhile, OSError, CorruptMessage."""
         segments = self._segments
-        return segments[segment_with(segments, offset)].position_of(offset)[1]
+        return segments[segment_with(segments, offset)].batch_base(offset)
 
     def write_producer_snapshot(self, offset: int, snapshot: bytes) -> None:
         """Store the producer state as of `offset`, durably."""

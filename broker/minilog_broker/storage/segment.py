@@ -104,9 +104,20 @@ class Segment:
             self._index, self._tracker = self._rebuilt_index(), None
             return self._read(offset, max_bytes, limit_offset)
         except FileNotFoundError:
-            if not self._removed:
-                raise
-            raise OffsetOutOfRange(f"{self.path} was removed before offset {offset} was read") from None
+            raise self._gone(offset) from None
+
+    def batch_base(self, offset: int) -> int:
+        """The base offset of the batch that contains `offset`. Raises as `read` does."""
+        try:
+            return self.position_of(offset)[1]
+        except FileNotFoundError:
+            raise self._gone(offset) from None
+
+    def _gone(self, offset: int) -> Exception:
+        """Why there is no file: retention removed it since this segment was looked up, or somebody else did."""
+        if self._removed:
+            return OffsetOutOfRange(f"{self.path} was removed before offset {offset} was read")
+        return FileNotFoundError(f"{self.path} is gone: nothing of the broker removed it")
 
     def _read(self, offset: int, max_bytes: int, limit_offset: int) -> bytes:
         end, index = self.end, self.index

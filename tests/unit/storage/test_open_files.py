@@ -199,4 +199,6 @@ def test_a_reader_of_a_segment_that_is_removed_meanwhile_is_told_that_its_offset
     log.set_high_watermark(50)
     log.advance_log_start(40)
     with pytest.raises(OffsetOutOfRange, match="was removed before offset 0 was read"):
+        first.batch_base(0)
+    with pytest.raises(OffsetOutOfRange, match="was removed before offset 0 was read"):
         first.read(0, 1 << 20, 1)
