@@ -196,7 +196,7 @@ class Elections:
 
     def _begin_error(self, request: peer_pb2.BeginQuorumEpochRequest) -> MinilogError | None:
         member = self._member
-        if request.cluster_id and member.settled_cluster_id not in ("", request.cluster_id):
+        if member.settled_cluster_id not in ("", request.cluster_id):
             return InconsistentClusterId(f"broker {member.node_id} belongs to cluster {member.settled_cluster_id}")
         if request.voter_id != self._member.node_id or request.leader_id not in member.voter_ids:
             return InconsistentVoters(f"this is broker {member.node_id}, and the voters are {member.voter_ids}")

@@ -103,21 +103,21 @@ class Segment:
             # Wrong index, or damaged file? An index made anew from the headers tells; a second failure is damage.
             self._index, self._tracker = self._rebuilt_index(), None
             return self._read(offset, max_bytes, limit_offset)
-        except FileNotFoundError:
-            raise self._gone(offset) from None
+        except FileNotFoundError as error:
+            raise self._gone(offset, error) from None
 
     def batch_base(self, offset: int) -> int:
         """The base offset of the batch that contains `offset`. Raises as `read` does."""
         try:
             return self.position_of(offset)[1]
-        except FileNotFoundError:
-            raise self._gone(offset) from None
+        except FileNotFoundError as error:
+            raise self._gone(offset, error) from None
 
-    def _gone(self, offset: int) -> Exception:
-        """Why there is no file: retention removed it since this segment was looked up, or somebody else did."""
+    def _gone(self, offset: int, error: FileNotFoundError) -> Exception:
+        """What to raise where there is no file: that retention removed it since this segment was looked up, or that."""
         if self._removed:
             return OffsetOutOfRange(f"{self.path} was removed before offset {offset} was read")
-        return FileNotFoundError(f"{self.path} is gone: nothing of the broker removed it")
+        return error
 
     def _read(self, offset: int, max_bytes: int, limit_offset: int) -> bytes:
         end, index = self.end, self.index
