@@ -1,9 +1,9 @@
 """What a client knows of the cluster: topics, leaders, brokers. No I/O.
 
-Knowledge never goes back: an answer with a lower metadata offset than one already taken from the same cluster is
-refused (a broker behind the others), and of each partition the highest leader epoch seen anywhere is kept, so that
-"latest" of a deposed leader is told from the real one (rule V8). Snapshots are immutable and replaced whole, so that
-other threads may read while the event loop updates.
+Knowledge never goes back: an answer with a lower metadata offset than one already taken from the same cluster, or than
+that of a change of one's own, is refused (a broker behind the others). Of each partition the highest leader epoch seen
+anywhere is kept, so that "latest" of a deposed leader is told from the real one (rule V8). Snapshots are immutable and
+replaced whole, so that other threads may read while the event loop updates.
 """
 
 from __future__ import annotations
@@ -71,6 +71,10 @@ class MetadataCache:
         for topic in answer.topics:
             self._take_topic(topic)
         return True
+
+    def must_show(self, metadata_offset: int) -> None:
+        """A change was answered that is committed below this end of the metadata log: no older answer is taken."""
+        self.metadata_offset = max(self.metadata_offset, metadata_offset)
 
     def _forget_all(self) -> None:
         self.controller_id = self.controller_epoch = -1

@@ -101,10 +101,19 @@ def reading(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Readin
     cluster.wait_running()
 
 
+def known_controller(admin: Admin, timeout_s: float = 30.0) -> int:
+    """The test before may have taken the controller away: until another is elected there is none."""
+    deadline_s = time.monotonic() + timeout_s
+    while (controller := admin.describe_cluster().controller) is None:
+        assert time.monotonic() < deadline_s, "no controller"
+        time.sleep(0.05)
+    return controller
+
+
 def make_topic(cluster: Cluster, name: str) -> Reading:
     """A topic whose leader and follower are not the controller's broker: losing that is another test's subject."""
     with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-        controller = admin.describe_cluster().controller
+        controller = known_controller(admin)
         for attempt in range(10):
             topic = f"{name}-{attempt}"
             admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=3)])

@@ -30,6 +30,12 @@ PROBES = 10
 PROBE_PAUSE_S = 0.05
 PROBE_TIMEOUT_S = 1.0
 _Response = TypeVar("_Response")
+_Decision = TypeVar(
+    "_Decision",
+    admin_pb2.ElectLeadersResponse,
+    admin_pb2.AlterPartitionReassignmentsResponse,
+    admin_pb2.ReplaceVoterResponse,
+)
 _TopicsRequest = TypeVar(
     "_TopicsRequest", admin_pb2.CreateTopicsRequest, admin_pb2.DeleteTopicsRequest, admin_pb2.AlterTopicsRequest
 )
@@ -110,31 +116,31 @@ class ControllerShell:
 
     async def create_topics(self, request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
         results = await self._each_topic(request, self._controller.create_topics)
-        return admin_pb2.CreateTopicsResponse(results=results)
+        return admin_pb2.CreateTopicsResponse(results=results, metadata_offset=self._quorum.image.end_offset)
 
     async def delete_topics(self, request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
         results = await self._each_topic(request, self._controller.delete_topics)
-        return admin_pb2.DeleteTopicsResponse(results=results)
+        return admin_pb2.DeleteTopicsResponse(results=results, metadata_offset=self._quorum.image.end_offset)
 
     async def alter_topics(self, request: admin_pb2.AlterTopicsRequest) -> admin_pb2.AlterTopicsResponse:
         results = await self._each_topic(request, self._controller.alter_topics)
-        return admin_pb2.AlterTopicsResponse(results=results)
+        return admin_pb2.AlterTopicsResponse(results=results, metadata_offset=self._quorum.image.end_offset)
 
     async def elect_leaders(self, request: admin_pb2.ElectLeadersRequest) -> admin_pb2.ElectLeadersResponse:
-        return await self._ask(
+        return await self._decide(
             admin_pb2.ElectLeadersResponse, lambda ticket: self._controller.elect_leaders(ticket, request)
         )
 
     async def alter_reassignments(
         self, request: admin_pb2.AlterPartitionReassignmentsRequest
     ) -> admin_pb2.AlterPartitionReassignmentsResponse:
-        return await self._ask(
+        return await self._decide(
             admin_pb2.AlterPartitionReassignmentsResponse,
             lambda ticket: self._controller.alter_reassignments(ticket, request),
         )
 
     async def replace_voter(self, request: admin_pb2.ReplaceVoterRequest) -> admin_pb2.ReplaceVoterResponse:
-        return await self._ask(
+        return await self._decide(
             admin_pb2.ReplaceVoterResponse, lambda ticket: self._controller.replace_voter(ticket, request)
         )
 
@@ -154,6 +160,12 @@ class ControllerShell:
             ask(tickets[-1], alone)
             self._run()
         return [result for answer in await asyncio.gather(*tickets) for result in answer.results]
+
+    async def _decide(self, answer_type: type[_Decision], ask: Callable[[object], None]) -> _Decision:
+        """`_ask`, for a client: it is told the end of the committed log behind what it asked for."""
+        answer = await self._ask(answer_type, ask)
+        answer.metadata_offset = self._quorum.image.end_offset
+        return answer
 
     async def _ask(self, answer_type: type[_Response], ask: Callable[[object], None]) -> _Response:
         """Tell the core, and wait until what it answers is committed."""

@@ -302,6 +302,7 @@ class Admin:
             if response is None:
                 maybe_done = True
             else:
+                self._cluster.cache.must_show(response.metadata_offset)
                 done, failed = split_results(response.results)
                 moved = any(isinstance(error, NotController) for error in failed.values())
                 if not moved and not failed:
@@ -320,6 +321,7 @@ class Admin:
             if response is not None and not isinstance(error, NotController):
                 if error is not None:
                     raise error
+                self._cluster.cache.must_show(response.metadata_offset)
                 return response
             await self._again(what, deadline_s, maybe_done=True)
 

@@ -29,6 +29,16 @@ def test_an_older_answer_of_the_same_cluster_is_refused() -> None:
     assert not cache.apply(brokers.metadata())
 
 
+def test_an_answer_from_before_a_change_of_ones_own_is_refused() -> None:
+    brokers = Brokers()
+    cache = known(brokers)
+    cache.must_show(brokers.metadata_offset + 1)
+    cache.must_show(brokers.metadata_offset - 1)  # another change was answered by a controller that told less
+    assert not cache.apply(brokers.metadata())
+    brokers.metadata_offset += 1
+    assert cache.apply(brokers.metadata())
+
+
 def test_another_cluster_begins_anew() -> None:
     cache = known(Brokers())
     assert cache.apply(metadata_pb2.GetMetadataResponse(cluster_id="another", metadata_offset=0, controller_id=-1))

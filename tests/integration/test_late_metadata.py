@@ -1,0 +1,54 @@
+"""Brokers that hear of a change later than its client: what a client itself changed, it sees, whoever it asks."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from minilog import Admin, NewTopic
+from minilog.errors import UnknownTopicOrPartition
+from tests.cluster import HOST, Cluster, broker_name, running_cluster
+from tests.proxy import Rule
+
+CONTROLLER, LATE_S = 1, 0.4
+TIMES = 6  # each broker is asked first in turn
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory: pathlib.Path = tmp_path_factory.mktemp("late")
+    with running_cluster(directory, voters=1, proxied=True) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> Iterator[Admin]:
+    """Its cluster's brokers hear the controller so much later than it does."""
+    assert cluster.proxy is not None
+    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as made:
+        made.describe_cluster()
+        for late in (2, 3):
+            cluster.proxy.set_rule(broker_name(CONTROLLER), broker_name(late), Rule(latency_s=LATE_S))
+        yield made
+        cluster.proxy.heal()
+
+
+def test_the_brokers_are_late(cluster: Cluster, admin: Admin) -> None:
+    """What the other test stands on: somebody else, who asks such a broker first, does not see the topic."""
+    with Admin({"bootstrap.servers": f"{HOST}:{cluster.ports[2]}"}) as other:
+        admin.create_topics([NewTopic("late")])
+        with pytest.raises(UnknownTopicOrPartition):
+            other.describe_topics(["late"])
+
+
+def test_a_client_sees_what_it_made_altered_and_deleted(admin: Admin) -> None:
+    for attempt in range(TIMES):
+        name = f"seen-{attempt}"
+        admin.create_topics([NewTopic(name, num_partitions=2)])
+        assert len(admin.describe_topics([name])[0].partitions) == 2
+        admin.alter_topic(name, num_partitions=3)
+        assert len(admin.describe_topics([name])[0].partitions) == 3
+        admin.delete_topics([name])
+        assert name not in admin.list_topics()
