@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from minilog.record_batch.header import Buffer
 from minilog_broker.storage.files import File
@@ -323,14 +323,16 @@ class SimulatedDisk:
         return file
 
     def rename(self, source: str, target: str) -> None:
-        moved: NameChange = {}
-        for path, inode in self.names.items():
-            if path == source or path.startswith(source + "/"):
-                moved[path] = (False, None)
-                moved[target + path.removeprefix(source)] = (True, inode)
-        if not moved:
+        if source not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
+        moved: NameChange = {}
+        for path in [source] if self.names[source] is not None else self._tree(source):
+            moved[path] = (False, None)
+            moved[target + path.removeprefix(source)] = (True, self.names[path])
         self._change_names("rename", target, moved)
+
+    def _tree(self, directory: str) -> Iterator[str]:
+        return (path for path in self.names if path == directory or path.startswith(directory + "/"))
 
     def remove(self, path: str) -> None:
         if path not in self.names:

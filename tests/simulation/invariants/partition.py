@@ -239,7 +239,9 @@ class PartitionTruth:
             events.append("elections" if state.leader_id != NO_LEADER else "partitions without a leader")
             electable = {*before.in_sync_replicas, *before.eligible_leaders}
             done = before.reassigning and not state.reassigning  # the last of the target joined, the others went
-            if done or set(before.in_sync_replicas) & set(state.in_sync_replicas):
+            # Who had it all is no replica any more: one of the target took over from those that the command passed by.
+            passed_by = before.reassigning and not set(before.in_sync_replicas) & set(state.replicas)
+            if done or passed_by or set(before.in_sync_replicas) & set(state.in_sync_replicas):
                 electable |= set(state.in_sync_replicas)  # who joins in the same record may lead
             joined = set(state.in_sync_replicas) - set(before.in_sync_replicas)  # and so is damaged no more
             electable -= set(before.damaged_replicas) - joined
