@@ -21,7 +21,7 @@ from tests.simulation.process import Process
 
 MAX_GROUP_COMMANDS = 256
 RUN_MS = 0.05
-LONGEST_SYNC_MS = 10_000.0  # one that began before the faults ended, and what waited for it, must end in the liveness phase
+LONGEST_SYNC_MS = 10_000.0  # one that began before the faults ended: what waited for it must end well before the end
 TELL_MS = 0.01
 
 
