@@ -20,10 +20,10 @@ from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.disk import LOGS_AT_ONCE, BoundedLane, DiskCommand
 from minilog_broker.server.log_directory import LogDirectory, log_settings
 from minilog_broker.storage.copy_check import check_copy
+from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.find_ends import EndsSearch
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
-from minilog_broker.storage.reserve import NO_SPACE
 from minilog_broker.storage.retention import trim
 from tests.simulation.clients import node_at
 from tests.simulation.disk_thread import DiskThread

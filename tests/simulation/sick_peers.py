@@ -47,13 +47,11 @@ class SickPeers(NetworkFaults):
             return
         epoch = max(0, life.quorum.epoch) + self._random.choice(STEPS)
         if self._random.random() < 0.5:
-            life.quorum_part.voting.forged_begin(
-                peer_pb2.BeginQuorumEpochRequest(
-                    cluster_id=life.quorum_part.image.cluster_id or "", leader_id=name, epoch=epoch, voter_id=to
-                )
-            )
+            cluster_id = life.quorum_part.image.cluster_id or ""
+            begin = peer_pb2.BeginQuorumEpochRequest(cluster_id=cluster_id, leader_id=name, epoch=epoch, voter_id=to)
+            life.process.run(life.quorum_part.voting.forged_begin, begin)
         else:
-            life.quorum_part.voting.forged_vote(self._vote(life, name, epoch))
+            life.process.run(life.quorum_part.voting.forged_vote, self._vote(life, name, epoch))
 
     def _vote(self, life: Life, candidate_id: int, epoch: int) -> peer_pb2.VoteRequest:
         candidate = self._cluster.nodes[candidate_id]

@@ -24,11 +24,20 @@ from minilog.errors import CorruptMessage
 from minilog.record_batch.header import BatchHeader, check_crc, iterate_headers
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.divergence import Diverged, StartAnewAt, truncation
-from minilog_broker.replication.effects import AppendToLog, Effect, PlacedBatches, StartLogAt, TruncateLog
+from minilog_broker.replication.effects import (
+    AppendToLog,
+    Effect,
+    PlacedBatches,
+    StartLogAt,
+    TruncateLog,
+    WriteProducerSnapshot,
+)
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey
+from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.markers import Marker, read_markers
+from minilog_broker.storage.producer_state import restored
 
 CORRUPT_TIMES = 3  # so often the same offset came damaged before the leader is told to look at its own copy
 
@@ -197,6 +206,8 @@ class FollowerPartition:
             told = Diverged(run.diverging_epoch.epoch, run.diverging_epoch.end_offset)
             self._diverged(told, run.log_start_offset, now_ms)
             return size_bytes
+        if run.producers_below and not self._take_producers(run.producers_below, now_ms):
+            return size_bytes
         if size_bytes and not self._append(run, now_ms):
             return size_bytes
         if not self.accepted:
@@ -207,6 +218,16 @@ class FollowerPartition:
         self.leader_log_start = max(self.leader_log_start, run.log_start_offset)
         self._adopt()
         return 0
+
+    def _take_producers(self, snapshot: bytes, now_ms: float) -> bool:
+        """Our log is empty and begins here: who wrote below is known to the leader only. Stored before what follows."""
+        try:
+            self.log.producers.adopt(restored(snapshot))
+        except CorruptFile:
+            self.pause(now_ms, self._settings.corrupt_pause_ms)
+            return False
+        self._emit(WriteProducerSnapshot(self.key, self.log.end, self.log.producers.snapshot()))
+        return True
 
     def _adopt(self) -> None:
         """What the leader says, as far as it is durable here; its log start at once, or not yet."""

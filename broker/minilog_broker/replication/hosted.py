@@ -10,7 +10,6 @@ Every change of leader epoch makes a new role: nothing that was known in the for
 
 from __future__ import annotations
 
-import errno
 import random
 from typing import TYPE_CHECKING
 
@@ -35,12 +34,11 @@ from minilog_broker.replication.session import Subscription
 from minilog_broker.replication.source import Audience, Source
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
 from minilog_broker.replication.trimming import advance_log_start
+from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.producer_state import ProducerState
 
 if TYPE_CHECKING:
     from minilog_broker.storage.log import Log
-
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LeaderSessions:
@@ -305,7 +303,7 @@ class HostedReplica:
     def log_start_moved(self, now_ms: float) -> None:
         """The log start was advanced: news for whoever reads here, and for our leader."""
         if self.log is not None:
-            self.log.producers.log_starts_at(self.log.log_start)
+            self.log.log_start_moved()
         if self.leader is not None:
             self.leader.log_start_moved(now_ms)
         if self.follower is not None:
@@ -322,7 +320,7 @@ class HostedReplica:
     def failed(self, error: OSError, now_ms: float) -> None:
         """A full disk refuses writing for a while; any other error takes the replica offline."""
         log = self.log
-        if log is None or error.errno not in _NO_SPACE or log.truncating:
+        if log is None or error.errno not in NO_SPACE or log.truncating:
             self.go_offline(error, now_ms)
             return
         self._sessions.give_back(log.append_failed())

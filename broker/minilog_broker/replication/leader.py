@@ -365,6 +365,8 @@ class LeaderPartition:
         view.accepted = isinstance(judgement, Send)
         if not view.accepted:
             view.forget(session.broker_epoch)
+        elif not position.HasField("last_fetched_epoch") and (below := self.producers.below(position.fetch_offset)):
+            return Send(below.snapshot())
         return judgement
 
     def _judge_consumer(self, position: data_pb2.FetchPosition) -> Judgement:

@@ -87,6 +87,12 @@ class ReplicaLog:
         self.asked_log_start = self.log_start
         self._set_high_watermark(min(max(self.log.high_watermark, self.log_start), self.durable_end))
 
+    def log_start_moved(self) -> None:
+        """The disk has deleted what is below: an emptied log has no record that another could be compared with."""
+        if self.log_start == self.end:
+            self.last_epoch = None
+        self.producers.log_starts_at(self.log_start)
+
     @property
     def log_start(self) -> int:
         """Durable: the log shows no other."""

@@ -64,6 +64,7 @@ class Subscription:
     previous_epoch: int | None = None
     error: MinilogError | None = None
     diverged: Diverged | None = None
+    producers_below: bytes = b""  # said with the first run behind the position
 
     @property
     def end_offset(self) -> int | None:
@@ -190,12 +191,13 @@ class Session:
         self._ready.pop(subscription.key, None)
         position, source = subscription.position, subscription.source
         subscription.state, subscription.error, subscription.diverged = SubscriptionState.WAITING, None, None
+        subscription.producers_below = b""
         judgement: Judgement = Wait(NotLeaderOrFollower("this broker does not lead the partition: ask for metadata"))
         if source is not None:
             judgement = source.judge(position, self, now_ms)
         match judgement:
-            case Send() if source is not None:
-                subscription.state = SubscriptionState.SENDING
+            case Send(producers_below=producers_below) if source is not None:
+                subscription.state, subscription.producers_below = SubscriptionState.SENDING, producers_below
                 subscription.next_offset, subscription.sent_bytes = position.fetch_offset, 0
                 has_epoch = position.HasField("last_fetched_epoch")
                 follower = self.audience is Audience.FOLLOWER
@@ -327,6 +329,8 @@ class Session:
             ends = source.ends()
             run.high_watermark, run.last_stable_offset = ends.high_watermark, ends.last_stable_offset
             run.log_start_offset, run.log_end_offset = ends.log_start_offset, ends.log_end_offset
+        if subscription.producers_below:
+            run.producers_below, subscription.producers_below = subscription.producers_below, b""
         if subscription.error is not None:
             run.error.CopyFrom(wire_error(subscription.error))
         if (diverged := subscription.diverged) is not None:

@@ -37,7 +37,10 @@ def readable_end(log: ReplicaLog, audience: Audience) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """The position passed the checks."""
+    """The position passed the checks. `producers_below`: what a follower's empty log does not tell it (a producer
+    snapshot), said with the first run."""
+
+    producers_below: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

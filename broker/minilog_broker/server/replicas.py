@@ -24,10 +24,11 @@ from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_sett
 from minilog_broker.server.sessions import Sessions
 from minilog_broker.server.timer import CoreTimer, now_ms
 from minilog_broker.storage.copy_check import check_copy
+from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.find_ends import EndsSearch
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
-from minilog_broker.storage.reserve import NO_SPACE, Reserve
+from minilog_broker.storage.reserve import Reserve
 from minilog_broker.storage.retention import trim
 
 logger = structlog.get_logger()

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+from collections.abc import Iterator
+
 from minilog.errors import MinilogError, StorageError
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The disk takes no more for now: other than any other error it is tried again."""
 
 
 class DataDirectoryError(MinilogError):
@@ -17,3 +24,13 @@ class DataDirectoryInUse(DataDirectoryError):
 
 class CorruptFile(StorageError):
     """A small durable file whose checksum is wrong: it was damaged, a crash cannot leave it so."""
+
+
+@contextlib.contextmanager
+def passing_no_space() -> Iterator[None]:
+    """What is tried inside is not worth failing for where the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise

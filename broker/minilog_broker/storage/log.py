@@ -25,6 +25,7 @@ from minilog_broker.storage import marks, producer_snapshots
 from minilog_broker.storage.checkpoint import CheckpointFile
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
+from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.lookups import headers_between, offset_for_timestamp
 from minilog_broker.storage.placed import LogKey, Run
@@ -35,7 +36,6 @@ from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.sizes import offsets_at_sizes, segment_with
 from minilog_broker.storage.topic_id_file import prepare_directory
 
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _BASE_OFFSET = attrgetter("base_offset")
 
 
@@ -137,6 +137,10 @@ class Log:
         """(offset, snapshot): the newest whole one at or below the log's end."""
         return producer_snapshots.load_snapshot(self._files, self.directory, self.log_end_offset)
 
+    def later_producer_snapshots(self) -> list[bytes]:
+        """The whole ones above the log's end: it was cut since."""
+        return producer_snapshots.later_snapshots(self._files, self.directory, self.log_end_offset)
+
     def set_high_watermark(self, offset: int, last_stable_offset: int | None = None) -> None:
         """In memory only; clamped to what is here and durable. No transactions: all below it is stable."""
         offset = max(self.log_start_offset, min(offset, self.durable_end_offset))
@@ -232,7 +236,6 @@ class Log:
             epochs = self.epochs.copy()
             if epochs.truncate_from_end(self.log_end_offset):
                 self._store_epochs(epochs)
-            producer_snapshots.remove_snapshots(self._files, self.directory, above_offset=self.log_end_offset)
         return self.log_end_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -287,6 +290,12 @@ class Log:
         Raises OffsetOutOfRange where it is deleted meanwhile, OSError, CorruptMessage."""
         segments = self._segments
         return segments[segment_with(segments, offset)].batch_base(offset)
+
+    def replace_later_producer_snapshots(self, snapshot: bytes) -> None:
+        """Those above the end go, durably, before other records take their offsets: see producer_snapshots.py."""
+        self._check_usable()
+        with self._failing():
+            producer_snapshots.replace_later(self._files, self.directory, self.log_end_offset, snapshot)
 
     def write_producer_snapshot(self, offset: int, snapshot: bytes) -> None:
         """Store the producer state as of `offset`, durably."""

@@ -1,14 +1,17 @@
 """Producer state on disk: `<offset>.snapshot` holds the state up to `offset`; the two newest are kept.
 
-A snapshot above the log's end speaks of records that are gone: removed, durably, before others take their offsets.
+A snapshot above the log's end speaks of records that are gone, so it is removed, durably, before others take their
+offsets. It may be the only one that knows the producers of deleted records, which the log does not tell: so that is
+read first, and stored as of the log's end (`replace_later`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
-from minilog_broker.storage.errors import CorruptFile
+from minilog_broker.storage.errors import CorruptFile, passing_no_space
 from minilog_broker.storage.files import FileSystem
 
 KEPT_SNAPSHOTS = 2  # one may be damaged
@@ -39,6 +42,24 @@ def load_snapshot(files: FileSystem, directory: str, log_end_offset: int) -> tup
         if snapshot is not None:
             return offset, snapshot
     return None
+
+
+def later_snapshots(files: FileSystem, directory: str, log_end_offset: int) -> list[bytes]:
+    """Those above the log's end that are whole, the lowest first."""
+    found = []
+    for offset in snapshot_offsets(files, directory):
+        with contextlib.suppress(CorruptFile):
+            if offset > log_end_offset and (snapshot := read_durable_file(files, _path(directory, offset))) is not None:
+                found.append(snapshot)
+    return found
+
+
+def replace_later(files: FileSystem, directory: str, log_end_offset: int, snapshot: bytes) -> None:
+    """Where there are any above the log's end: `snapshot`, as of that end, is stored in their place."""
+    if any(offset > log_end_offset for offset in snapshot_offsets(files, directory)):
+        with passing_no_space():
+            write_durable_file(files, _path(directory, log_end_offset), snapshot)
+        remove_snapshots(files, directory, above_offset=log_end_offset)
 
 
 def remove_snapshots(files: FileSystem, directory: str, *, above_offset: int) -> None:

@@ -20,9 +20,10 @@ on by its end (transactions.py). docs/spec/replication.md § Producing.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 import google_crc32c
@@ -185,6 +186,25 @@ class ProducerState:
                 return
             self._producers[producer_id] = entry
 
+    def below(self, offset: int) -> ProducerState:
+        """What is known here of batches below `offset`, outside of transactions: what a log that begins there lacks."""
+        state = ProducerState(max_producers=self._max_producers)
+        for producer_id, entry in self._producers.items():
+            batches = tuple(batch for batch in entry.batches if batch.last_offset < offset)
+            if batches and not self.transactions.is_open(producer_id):
+                state._producers[producer_id] = replace(entry, batches=batches)
+        return state
+
+    def adopt(self, earlier: ProducerState) -> None:
+        """Take in what another copy, or an earlier state of this one, knows of batches below the log's start.
+
+        A producer that has ended since, or has written in a later epoch, is known better here."""
+        merged: dict[int, ProducerEntry] = {}
+        for producer_id, entry in earlier._producers.items():
+            if self.transactions.end_of(producer_id) is None and not self.transactions.is_open(producer_id):
+                merged[producer_id] = _joined(entry, self._producers.pop(producer_id, None))
+        self._producers = merged | self._producers
+
     def log_starts_at(self, offset: int) -> None:
         """Nothing below is read any more."""
         for producer_id in self.transactions.log_starts_at(offset):
@@ -230,6 +250,14 @@ class ProducerState:
         self._producers = producers
 
 
+def _joined(earlier: ProducerEntry, entry: ProducerEntry | None) -> ProducerEntry:
+    """Of two that speak of one log: the batches of both, the last five."""
+    if entry is None or entry.producer_epoch != earlier.producer_epoch:
+        return max(entry or earlier, earlier, key=lambda each: each.producer_epoch)
+    batches = sorted({*earlier.batches, *entry.batches}, key=lambda batch: batch.base_offset)
+    return replace(entry, batches=tuple(batches)[-KEPT_BATCHES:])
+
+
 def _decode(body: bytes, count: int) -> dict[int, ProducerEntry]:
     producers: dict[int, ProducerEntry] = {}
     position = 0
@@ -258,13 +286,19 @@ class ReplayableLog(Protocol):
 
     def load_producer_snapshot(self) -> tuple[int, bytes] | None: ...
 
+    def later_producer_snapshots(self) -> list[bytes]: ...
+
+    def replace_later_producer_snapshots(self, snapshot: bytes) -> None: ...
+
     def headers(self, from_offset: int) -> Iterator[BatchHeader]: ...
 
     def read(self, offset: int, max_bytes: int) -> bytes: ...
 
 
 def recover_producer_state(log: ReplayableLog) -> ProducerState:
-    """The producers of a log: its newest snapshot, and the headers and markers behind it. Raises CorruptMessage."""
+    """The producers of a log: its newest snapshot, and the headers and markers behind it.
+
+    Snapshots from above its end are read for what is deleted, and replaced. Raises CorruptMessage, OSError."""
     state = ProducerState()
     offset = log.log_start_offset
     stored = log.load_producer_snapshot()
@@ -280,6 +314,17 @@ def recover_producer_state(log: ReplayableLog) -> ProducerState:
     for header in log.headers(offset):
         state.apply(header, markers_in(log, header) if header.is_control else ())
     state.log_starts_at(log.log_start_offset)  # the snapshot may be older than what retention took
+    for later in log.later_producer_snapshots():  # they speak of records that are gone, and of deleted ones
+        with contextlib.suppress(CorruptFile):
+            state.adopt(restored(later).below(log.log_start_offset))
+    log.replace_later_producer_snapshots(state.snapshot())
+    return state
+
+
+def restored(snapshot: bytes) -> ProducerState:
+    """The state that `snapshot` was made of. Raises CorruptFile."""
+    state = ProducerState()
+    state.restore(snapshot)
     return state
 
 

@@ -39,7 +39,6 @@ from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.index import SegmentEnd, SparseIndex, read_stamp, remove_index_files
 from minilog_broker.storage.placed import LogKey
-from minilog_broker.storage.producer_snapshots import remove_snapshots
 from minilog_broker.storage.segment import Segment, segment_path
 from minilog_broker.storage.settings import LogSettings
 
@@ -134,7 +133,6 @@ class Recovery:
         self._sync()
         segments = self._segments(log_start)
         epochs = self._recover_epochs(segments, log_start, max(end_offset, log_start))
-        remove_snapshots(self._files, self._directory, above_offset=segments[-1].end.end_offset)
         report = RecoveryReport(
             finding=self._finding(),
             torn=marks.TORN_TAIL in self._marks,

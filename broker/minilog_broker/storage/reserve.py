@@ -17,11 +17,11 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.files import FileSystem
 
 RESERVE_BYTES = 8 << 20  # thousands of decisions and checkpoints, small against any disk
 RETRY_S = 1.0  # how often, at most, a full disk is tried: each try writes until it is full
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _CHUNK = bytes(1 << 20)
 
 _T = TypeVar("_T")

@@ -3,10 +3,10 @@ all below the high watermark."""
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from minilog_broker.storage.errors import passing_no_space
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
 
@@ -54,9 +54,6 @@ def trim(log: Log, offset: int, snapshot_offset: int, snapshot: bytes) -> None:
     """Advance the log start; before, store the producer state, which the log alone does not tell any more.
 
     No space for that is no reason not to make some. Raises OSError."""
-    try:
+    with passing_no_space():
         log.write_producer_snapshot(snapshot_offset, snapshot)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
     log.advance_log_start(offset)

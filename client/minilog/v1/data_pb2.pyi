@@ -344,6 +344,7 @@ class PartitionRun(_message.Message):
     LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
     DIVERGING_EPOCH_FIELD_NUMBER: _builtins.int
     ABORTED_PRODUCER_IDS_FIELD_NUMBER: _builtins.int
+    PRODUCERS_BELOW_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     position_number: _builtins.int
     first_offset: _builtins.int
@@ -355,6 +356,10 @@ class PartitionRun(_message.Message):
     last_stable_offset: _builtins.int
     log_start_offset: _builtins.int
     log_end_offset: _builtins.int
+    producers_below: _builtins.bytes
+    """To a follower whose log is empty, once, where its position was accepted: what the leader knows of producers whose
+    batches are below that position. Its own log will not tell. The form of a producer snapshot.
+    """
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
     @_builtins.property
@@ -385,10 +390,11 @@ class PartitionRun(_message.Message):
         log_end_offset: _builtins.int = ...,
         diverging_epoch: Global___DivergingEpoch | None = ...,
         aborted_producer_ids: _abc.Iterable[_builtins.int] | None = ...,
+        producers_below: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_diverging_epoch", b"_diverging_epoch", "_previous_epoch", b"_previous_epoch", "diverging_epoch", b"diverging_epoch", "error", b"error", "partition_id", b"partition_id", "previous_epoch", b"previous_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_diverging_epoch", b"_diverging_epoch", "_previous_epoch", b"_previous_epoch", "aborted_producer_ids", b"aborted_producer_ids", "batches", b"batches", "diverging_epoch", b"diverging_epoch", "error", b"error", "first_offset", b"first_offset", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id", "position_number", b"position_number", "previous_epoch", b"previous_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_diverging_epoch", b"_diverging_epoch", "_previous_epoch", b"_previous_epoch", "aborted_producer_ids", b"aborted_producer_ids", "batches", b"batches", "diverging_epoch", b"diverging_epoch", "error", b"error", "first_offset", b"first_offset", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id", "position_number", b"position_number", "previous_epoch", b"previous_epoch", "producers_below", b"producers_below"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__diverging_epoch: _TypeAlias = _typing.Literal["diverging_epoch"]  # noqa: Y015
     _WhichOneofArgType__diverging_epoch: _TypeAlias = _typing.Literal["_diverging_epoch", b"_diverging_epoch"]  # noqa: Y015

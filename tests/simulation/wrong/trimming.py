@@ -11,6 +11,7 @@ from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.source import Judgement
 from minilog_broker.replication.trimming import Trimming
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.producer_state import ProducerState
 from tests.simulation.wrong.replication import Patches
 
 
@@ -51,6 +52,21 @@ def inside_the_first_batch_only() -> Patches:
         return inside(log, position) if position.fetch_offset <= log.log_start else None
 
     return [(leader_module, "inside_a_batch", mutant)]
+
+
+def producers_below_untold() -> Patches:
+    """Who begins at a log start knows nothing of the producers below it, after a cut of its log neither."""
+    return [(ProducerState, "below", lambda self, offset: ProducerState())]
+
+
+def emptied_copy_begins_anew() -> Patches:
+    """A copy that was deleted to its end names the epoch of what is gone: no later leader knows it, so the copy begins
+    anew, and with it what it knew of its producers."""
+
+    def log_start_moved(self: ReplicaLog) -> None:
+        self.producers.log_starts_at(self.log_start)
+
+    return [(ReplicaLog, "log_start_moved", log_start_moved), *producers_below_untold()]
 
 
 def log_start_not_recorded() -> Patches:

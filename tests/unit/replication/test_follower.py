@@ -6,14 +6,22 @@ import itertools
 
 import pytest
 
-from minilog.record_batch.header import PLACEMENT_BYTES, placement
+from minilog.record_batch.header import PLACEMENT_BYTES, decode_header, placement
 from minilog.v1 import common_pb2, data_pb2
-from minilog_broker.replication.effects import AppendToLog, Effect, PlacedBatches, StartLogAt, TruncateLog
+from minilog_broker.replication.effects import (
+    AppendToLog,
+    Effect,
+    PlacedBatches,
+    StartLogAt,
+    TruncateLog,
+    WriteProducerSnapshot,
+)
 from minilog_broker.replication.follower import FollowerPartition, FollowerState
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.producer_state import ProducerState
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.replication.memory_files import MemoryFileSystem
 from tests.unit.replication.world import KEY, batch
@@ -240,6 +248,28 @@ def test_below_the_leaders_log_start_it_starts_anew_there() -> None:
     error = common_pb2.Error(code=common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE)
     bench.follower.receive(bench.run(batches=b"", error=error, log_start_offset=20), 0.0)
     assert bench.effects == [StartLogAt(KEY, 20)]
+
+
+def test_what_the_leader_tells_of_producers_below_is_stored_before_what_follows() -> None:
+    bench = Bench(entries=())
+    known = ProducerState()
+    known.apply(decode_header(placed_by(7)))
+    bench.follower.receive(bench.run(first_offset=0, batches=placed(0, 5), producers_below=known.snapshot()), 0.0)
+    assert bench.replica.producers.entry(7) == known.entry(7)
+    assert [type(each) for each in bench.effects] == [WriteProducerSnapshot, AppendToLog]
+
+
+def test_what_came_damaged_of_producers_is_asked_for_again() -> None:
+    bench = Bench(entries=())
+    bench.follower.receive(bench.run(first_offset=0, batches=placed(0, 5), producers_below=b"rot"), 0.0)
+    assert (bench.follower.state, bench.effects, len(bench.resume_ms)) == (FollowerState.PAUSED, [], 1)
+    bench.follower.resume()
+    assert bench.follower.state is FollowerState.FETCHING
+
+
+def placed_by(producer_id: int) -> bytes:
+    data = batch(producer=(producer_id, 0, 0))
+    return placement(len(data), 0, 2) + data[PLACEMENT_BYTES:]
 
 
 def test_truncation_waits_for_appends_under_way() -> None:

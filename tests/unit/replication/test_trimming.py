@@ -357,6 +357,61 @@ def test_a_log_emptied_to_its_end_goes_on() -> None:
     assert starts(world) == [30, 30, 30]
 
 
+# -- producers of deleted batches: what they send again is in no log, and was written all the same
+
+
+def written_again(world: World, leader_id: int) -> int:
+    """What the leader answers to the first batch of producer 7, which is sent once more."""
+    ticket = world.produce(leader_id, batch(10, producer=(7, 0, 0)))
+    rest(world)
+    answer = world[leader_id].answers[ticket]
+    assert answer.error is None
+    return answer.base_offset
+
+
+def test_a_log_emptied_to_its_end_knows_its_producers_under_the_next_leader() -> None:
+    world = World()
+    world.produce(1, batch(10, producer=(7, 0, 0)))
+    rest(world)
+    world.delete_records(1, 10)
+    rest(world)
+    world.controller.move(KEY, 2)
+    rest(world)
+    assert not [each for each in world[3].history if isinstance(each, StartLogAt)], "there is nothing to compare"
+    world.controller.move(KEY, 3)
+    rest(world)
+    assert written_again(world, 3) == 0
+    assert world[3].ends() == (10, 10, 10)
+
+
+@pytest.mark.parametrize("emptied_disk", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_follower_that_starts_anew_is_told_of_producers_below(*, emptied_disk: bool, restarted: bool) -> None:
+    world = filled(1, rows=10)
+    world[3].crash()
+    world.controller.fence(3)
+    world.settle()
+    world.produce(1, batch(10, producer=(7, 0, 0)))
+    world.produce(1, batch(10))
+    rest(world)
+    world.delete_records(1, 20)
+    rest(world)
+    if emptied_disk:
+        world[3].logs[KEY].close(clean=False)
+        world[3].files._files.clear()
+    world[3].restart()
+    world.advance(2_000)
+    assert starts(world) == [20, 20, 20]
+    if restarted:
+        world[3].crash()
+        world[3].restart()
+        world.advance(2_000)
+    world.controller.move(KEY, 3)
+    rest(world)
+    assert written_again(world, 3) == 10
+    assert world[3].ends() == (30, 30, 30)
+
+
 # -- readers and producers
 
 

@@ -150,6 +150,7 @@ def test_an_epoch_is_in_the_file_before_its_first_batch_is_in_the_log() -> None:
 def test_a_snapshot_above_the_end_is_gone_before_others_take_its_offsets() -> None:
     def truncate_and_append(log: Log) -> None:
         log.truncate_to(5)
+        log.replace_later_producer_snapshots(b"as of 5")
         append(log, 5, payload=b"others")
         log.flush()
 
@@ -162,7 +163,12 @@ def test_a_snapshot_above_the_end_is_gone_before_others_take_its_offsets() -> No
         log = reopen(files, step)
         offset, snapshot = log.load_producer_snapshot() or (0, b"")
         cut = contents(log)[5:6] != [] and b"others" in contents(log)[5]
-        assert (offset, snapshot) == ((4, b"below") if cut or log.log_end_offset < 9 else (9, b"above"))
+        if cut:
+            assert (offset, snapshot, log.later_producer_snapshots()) == (5, b"as of 5", [])
+        elif log.log_end_offset >= 9:
+            assert (offset, snapshot) == (9, b"above")
+        else:  # what was above is not lost before it is replaced
+            assert log.later_producer_snapshots() == ([b"above"] if offset == 4 else []) or offset == 5
 
 
 def test_a_crash_in_the_middle_of_recovery_is_recovered_from(expected: list[bytes]) -> None:

@@ -6,7 +6,8 @@ the log; what a producer may expect of the state follows from it:
 
     it has batches in the log     its newest epoch; the next sequence accepted; each of the last five a duplicate, with
                                   its offsets
-    they are below the start      the same, or unknown (and then anything is accepted)
+    they are below the start      the same; unknown (and then anything is accepted) where the log began anew, or a
+                                  snapshot was damaged
     it never wrote here           unknown
 
 Transactional ones end: the last stable offset, and what was aborted of any range, are what a scan of the model says;
@@ -35,6 +36,7 @@ from minilog_broker.storage.producer_state import (
     ProducerState,
     recover_producer_state,
 )
+from minilog_broker.storage.retention import trim
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
 from tests.unit.storage.logs import DIRECTORY, batch, header, open_log, run_of
@@ -62,6 +64,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
         self.headers: list[BatchHeader] = []  # all batches, those below the log's start too
         self.markers: dict[int, dict[int, bool]] = {}  # of the control batches, by offset: (producer, committed)
         self.promised = 0
+        self.damaged_snapshot = False
         self.first = first  # an unknown producer may begin anywhere
 
     @property
@@ -183,7 +186,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
     def advance_log_start(self, share: float, crash_point: int | None) -> None:
         start = self.log.log_start_offset
         offset = start + round((self.log.high_watermark - start) * share)
-        if self.attempt(crash_point, lambda: self.log.advance_log_start(offset)):
+        if self.attempt(crash_point, lambda: trim(self.log, offset, self.end, self.state.snapshot())):
             self.state.transactions.log_starts_at(self.log.log_start_offset)
 
     @rule(gap=st.integers(0, 5))
@@ -220,6 +223,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
             path = f"{DIRECTORY}/{offsets[-1]:020d}.snapshot"
             at = round((self.files.size(path) - 1) * position)
             self.files.damage(path, at, bytes([self.files.content(path)[at] ^ 16]))
+            self.damaged_snapshot = True
             self.rebuild()
 
     # what a producer may expect
@@ -236,11 +240,13 @@ class ProducerStateMachine(RuleBasedStateMachine):
         kept = [each for each in own if each.next_offset > self.log.log_start_offset][-KEPT_BATCHES:]
         if entry is None:
             assert not kept, "a producer with batches in the log is unknown"
+            assert not own or self.damaged_snapshot, "a producer whose batches were deleted is unknown"
             return
         assert own, "a producer that never wrote here is known"
         last = own[-1]
         assert entry.producer_epoch == last.producer_epoch
-        assert entry.max_timestamp_us == max(each.max_timestamp_us for each in own)
+        some_deleted = any(each.next_offset <= self.log.log_start_offset for each in own)  # a later snapshot may tell
+        assert some_deleted or entry.max_timestamp_us == max(each.max_timestamp_us for each in own)
         for each in kept:
             again = header(
                 0, records=each.record_count, producer=(producer_id, last.producer_epoch, each.base_sequence)
