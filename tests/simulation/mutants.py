@@ -84,7 +84,6 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "KIP-107 the log start is not recorded": trimming.log_start_not_recorded,
     "KIP-107 an empty copy starts inside a batch": trimming.inside_the_first_batch_only,
     "KIP-107 an emptied copy begins anew": trimming.emptied_copy_begins_anew,
-    "KIP-107 who begins at a log start is told of no producers": trimming.producers_below_untold,
     "KIP-107 a coordinator carries nothing along": trimming.coordinator_carries_nothing,
     "KIP-966 the broker's own default counts": settings.own_default_counts,
     "KIP-966 min is lowered and the eligible stay": settings.eligible_stay,

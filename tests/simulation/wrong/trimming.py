@@ -54,19 +54,15 @@ def inside_the_first_batch_only() -> Patches:
     return [(leader_module, "inside_a_batch", mutant)]
 
 
-def producers_below_untold() -> Patches:
-    """Who begins at a log start knows nothing of the producers below it, after a cut of its log neither."""
-    return [(ProducerState, "below", lambda self, offset: ProducerState())]
-
-
 def emptied_copy_begins_anew() -> Patches:
     """A copy that was deleted to its end names the epoch of what is gone: no later leader knows it, so the copy begins
-    anew, and with it what it knew of its producers."""
+    anew. And who begins at a log start knows nothing of the producers below it."""
 
     def log_start_moved(self: ReplicaLog) -> None:
         self.producers.log_starts_at(self.log_start)
 
-    return [(ReplicaLog, "log_start_moved", log_start_moved), *producers_below_untold()]
+    below: Patches = [(ProducerState, "below", lambda self, offset: ProducerState())]
+    return [(ReplicaLog, "log_start_moved", log_start_moved), *below]
 
 
 def log_start_not_recorded() -> Patches:
