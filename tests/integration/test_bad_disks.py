@@ -105,7 +105,7 @@ def test_a_log_that_rotted_under_a_clean_stop_is_found_by_its_first_reader_and_f
     for partition in rotten:
         flip_a_bit(log_of(cluster.data_directory(broker_id), f"{TOPIC}-{partition}"))
     mend(scene, broker_id)
-    assert scene.led_by(broker_id) == rotten
+    wait_until(lambda: scene.led_by(broker_id) == rotten)  # a broker may hear later than we that it was elected
     assert sum(map(len, read_all(cluster.bootstrap_servers, TOPIC).values())) > 2000
     scene.wait_whole()
     said = cluster.said_in_this_life(broker_id)

@@ -127,14 +127,14 @@ class History:
         self._positions[client, key] = offset
 
     def jumped(self, client: str, key: PartitionKey, log_start: int, offset: int) -> None:
-        """A reader was told that its position is out of range; what it had before it is below `log_start` now, and it
-        begins anew at `offset`. Where nothing was deleted that it wanted, it had no reason to."""
-        known = self._positions.get((client, key), 0)
-        if log_start <= known:
+        """A reader was told that its position is out of range, and begins anew at `offset`, of a leader whose log starts
+        at `log_start`. Where nothing that it wanted could be deleted anywhere, it had no reason to."""
+        known, gone = self._positions.get((client, key), 0), self.may_be_deleted(key)
+        if known >= max(log_start, gone):
             return
-        if log_start > self.may_be_deleted(key) and not self.is_exempt(key):
+        if log_start > max(known, gone) and not self.is_exempt(key):
             text = f"{client} goes from {known} to the log start {log_start}: records were to go only below "
-            raise Violation("V14", f"{text}{self.may_be_deleted(key)}", key=key)
+            raise Violation("V14", f"{text}{gone}", key=key)
         self._positions[client, key] = offset
 
     def read(self, client: str, key: PartitionKey, offset: int, value: bytes, *, committed: bool = True) -> None:

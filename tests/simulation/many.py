@@ -64,7 +64,9 @@ def _hunt(name: str, first: int, seeds: int, until_s: float, theme: str | None) 
     with mutants.mutated(name):
         for count, (seed, max_events) in enumerate(itertools.chain(short, whole), start=1):
             result = run_seed(seed, max_events=max_events, theme=theme)
-            if result.failure is not None and _is_true_code_clean(seed, result.events, theme):
+            # What the code raises is found by no judge: see pins.kills.
+            judged = result.failure is not None and result.failure.rule != "error"
+            if judged and _is_true_code_clean(seed, result.events, theme):
                 return Hunt(name, count, result)
             if time.time() > until_s:
                 return Hunt(name, count, None)

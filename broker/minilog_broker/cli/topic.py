@@ -121,7 +121,7 @@ def delete(
 
 @app.command(
     epilog="Example: minilog topic alter flights -p 6 -c flush.policy=os, "
-    "or back to the brokers' own: minilog topic alter flights --delete-config flush.policy"
+    "or back to what topics are made with: minilog topic alter flights --delete-config flush.policy"
 )
 def alter(
     name: Name,
@@ -131,7 +131,7 @@ def alter(
     settings: Settings = None,
     deleted: Annotated[
         list[str] | None,
-        typer.Option("--delete-config", metavar="KEY", help="A setting that is the brokers' own again; repeatable."),
+        typer.Option("--delete-config", metavar="KEY", help="A setting that is again what topics are made with; repeatable."),
     ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     as_json: AsJson = False,
