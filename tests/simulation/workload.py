@@ -209,14 +209,17 @@ class Workload:
         return [name for name in self._topics if name not in self.judge.metadata.image.topic_ids]
 
     def ends(self) -> dict[PartitionKey, tuple[int, int]]:
-        """(start, end) of each of our partitions that are led, as the last reader must find them."""
+        """(start, end) of each of our partitions that are led, as the last reader must find them: it reads what is
+        committed. A partition that has lost what a decided transaction wrote refuses its markers, so that the
+        transaction stays open for its operator, and readers stop before it."""
         found = {}
         image = self.judge.metadata.image
         for _, key in self._named_keys():
             node = self.cluster.nodes.get(image.partitions[key].leader_id)
             life = node.life if node is not None else None
             if life is not None and (log := life.logs.get(key)) is not None:
-                found[key] = (log.log_start_offset, log.high_watermark)
+                lossy = self.history.is_exempt(key)
+                found[key] = (log.log_start_offset, log.last_stable_offset if lossy else log.high_watermark)
         return found
 
     def _named_keys(self) -> list[tuple[str, PartitionKey]]:
