@@ -138,10 +138,10 @@ class Cluster:
         seen: object = None
         while time.monotonic() < deadline:
             try:
-                seen = states = self.states()
-                registered = {each for each in wanted if "registered  " in self.said_in_this_life(each)}
-                if registered & {each for each, state in states.items() if state == "running"} >= wanted:
-                    return
+                if all("registered  " in self.said_in_this_life(each) for each in wanted):  # cheaper than to ask
+                    seen = states = self.states()
+                    if {each for each, state in states.items() if state == "running"} >= wanted:
+                        return
             except MinilogError as error:
                 seen = error
             time.sleep(0.05)

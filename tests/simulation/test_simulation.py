@@ -15,7 +15,7 @@ from tests.simulation.report import reproduce
 from tests.simulation.run import run_seed
 from tests.simulation.themes import ASKED_FOR
 
-SEEDS = 60
+SEEDS = 40
 SEEDS_PER_TEST = 5
 PINS = pins.load()
 
