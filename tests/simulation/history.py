@@ -127,8 +127,8 @@ class History:
         self._positions[client, key] = offset
 
     def jumped(self, client: str, key: PartitionKey, log_start: int, offset: int) -> None:
-        """A reader was told that its position is out of range, and begins anew at `offset`, of a leader whose log starts
-        at `log_start`. Where nothing that it wanted could be deleted anywhere, it had no reason to."""
+        """A reader was told that its position is out of range, and begins anew at `offset` of a log that starts at
+        `log_start`. Where nothing that it wanted could be deleted anywhere, it had no reason to."""
         known, gone = self._positions.get((client, key), 0), self.may_be_deleted(key)
         if known >= max(log_start, gone):
             return

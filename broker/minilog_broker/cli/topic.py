@@ -131,7 +131,9 @@ def alter(
     settings: Settings = None,
     deleted: Annotated[
         list[str] | None,
-        typer.Option("--delete-config", metavar="KEY", help="A setting that is again what topics are made with; repeatable."),
+        typer.Option(
+            "--delete-config", metavar="KEY", help="A setting that is again what topics are made with; repeatable."
+        ),
     ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     as_json: AsJson = False,
