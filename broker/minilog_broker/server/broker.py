@@ -38,9 +38,9 @@ from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.admin_service import AdminService
 from minilog_broker.server.channels import let_calls_end
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
-from minilog_broker.server.controller_link import ControllerLink
+from minilog_broker.server.controller_link import ControllerLink, HeartbeatSources
 from minilog_broker.server.controller_shell import ControllerShell
-from minilog_broker.server.coordinator_calls import CoordinatorCalls
+from minilog_broker.server.coordinator_calls import CallsHere, CoordinatorCalls
 from minilog_broker.server.coordinator_loading import Loader
 from minilog_broker.server.coordinator_shell import Surroundings
 from minilog_broker.server.coordinators import Coordinators
@@ -59,9 +59,9 @@ from minilog_broker.server.metadata_service import MetadataService, ProducerIds
 from minilog_broker.server.partition_registrations import PartitionRegistrations
 from minilog_broker.server.peer_service import PeerService
 from minilog_broker.server.port import Port
-from minilog_broker.server.quorum_shell import QuorumShell
+from minilog_broker.server.quorum_shell import QuorumListeners, QuorumShell
 from minilog_broker.server.registration import kernel_boot_id, registration_request, unsettled_replicas
-from minilog_broker.server.replicas import Replicas
+from minilog_broker.server.replicas import Outside, Replicas
 from minilog_broker.server.timer import now_ms
 from minilog_broker.server.transaction_service import TransactionService
 from minilog_broker.server.turns import Turns
@@ -137,7 +137,10 @@ class Broker:
         found = await asyncio.to_thread(self._logs.recover)
         self._disk = DiskThread("data-disk", loop, self._failed)
         settings = self._replication_settings()
-        self._quorum = QuorumShell(self._options, files, directory, reserve, self._client, settings, self._failed)
+        listeners = self._quorum_listeners()
+        self._quorum = QuorumShell(
+            self._options, files, directory, reserve, self._client, settings, self._failed, listeners
+        )
         self._build(settings)
         port = self._bind()
         await port.start()
@@ -164,29 +167,13 @@ class Broker:
         """Make the parts and join them."""
         options = self._options
         manager = ReplicaManager(options.broker_id, settings, random.Random(secrets.randbits(64)))
-        self._replicas = replicas = Replicas(manager, self._disk, self._logs, self._reserve)
-        self._link = link = ControllerLink(
-            self._client, options.broker_id, self._quorum.leader_address, self._config.broker_heartbeat_interval_ms
-        )
-        link.metadata_offset = lambda: self._quorum.image.end_offset
-        link.offline_replicas = lambda: self._replicas.offline.values()
-        link.unsettled_replicas = lambda: unsettled_replicas(self._logs)
-        link.no_space = lambda: not self._reserve.held
-        link.on_session = self._session_goes_on
-        self._internal_topics = InternalTopics(link.create_internal_topic)
+        self._replicas = replicas = Replicas(manager, self._disk, self._logs, self._reserve, self._outside())
+        self._link = self._controller_link()
+        self._internal_topics = InternalTopics(self._link.create_internal_topic)
         self._coordinators = self._build_coordinators(replicas)
         self._links = LeaderLinks(replicas, self._client, self._address_of)
+        self._registrations = PartitionRegistrations(replicas, self._calls.register_partitions, self._spawn)
         self._controller = ControllerShell(self._quorum, options.broker_id, self._config, self._turns)
-        replicas.answer_produce = answer_produce
-        links = self._links
-        replicas.open_link, replicas.close_link, replicas.wake_link = links.open, links.close, links.wake
-        replicas.register = PartitionRegistrations(replicas, self._calls.register_partitions, self._spawn).ask
-        replicas.answer_markers = answer_markers
-        replicas.answer_delete_records = answer_delete_records
-        replicas.propose = self._propose
-        replicas.crashed = self._failed
-        replicas.tell_coordinator = self._coordinators.told
-        replicas.went_offline = replicas.became_full = link.beat_now
         self._to_replicas = ImageToReplicas(
             self._quorum.image,
             replicas,
@@ -194,13 +181,58 @@ class Broker:
             self._turns,
             self._spawn,
         )
-        self._quorum.on_changed = self._image_changed
-        self._quorum.on_leader_changed = link.controller_moved
         self._registered = self._stopped = False
+
+    def _quorum_listeners(self) -> QuorumListeners:
+        """The parts that hear of the quorum are made behind it: they are looked up when something happens."""
+        return QuorumListeners(
+            activated=lambda epoch: self._controller.activated(epoch),
+            deposed=lambda controller_id: self._controller.deposed(controller_id),
+            committed=lambda end_offset: self._controller.committed(end_offset),
+            leader_changed=lambda: self._link.controller_moved(),
+            image_changed=self._image_changed,
+        )
+
+    def _outside(self) -> Outside:
+        """What replicas ask for is done by parts that need the replicas: they are looked up when it is asked for."""
+        return Outside(
+            answer_produce=answer_produce,
+            answer_markers=answer_markers,
+            answer_delete_records=answer_delete_records,
+            register=lambda effect: self._registrations.ask(effect),
+            open_link=lambda effect: self._links.open(effect),
+            close_link=lambda leader_id: self._links.close(leader_id),
+            wake_link=lambda leader_id: self._links.wake(leader_id),
+            propose=self._propose,
+            tell_coordinator=lambda effect: self._coordinators.told(effect),
+            disk_changed=lambda: self._link.beat_now(),
+            failed=self._failed,
+        )
+
+    def _controller_link(self) -> ControllerLink:
+        sources = HeartbeatSources(
+            metadata_offset=lambda: self._quorum.image.end_offset,
+            offline_replicas=self._replicas.offline.values,
+            unsettled_replicas=lambda: unsettled_replicas(self._logs),
+            no_space=lambda: not self._reserve.held,
+        )
+        interval_ms = self._config.broker_heartbeat_interval_ms
+        return ControllerLink(
+            self._client,
+            self._options.broker_id,
+            self._quorum.leader_address,
+            interval_ms,
+            sources,
+            self._session_goes_on,
+        )
 
     def _build_coordinators(self, replicas: Replicas) -> Coordinators:
         config, image = self._config, self._quorum.image
-        self._calls = CoordinatorCalls(self._options.broker_id, self._client, image, self._address_of)
+        here = CallsHere(
+            write_markers=lambda request: self._markers.write(request),
+            register_partitions=lambda request: self._coordinators.register(request),
+        )
+        self._calls = CoordinatorCalls(self._options.broker_id, self._client, image, self._address_of, here)
         around = Surroundings(replicas, Loader(self._disk, lambda key: self._logs.logs[key]), self._calls, self._spawn)
         settings = TransactionSettings(config.transaction_timeout_ms, config.transaction_max_timeout_ms)
         return Coordinators(image, self._internal_topics, settings, around)
@@ -215,8 +247,7 @@ class Broker:
             self._coordinators,
             ProducerIds(self._link.allocate_producer_ids),
         )
-        markers = MarkerService(replicas, self._quorum.image, coordinators.write_group_markers)
-        self._calls.here_markers = markers.write
+        self._markers = markers = MarkerService(replicas, self._quorum.image, coordinators.write_group_markers)
         metadata = MetadataService(
             self._quorum,
             replicas,

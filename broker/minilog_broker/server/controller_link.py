@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
@@ -30,8 +31,22 @@ CALL_TIMEOUT_S = 2.0
 _Result = TypeVar("_Result")
 
 
+@dataclass(frozen=True, slots=True)
+class HeartbeatSources:
+    """Where a heartbeat has from what it says of this broker: see HeartbeatRequest."""
+
+    metadata_offset: Callable[[], int]
+    offline_replicas: Callable[[], Iterable[PartitionOffline]]
+    unsettled_replicas: Callable[[], Iterable[peer_pb2.RecoveredReplica]]
+    no_space: Callable[[], bool]
+
+
 class ControllerLink:
-    """See the module's text. `find_controller` gives the address of the controller as far as it is known."""
+    """See the module's text. `find_controller` gives the address of the controller as far as it is known.
+
+    `session_goes_on` is told with each answer when the session ends, and which end of the metadata log must be replayed
+    before that counts.
+    """
 
     def __init__(
         self,
@@ -39,19 +54,16 @@ class ControllerLink:
         broker_id: int,
         find_controller: Callable[[], tuple[str, int] | None],
         heartbeat_interval_ms: int,
+        sources: HeartbeatSources,
+        session_goes_on: Callable[[float, int], None],
     ) -> None:
         self.broker_epoch = -1
         self.fenced = True
         self.should_stop = asyncio.Event()
         self.wants_stop = False
         self.answered_ms = 0.0  # when a controller answered a heartbeat last
-        self.metadata_offset: Callable[[], int]
-        self.offline_replicas: Callable[[], Iterable[PartitionOffline]]
-        self.unsettled_replicas: Callable[[], Iterable[peer_pb2.RecoveredReplica]]
-        self.no_space: Callable[[], bool] = lambda: False
-        self.on_state: Callable[[bool], None] = lambda fenced: None
-        # (when the session ends, the end of metadata that must be replayed before that counts), with each answer.
-        self.on_session: Callable[[float, int], None] = lambda ends_ms, committed_end_offset: None
+        self._sources = sources
+        self._session_goes_on = session_goes_on
         self._client = client
         self._broker_id = broker_id
         self._find_controller = find_controller
@@ -161,16 +173,16 @@ class ControllerLink:
                 await _wait(self._beat_now, self._interval_s)
 
     def _heartbeat(self) -> peer_pb2.HeartbeatRequest:
-        offline = list(self.offline_replicas())
+        offline = list(self._sources.offline_replicas())
         return peer_pb2.HeartbeatRequest(
             broker_id=self._broker_id,
             broker_epoch=self.broker_epoch,
-            metadata_offset=self.metadata_offset(),
+            metadata_offset=self._sources.metadata_offset(),
             wants_stop=self.wants_stop,
             offline_replicas=[_partition_id(each.key) for each in offline],
             damaged_replicas=[_partition_id(each.key) for each in offline if each.damaged],
-            no_space=self.no_space(),
-            recovered_replicas=self.unsettled_replicas(),
+            no_space=self._sources.no_space(),
+            recovered_replicas=self._sources.unsettled_replicas(),
         )
 
     def _answered(self, answer: peer_pb2.HeartbeatResponse, sent_ms: float) -> None:
@@ -180,12 +192,10 @@ class ControllerLink:
         if error is not None:
             raise BrokerNotAvailable(str(error))
         self.answered_ms = now_ms()
-        self.on_session(sent_ms + answer.session_timeout_ms, answer.committed_end_offset)
+        self._session_goes_on(sent_ms + answer.session_timeout_ms, answer.committed_end_offset)
         if answer.should_stop:
             self.should_stop.set()
-        if answer.fenced != self.fenced:
-            self.fenced = answer.fenced
-            self.on_state(answer.fenced)
+        self.fenced = answer.fenced
 
     # -- ISR proposals and producer ids
 

@@ -74,9 +74,6 @@ class ControllerShell:
         self._controller = Controller(settings, quorum.append_records, random.Random())
         self._probes: set[asyncio.Task[None]] = set()
         self._timer = CoreTimer(lambda: self._controller.next_tick_ms, self._tick)
-        quorum.on_activated = self._activated
-        quorum.on_deposed = self._deposed
-        quorum.on_committed = self._committed
 
     def reported(self) -> Reported:
         """What the brokers say of their disks; nothing where this is not the active controller."""
@@ -182,20 +179,20 @@ class ControllerShell:
 
     # -- the quorum's word
 
-    def _activated(self, epoch: int) -> None:
+    def activated(self, epoch: int) -> None:
         image = self._quorum.image
         logger.info("this broker is the active controller", epoch=epoch)
         self._controller.activate(epoch, image, image.end_offset, now_ms(), lost_controller=self._quorum.lost_leader())
         self._timer.start()
         self._run()
 
-    def _deposed(self, controller_id: int) -> None:
+    def deposed(self, controller_id: int) -> None:
         if self._controller.is_active:
             logger.info("this broker is the active controller no more", controller=controller_id)
         self._controller.deactivate(controller_id)
         self._run()
 
-    def _committed(self, end_offset: int) -> None:
+    def committed(self, end_offset: int) -> None:
         self._controller.committed(end_offset)
         self._run()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
@@ -40,13 +41,18 @@ CALLS_PER_BROKER = 32  # under way: one that hangs holds up only what is meant f
 _Response = TypeVar("_Response", coordinator_pb2.WriteMarkersResponse, coordinator_pb2.RegisterPartitionsResponse)
 
 
-class CoordinatorCalls:
-    """See the module's text. `here_markers`, `here_register`: what this broker answers to the same calls."""
+@dataclass(frozen=True, slots=True)
+class CallsHere:
+    """What this broker answers to calls that are for itself."""
 
-    here_markers: Callable[[coordinator_pb2.WriteMarkersRequest], Awaitable[coordinator_pb2.WriteMarkersResponse]]
-    here_register: Callable[
+    write_markers: Callable[[coordinator_pb2.WriteMarkersRequest], Awaitable[coordinator_pb2.WriteMarkersResponse]]
+    register_partitions: Callable[
         [coordinator_pb2.RegisterPartitionsRequest], Awaitable[coordinator_pb2.RegisterPartitionsResponse]
     ]
+
+
+class CoordinatorCalls:
+    """See the module's text. `here`: what this broker answers to the same calls."""
 
     def __init__(
         self,
@@ -54,8 +60,10 @@ class CoordinatorCalls:
         client: common_pb2.ClientIdentity,
         image: MetadataImage,
         address_of: Callable[[int], tuple[str, int] | None],
+        here: CallsHere,
     ) -> None:
         self._broker_id = broker_id
+        self._here = here
         self._client = client
         self._image = image
         self._address_of = address_of
@@ -82,7 +90,7 @@ class CoordinatorCalls:
         )
         leader_id, _ = self._leader_of(effect.target)
         if leader_id == self._broker_id:
-            response = await self.here_markers(request)
+            response = await self._here.write_markers(request)
         else:
             response = await self._call(
                 leader_id,
@@ -127,7 +135,7 @@ class CoordinatorCalls:
         request.client.CopyFrom(self._client)
         request.coordinator_epoch = max(request.coordinator_epoch, leader_epoch)
         if leader_id == self._broker_id:
-            return await self.here_register(request)
+            return await self._here.register_partitions(request)
         return await self._call(
             leader_id,
             lambda channel: coordinator_pb2_grpc.TransactionServiceStub(channel).RegisterPartitions(

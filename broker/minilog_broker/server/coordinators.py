@@ -33,7 +33,6 @@ class Coordinators:
         self._around = around
         self._transactions: dict[PartitionKey, TransactionShell] = {}
         self._groups: dict[PartitionKey, GroupShell] = {}
-        around.calls.here_register = self.register
 
     # -- the replicas' word, and the image's
 

@@ -14,6 +14,7 @@ import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -50,12 +51,20 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-class QuorumShell:
-    """See the module's text. `image` is this broker's replay of the committed log, changed here only.
+@dataclass(frozen=True, slots=True)
+class QuorumListeners:
+    """Who hears of the quorum: `activated` and `deposed` of this node's office, `committed` of the end of the log while
+    it is active, `leader_changed` of any change, `image_changed` of what was applied to the image."""
 
-    Hooks: on_activated(epoch), on_deposed(controller id), on_leader_changed(), on_committed(end offset),
-    on_changed(what changed).
-    """
+    activated: Callable[[int], None]
+    deposed: Callable[[int], None]
+    committed: Callable[[int], None]
+    leader_changed: Callable[[], None]
+    image_changed: Callable[[ImageChanges], None]
+
+
+class QuorumShell:
+    """See the module's text. `image` is this broker's replay of the committed log, changed here only."""
 
     def __init__(
         self,
@@ -66,13 +75,10 @@ class QuorumShell:
         client: common_pb2.ClientIdentity,
         settings: ReplicationSettings,
         failed: Callable[[BaseException], None],
+        listeners: QuorumListeners,
     ) -> None:
         self.image = MetadataImage()
-        self.on_activated: Callable[[int], None]
-        self.on_deposed: Callable[[int], None]
-        self.on_leader_changed: Callable[[], None]
-        self.on_committed: Callable[[int], None]
-        self.on_changed: Callable[[ImageChanges], None]
+        self._listeners = listeners
         self._broker_id = options.broker_id
         self._shortest_timeout_ms = settings.shortest_timeout_ms
         self._fetch_timeout_ms = float(options.config.quorum_fetch_timeout_ms)
@@ -208,13 +214,13 @@ class QuorumShell:
         still = self._node.epoch if self._node.is_active else None
         if self._active_epoch is not None and still != self._active_epoch:
             self._active_epoch = None
-            self.on_deposed(self._node.leader_id)
+            self._listeners.deposed(self._node.leader_id)
         if self._node.leader_id != self._known_leader_id:
             if self._known_leader_id != NO_LEADER:
                 self._former_leader_id = self._known_leader_id
             self._known_leader_id = self._node.leader_id
             logger.info("the quorum's leader", leader=self._known_leader_id, epoch=self._node.epoch)
-            self.on_leader_changed()
+            self._listeners.leader_changed()
 
     def _carry_out(self, effect: QuorumEffect) -> None:
         match effect:
@@ -296,9 +302,9 @@ class QuorumShell:
         self._image_changed()
         if self._node.is_active and self._active_epoch is None:
             self._active_epoch = self._node.epoch
-            self.on_activated(self._node.epoch)
+            self._listeners.activated(self._node.epoch)
         elif self._active_epoch is not None:
-            self.on_committed(self.image.end_offset)
+            self._listeners.committed(self.image.end_offset)
         if (due := self._replay.snapshot_due()) is not None:
             self._write_snapshot(*due)
         if self._node.replayed_end_offset < self._node.committed_end_offset:
@@ -306,7 +312,7 @@ class QuorumShell:
 
     def _image_changed(self) -> None:
         self._progress.set()
-        self.on_changed(self.image.take_changes())
+        self._listeners.image_changed(self.image.take_changes())
 
     # -- snapshots
 

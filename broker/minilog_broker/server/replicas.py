@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -34,30 +35,37 @@ from minilog_broker.storage.retention import trim
 logger = structlog.get_logger()
 
 
-class Replicas:
-    """All replicas of one broker: the core, its disk thread and its sessions.
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the rest of the server does for effects that leave the replicas.
 
-    `answer_produce`, `answer_markers`, `answer_delete_records`, `register`, `open_link`, `close_link`, `propose`,
-    `went_offline`, `became_full` and `tell_coordinator` are what the rest of the server does for effects that leave
-    the replicas.
+    `disk_changed`: a replica is offline, or the disk is full, and the controller is to hear it now. `failed`: an effect
+    could not be carried out, and the process must not go on half alive.
     """
 
-    def __init__(self, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory, reserve: Reserve) -> None:
+    answer_produce: Callable[[effects.AnswerProduce], None]
+    answer_markers: Callable[[effects.AnswerMarkers], None]
+    answer_delete_records: Callable[[effects.AnswerDeleteRecords], None]
+    register: Callable[[effects.RegisterPartition], None]
+    open_link: Callable[[effects.OpenLeaderSession], None]
+    close_link: Callable[[int], None]
+    wake_link: Callable[[int], None]
+    propose: Callable[[effects.ProposeInSyncReplicas], None]
+    tell_coordinator: Callable[[LedEffect], None]
+    disk_changed: Callable[[], None]
+    failed: Callable[[BaseException], None]
+
+
+class Replicas:
+    """All replicas of one broker: the core, its disk thread and its sessions."""
+
+    def __init__(
+        self, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory, reserve: Reserve, outside: Outside
+    ) -> None:
         self.manager = manager
         self.offline: dict[PartitionKey, effects.PartitionOffline] = {}
         self.sessions = Sessions()
-        self.answer_produce: Callable[[effects.AnswerProduce], None]
-        self.answer_markers: Callable[[effects.AnswerMarkers], None]
-        self.answer_delete_records: Callable[[effects.AnswerDeleteRecords], None]
-        self.register: Callable[[effects.RegisterPartition], None]
-        self.open_link: Callable[[effects.OpenLeaderSession], None]
-        self.close_link: Callable[[int], None]
-        self.wake_link: Callable[[int], None]
-        self.crashed: Callable[[BaseException], None]
-        self.propose: Callable[[effects.ProposeInSyncReplicas], None]
-        self.went_offline: Callable[[], None]
-        self.became_full: Callable[[], None]
-        self.tell_coordinator: Callable[[LedEffect], None]
+        self._outside = outside
         self._disk = disk
         self._lane = BoundedLane(disk, LOGS_AT_ONCE)
         self._directory = directory
@@ -97,7 +105,7 @@ class Replicas:
                 for effect in todo:
                     self._carry_out(effect)
         except Exception as error:  # what was to be done is lost: the process must not go on half alive
-            self.crashed(error)
+            self._outside.failed(error)
             raise
         finally:
             self._running = False
@@ -110,21 +118,21 @@ class Replicas:
             case effects.SessionReady(session_id=session_id):
                 self.sessions.wake(session_id)
             case effects.AnswerProduce():
-                self.answer_produce(effect)
+                self._outside.answer_produce(effect)
             case effects.LeaderSessionReady(leader_id=leader_id):
-                self.wake_link(leader_id)
+                self._outside.wake_link(leader_id)
             case effects.OpenLeaderSession():
-                self.open_link(effect)
+                self._outside.open_link(effect)
             case effects.CloseLeaderSession(leader_id=leader_id):
-                self.close_link(leader_id)
+                self._outside.close_link(leader_id)
             case effects.ProposeInSyncReplicas():
-                self.propose(effect)
+                self._outside.propose(effect)
             case effects.AnswerMarkers():
-                self.answer_markers(effect)
+                self._outside.answer_markers(effect)
             case effects.AnswerDeleteRecords():
-                self.answer_delete_records(effect)
+                self._outside.answer_delete_records(effect)
             case effects.RegisterPartition():
-                self.register(effect)
+                self._outside.register(effect)
             case effects.FindEnds():
                 self._find_ends(effect, EndsSearch(effect.producer_ids, effect.within))
             case effects.SessionRefused(session_id=session_id, error=error):
@@ -132,7 +140,7 @@ class Replicas:
             case effects.PartitionOffline():
                 self._go_offline(effect)
             case BeganToLead() | HighWatermarkMoved() | StoppedLeading():
-                self.tell_coordinator(effect)
+                self._outside.tell_coordinator(effect)
             case _:
                 self._change_log(effect)
 
@@ -255,7 +263,7 @@ class Replicas:
         )
         self.manager.log_failed(key, error, now_ms())
         if error.errno in NO_SPACE:
-            self.became_full()
+            self._outside.disk_changed()
 
     def _mark_failed(self, error: OSError) -> None:
         logger.error("damage could not be recorded: do not restart this broker on this disk", error=str(error))
@@ -272,7 +280,7 @@ class Replicas:
             self._disk.submit(mark)
         logger.error("replica offline", topic=key.topic_id.hex(), partition=key.partition, reason=reason)
         self.offline[key] = effect
-        self.went_offline()
+        self._outside.disk_changed()
 
     def _event(self, event: Callable[[], None]) -> None:
         event()

@@ -31,6 +31,7 @@ from minilog_broker.server.timer import now_ms
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
 from minilog_broker.storage.reserve import Reserve
+from tests.unit.server.surroundings import calls_here, outside
 
 BROKER, BROKER_EPOCH = 1, 10
 TOPIC_IDS = {TRANSACTIONS_TOPIC_NAME: b"t" * 16, GROUPS_TOPIC_NAME: b"g" * 16}
@@ -52,16 +53,18 @@ class World:
         self.logs = LogDirectory(files, self._directory, 0)
         self._disk = DiskThread("test-disk", loop, self.crashed.append)
         manager = ReplicaManager(BROKER, ReplicationSettings(), random.Random(0))
-        self.replicas = replicas = Replicas(manager, self._disk, self.logs, self._reserve)
-        replicas.crashed = self.crashed.append
         self.went_offline = asyncio.Event()
-        replicas.went_offline = self.went_offline.set
+        asked = outside(
+            failed=self.crashed.append,
+            disk_changed=self.went_offline.set,
+            tell_coordinator=lambda effect: self.coordinators.told(effect),
+        )
+        self.replicas = replicas = Replicas(manager, self._disk, self.logs, self._reserve, asked)
         self.image = MetadataImage()
-        calls = CoordinatorCalls(BROKER, common_pb2.ClientIdentity(), self.image, lambda broker_id: None)
+        calls = CoordinatorCalls(BROKER, common_pb2.ClientIdentity(), self.image, lambda broker_id: None, calls_here())
         self.internal_topics = InternalTopics(self._create)
         around = Surroundings(replicas, Loader(self._disk, lambda key: self.logs.logs[key]), calls, self._spawn)
-        self.coordinators = Coordinators(self.image, self.internal_topics, TransactionSettings(), around)
-        replicas.tell_coordinator = self.coordinators.told
+        self.coordinators: Coordinators = Coordinators(self.image, self.internal_topics, TransactionSettings(), around)
         manager.set_broker_epoch(BROKER_EPOCH, now_ms())
         self.leader_epoch = -1
 

@@ -21,6 +21,7 @@ from minilog_broker.server.turns import Turns
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
 from minilog_broker.storage.reserve import Reserve
+from tests.unit.server.surroundings import outside
 
 TOPIC_ID = b"t" * 16
 CONFIG = TopicConfig(1, 1 << 20, 1 << 30, 1 << 40, True, -1, -1, False)
@@ -38,9 +39,8 @@ class World:
         self.disk = DiskThread("test-disk", asyncio.get_running_loop(), self.crashed.append)
         self.manager = ReplicaManager(1, ReplicationSettings(), random.Random(1))
         logs = LogDirectory(files, directory, 60_000, reserve)
-        self.replicas = Replicas(self.manager, self.disk, logs, reserve)
-        self.replicas.crashed = self.crashed.append
-        self.replicas.tell_coordinator = lambda _: None
+        asked = outside(failed=self.crashed.append, tell_coordinator=lambda _: None)
+        self.replicas = Replicas(self.manager, self.disk, logs, reserve, asked)
         self.image = MetadataImage()
         self.deletions = 0
         self.tasks: list[asyncio.Task[None]] = []

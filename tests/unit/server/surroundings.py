@@ -1,0 +1,23 @@
+"""What the parts of a server need from outside, where a test has none of it: whoever asks fails."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, NoReturn
+
+from minilog_broker.server.coordinator_calls import CallsHere
+from minilog_broker.server.replicas import Outside
+
+
+def nobody(*asked: object) -> NoReturn:
+    raise AssertionError(f"nobody is there to be asked for {asked}")
+
+
+def outside(**given: Any) -> Outside:
+    """What replicas ask for: what is `given`, and nobody else."""
+    return Outside(**{each.name: given.pop(each.name, nobody) for each in fields(Outside)}, **given)
+
+
+def calls_here(**given: Any) -> CallsHere:
+    """What a broker answers itself: what is `given`, and nobody else."""
+    return CallsHere(**{each.name: given.pop(each.name, nobody) for each in fields(CallsHere)}, **given)
