@@ -166,6 +166,7 @@ class CoordinatorsAsked:
             request = end_request(
                 attempt, winners, contents, timeout_ms=markers_ms, coordinator_epoch=coordinator_epoch
             )
+            asked_ms = client.now_ms
             try:
                 answer = await self.call("EndTransaction", attempt.transactional_id, request, timeout_ms=call_ms)
                 known = ending.answered(outcome_of(answer.outcome))
@@ -173,6 +174,8 @@ class CoordinatorsAsked:
                 known = ending.failed(error)
             if known is not None:
                 return known
+            if client.now_ms < asked_ms + PAUSE_MS:
+                await sleep(client.process, PAUSE_MS)
         return ending.out_of_time(within_ms)
 
     async def abort(self, attempt: Attempt, producer_ids: Sequence[int], coordinator_epoch: int) -> TransactionOutcome:

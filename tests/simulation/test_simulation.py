@@ -50,3 +50,8 @@ def test_the_same_seed_is_the_same_run() -> None:
     once, again = run_seed(7), run_seed(7, trace=True)
     assert (once.events, once.virtual_ms, once.states) == (again.events, again.virtual_ms, again.states)
     assert once.outcomes == again.outcomes
+
+
+def test_a_commit_that_is_refused_at_once_until_its_time_is_over_ends() -> None:
+    """The seed ran for ever: on virtual time who asks again without a wait asks at the same moment."""
+    assert run_seed(500_925, max_events=100_000).failure is None

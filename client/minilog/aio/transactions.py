@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Sequence
 
@@ -27,6 +28,7 @@ from minilog.transactions import (
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 
 _MARKERS_SHARE = 2  # of request.timeout.ms: the answer "becoming visible" is to arrive before the call is given up
+_AGAIN_S = 0.05  # between two questions, where the first one took no time
 
 
 class Transactions:
@@ -112,12 +114,15 @@ class Transactions:
                 timeout_ms=call_ms // _MARKERS_SHARE,
                 coordinator_epoch=coordinator_epoch,
             )
+            asked_s = time.monotonic()
             try:
                 known = ending.answered(await self._end_once(request, call_ms))
             except MinilogError as error:
                 known = ending.failed(error)
             if known is not None:
                 return known
+            if time.monotonic() < asked_s + _AGAIN_S:  # refused at once: the time left is too short to wait in there
+                await asyncio.sleep(_AGAIN_S)
         return ending.out_of_time(within_ms)
 
     async def _end_once(self, request: coordinator_pb2.EndTransactionRequest, timeout_ms: int) -> TransactionOutcome:
