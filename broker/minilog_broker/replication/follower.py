@@ -220,13 +220,15 @@ class FollowerPartition:
         return 0
 
     def _take_producers(self, snapshot: bytes, now_ms: float) -> bool:
-        """Our log is empty and begins here: who wrote below is known to the leader only. Stored before what follows."""
+        """Our log is empty and begins here: who wrote below is known to the leader only. What is news is stored, before
+        what follows."""
         try:
-            self.log.producers.adopt(restored(snapshot))
+            news = self.log.producers.adopt(restored(snapshot))
         except CorruptFile:
             self.pause(now_ms, self._settings.corrupt_pause_ms)
             return False
-        self._emit(WriteProducerSnapshot(self.key, self.log.end, self.log.producers.snapshot()))
+        if news:
+            self._emit(WriteProducerSnapshot(self.key, self.log.end, self.log.producers.snapshot()))
         return True
 
     def _adopt(self) -> None:

@@ -195,15 +195,19 @@ class ProducerState:
                 state._producers[producer_id] = replace(entry, batches=batches)
         return state
 
-    def adopt(self, earlier: ProducerState) -> None:
-        """Take in what another copy, or an earlier state of this one, knows of batches below the log's start.
+    def adopt(self, earlier: ProducerState) -> bool:
+        """Take in what another copy, or an earlier state of this one, knows of batches below the log's start. Returns
+        whether any of it is news.
 
         A producer that has ended since, or has written in a later epoch, is known better here."""
-        merged: dict[int, ProducerEntry] = {}
+        news: dict[int, ProducerEntry] = {}
         for producer_id, entry in earlier._producers.items():
             if self.transactions.end_of(producer_id) is None and not self.transactions.is_open(producer_id):
-                merged[producer_id] = _joined(entry, self._producers.pop(producer_id, None))
-        self._producers = merged | self._producers
+                known = self._producers.get(producer_id)
+                if (joined := _joined(entry, known)) != known:
+                    news[producer_id] = joined
+        self._producers = news | self._producers | news  # who was not known is the longest silent
+        return bool(news)
 
     def log_starts_at(self, offset: int) -> None:
         """Nothing below is read any more."""

@@ -259,6 +259,16 @@ def test_what_the_leader_tells_of_producers_below_is_stored_before_what_follows(
     assert [type(each) for each in bench.effects] == [WriteProducerSnapshot, AppendToLog]
 
 
+def test_what_is_known_of_producers_below_is_not_stored_again() -> None:
+    """Thousands of partitions that retention has emptied are told of theirs whenever a session opens."""
+    bench = Bench(entries=())
+    known = ProducerState()
+    known.apply(decode_header(placed_by(7)))
+    for _ in range(2):
+        bench.follower.receive(bench.run(first_offset=0, batches=b"", producers_below=known.snapshot()), 0.0)
+    assert [type(each) for each in bench.effects] == [WriteProducerSnapshot]
+
+
 def test_what_came_damaged_of_producers_is_asked_for_again() -> None:
     bench = Bench(entries=())
     bench.follower.receive(bench.run(first_offset=0, batches=placed(0, 5), producers_below=b"rot"), 0.0)
