@@ -58,6 +58,7 @@ class Judge:
             history.transactions.is_marked = self.is_marked
         history.may_be_deleted = self.may_be_deleted
         self._lives: dict[int, int] = {}  # node: the number of the life that was seen begin
+        self._boots: dict[int, int] = {}  # node: the kernel that ran when its life ended
 
     def __call__(self, touched: Touched) -> None:
         """After one event."""
@@ -126,18 +127,31 @@ class Judge:
 
     def _died(self, node: Node, how: str) -> None:
         self.states[f"lives ended: {how}"] += 1
+        self._boots[node.node_id] = node.boot
         power = how == "power"
         for truth in self.partitions.values():
             if (mirror := truth.mirrors.get(node.node_id)) is not None and mirror.kept_end is None:
-                if power and mirror.synced_end < mirror.durable_end:
-                    self._exempt(truth, "power lost under flush.policy=os")
-                mirror.died(power=power)
+                self._kept(truth, mirror, power=power)
         mirror = self.metadata.mirrors.get(node.node_id)
         if mirror is not None and mirror.kept_end is None:
             mirror.died()
 
+    def _kept(self, truth: PartitionTruth, mirror: Mirror, *, power: bool) -> None:
+        if power and mirror.synced_end < mirror.durable_end:
+            self._exempt(truth, "power lost under flush.policy=os")
+        mirror.died(power=power)
+
+    def _look_whether_unpowered(self, node: Node) -> None:
+        """Its machine may have lost power while it was down: what a killed life left to the kernel is gone, too."""
+        if node.boot == self._boots.get(node.node_id, node.boot):
+            return
+        for truth in self.partitions.values():
+            if (mirror := truth.mirrors.get(node.node_id)) is not None and mirror.kept_end is not None:
+                self._kept(truth, mirror, power=True)
+
     def _reborn(self, node: Node, life: Life) -> None:
         node_id, harmed = node.node_id, node.harmed
+        self._look_whether_unpowered(node)
         for key, log in life.logs.items():
             truth = self.partitions.get(key)
             if truth is None:
