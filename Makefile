@@ -8,6 +8,9 @@ TIMES ?= 50
 STAMP := .venv/.complete
 PYTEST := $(BIN)/python -m pytest -q
 
+# The tests start hundreds of processes: without compiled files each of them compiles 275 modules, a quarter second.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Java is looked for before .venv is set up, also where make is told to do things at once.
 .NOTPARALLEL:
 .PHONY: help setup java demo test test-unit test-simulation test-integration test-spark simulate soak check stubs format clean
