@@ -54,6 +54,7 @@ def test_standalone_with_two_workers_and_a_speculative_task(kit: Kit, tmp_path: 
     assert losers > 0, "what the first attempt wrote stands there, and nobody sees it"
 
 
+@pytest.mark.long
 def test_spark_connect(kit: Kit, tmp_path: pathlib.Path) -> None:
     (port,) = free_ports(1)
     server = (
