@@ -31,13 +31,13 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.table import Table
 
-from minilog import Admin, NewTopic
+from minilog import NewTopic
 from tests.cluster import Cluster, running_cluster
 from tests.integration import rounds
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.history import History, judge_copies, judge_reading
 from tests.integration.isolation import isolate
-from tests.integration.rounds import TOPIC, Measured, Round, Scene
+from tests.integration.rounds import TOPIC, Measured, Round, Scene, admin_of
 from tests.integration.side_client import SideResult
 
 ROUNDS: dict[str, Round] = {
@@ -92,15 +92,15 @@ def run(
 ) -> Outcome:
     """All rounds on one cluster, and the judgement."""
     outcome = Outcome(mode, seed)
-    with running_cluster(directory, brokers, settings, voters=voters, proxied=mode in PROXIED) as cluster:
-        with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-            partitions = max(PARTITIONS, brokers)
-            admin.create_topics([NewTopic(TOPIC, num_partitions=partitions, replication_factor=brokers)])
+    cluster_of = running_cluster(directory, brokers, settings, voters=voters, proxied=mode in PROXIED)
+    with cluster_of as cluster, admin_of(cluster) as admin:
+        partitions = max(PARTITIONS, brokers)
+        admin.create_topics([NewTopic(TOPIC, num_partitions=partitions, replication_factor=brokers)])
         writer = Writer(cluster.bootstrap_servers, TOPIC)
         reader = Reader(cluster.bootstrap_servers, TOPIC, partitions)
         sides: list[SideResult] = []
         try:
-            scene = Scene(cluster, writer, random.Random(seed), partitions)
+            scene = Scene(cluster, admin, writer, random.Random(seed), partitions)
             for scene.number in range(times):
                 outcome.measured.append(_play(mode, scene, directory, sides))
                 print(f"round {scene.number + 1}: {_words(outcome.measured[-1])}, {writer.acknowledged()}", flush=True)

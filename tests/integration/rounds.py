@@ -23,7 +23,7 @@ from tests.proxy import CUT, Proxy, Rule
 
 TOPIC = "killed"
 WHOLE_WITHIN_S = 60.0
-_ASK = {"request.timeout.ms": 5_000}
+REQUEST_TIMEOUT_MS = 5_000
 
 
 @dataclass(slots=True)
@@ -42,6 +42,8 @@ class Scene:
     """A running cluster with a topic, and a writer that never rests."""
 
     cluster: Cluster
+    admin: Admin
+    """One for all that is asked: what it was told once it never takes an older answer for."""
     writer: Writer
     chance: random.Random
     partition_count: int
@@ -51,15 +53,13 @@ class Scene:
     # -- who is what
 
     def partitions(self) -> list[PartitionDescription]:
-        with Admin({"bootstrap.servers": self.cluster.bootstrap_servers, **_ASK}) as admin:
-            return admin.describe_topics([TOPIC])[0].partitions
+        return self.admin.describe_topics([TOPIC])[0].partitions
 
     def controller(self) -> int:
         """Who it is; waits while there is none."""
         deadline = time.monotonic() + WHOLE_WITHIN_S
         while time.monotonic() < deadline:
-            with Admin({"bootstrap.servers": self.cluster.bootstrap_servers, **_ASK}) as admin:
-                controller = admin.describe_cluster().controller
+            controller = self.admin.describe_cluster().controller
             if controller is not None and controller > 0:
                 return controller
             time.sleep(0.05)
@@ -81,36 +81,33 @@ class Scene:
         self.writer.wait_for_more(self.chance.randrange(200, 2000))
 
     def wait_whole(self) -> float:
-        """Until every broker runs, and every replica is in its ISR and has a leader; seconds."""
+        """Until every broker runs, every replica is in its ISR, and each broker leads what it is preferred for, so that
+        the next round finds leaders everywhere; seconds until the first two were so."""
         started = time.monotonic()
         self.cluster.wait_running(WHOLE_WITHIN_S)
+        whole_s: float | None = None
         while True:
             partitions = self.partitions()
             if all(len(each.isr) == len(each.replicas) and each.leader is not None for each in partitions):
-                whole_s = time.monotonic() - started
-                self.spread_leaders()
-                return whole_s
+                whole_s = time.monotonic() - started if whole_s is None else whole_s
+                if all(each.leader == each.replicas[0] for each in partitions):
+                    return whole_s
+                self.admin.elect_leaders([TopicPartition(TOPIC, each.partition) for each in partitions])
             assert time.monotonic() - started < WHOLE_WITHIN_S, f"not all replicas are back in sync: {partitions}"
             time.sleep(0.05)
-
-    def spread_leaders(self) -> None:
-        """Every broker leads again what it is preferred for, so that the next round finds leaders everywhere."""
-        with Admin({"bootstrap.servers": self.cluster.bootstrap_servers, **_ASK}) as admin:
-            admin.elect_leaders([TopicPartition(TOPIC, each) for each in range(self.partition_count)])
 
     def decided_s(self, since_s: float) -> float:
         """Seconds from `since_s` until the controller committed a decision: a topic was created."""
         name = f"decided-{self.number}-{int(since_s * 1000)}"
         deadline = time.monotonic() + WHOLE_WITHIN_S
-        with Admin({"bootstrap.servers": self.cluster.bootstrap_servers, **_ASK}) as admin:
-            while True:
-                try:
-                    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])
-                except MinilogError:
-                    assert time.monotonic() < deadline, "the controller decides nothing"
-                    time.sleep(0.02)
-                else:
-                    return time.monotonic() - since_s
+        while True:
+            try:
+                self.admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])
+            except MinilogError:
+                assert time.monotonic() < deadline, "the controller decides nothing"
+                time.sleep(0.02)
+            else:
+                return time.monotonic() - since_s
 
     def watch(self, fault_s: float | None = None) -> Watch:
         """All partitions, from now on."""
@@ -120,6 +117,10 @@ class Scene:
     def proxy(self) -> Proxy:
         assert self.cluster.proxy is not None, "this kind of round wants a proxied cluster"
         return self.cluster.proxy
+
+
+def admin_of(cluster: Cluster) -> Admin:
+    return Admin({"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": REQUEST_TIMEOUT_MS})
 
 
 Round: TypeAlias = Callable[[Scene], Measured]

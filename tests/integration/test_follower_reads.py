@@ -36,6 +36,8 @@ class Reading:
     """A topic, its partition 0 as it was made, and a follower of it; what was read of it."""
 
     cluster: Cluster
+    admin: Admin
+    """The one that made the topic: another may ask a broker that has not heard of it yet."""
     topic: str
     leader: int
     follower: int
@@ -68,8 +70,7 @@ class Reading:
             producer.flush(timeout=30.0)
 
     def described(self) -> PartitionDescription:
-        with Admin({"bootstrap.servers": self.cluster.bootstrap_servers}) as admin:
-            return admin.describe_topics([self.topic])[0].partitions[0]
+        return self.admin.describe_topics([self.topic])[0].partitions[0]
 
     def check(self, count: int) -> None:
         assert self.offsets == list(range(count)), "a gap or a repeat"
@@ -89,9 +90,10 @@ def in_sync(reading: Reading, timeout_s: float = 30.0) -> None:
 
 @pytest.fixture
 def reading(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Reading]:
-    made = make_topic(cluster, request.node.name.replace("_", "-"))
-    made.write(RECORDS)
-    yield made
+    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        made = make_topic(cluster, admin, request.node.name.replace("_", "-"))
+        made.write(RECORDS)
+        yield made
     assert cluster.proxy is not None
     cluster.proxy.heal()
     cluster.resume(*cluster.processes)
@@ -110,20 +112,19 @@ def known_controller(admin: Admin, timeout_s: float = 30.0) -> int:
     return controller
 
 
-def make_topic(cluster: Cluster, name: str) -> Reading:
+def make_topic(cluster: Cluster, admin: Admin, name: str) -> Reading:
     """A topic whose leader and follower are not the controller's broker: losing that is another test's subject."""
-    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-        controller = known_controller(admin)
-        for attempt in range(10):
-            topic = f"{name}-{attempt}"
-            admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=3)])
-            made = Reading(cluster, topic, -1, -1)
-            in_sync(made)
-            leader = made.described().leader
-            if leader is not None and leader != controller:
-                made.leader = leader
-                [made.follower] = {1, 2, 3} - {leader, controller}
-                return made
+    controller = known_controller(admin)
+    for attempt in range(10):
+        topic = f"{name}-{attempt}"
+        admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=3)])
+        made = Reading(cluster, admin, topic, -1, -1)
+        in_sync(made)
+        leader = made.described().leader
+        if leader is not None and leader != controller:
+            made.leader = leader
+            [made.follower] = {1, 2, 3} - {leader, controller}
+            return made
     raise AssertionError("the controller's broker leads every topic")
 
 
@@ -227,7 +228,6 @@ def test_a_follower_cut_off_from_all_others_sends_its_readers_to_the_leader(read
 def test_a_topic_that_is_deleted_is_said(reading: Reading) -> None:
     with reading.consumer() as consumer:
         reading.read(consumer, RECORDS)
-        with Admin({"bootstrap.servers": reading.cluster.bootstrap_servers}) as admin:
-            admin.delete_topics([reading.topic])
+        reading.admin.delete_topics([reading.topic])
         with pytest.raises((UnknownTopicId, UnknownTopicOrPartition)):
             reading.read(consumer, RECORDS + 1)

@@ -1,4 +1,5 @@
-"""Brokers that hear of a change later than its client: what a client itself changed, it sees, whoever it asks."""
+"""Brokers that hear of a change later than its client: what a client itself changed, it sees, whoever it asks; and a
+topic that is there is found by every client that names it."""
 
 from __future__ import annotations
 
@@ -35,12 +36,16 @@ def admin(cluster: Cluster) -> Iterator[Admin]:
         cluster.proxy.heal()
 
 
-def test_the_brokers_are_late(cluster: Cluster, admin: Admin) -> None:
-    """What the other test stands on: somebody else, who asks such a broker first, does not see the topic."""
+def test_a_topic_that_another_client_made_a_moment_ago_is_found_by_its_name(cluster: Cluster, admin: Admin) -> None:
     with Admin({"bootstrap.servers": f"{HOST}:{cluster.ports[2]}"}) as other:
         admin.create_topics([NewTopic("late")])
-        with pytest.raises(UnknownTopicOrPartition):
-            other.describe_topics(["late"])
+        assert "late" not in other.list_topics(), "the brokers are late: the other tests stand on it"
+        assert [each.name for each in other.describe_topics(["late"])] == ["late"]
+
+
+def test_a_topic_that_is_not_there_is_said_at_once(cluster: Cluster) -> None:
+    with Admin({"bootstrap.servers": f"{HOST}:{cluster.ports[2]}"}) as other, pytest.raises(UnknownTopicOrPartition):
+        other.describe_topics(["never"])
 
 
 def test_a_client_sees_what_it_made_altered_and_deleted(admin: Admin) -> None:

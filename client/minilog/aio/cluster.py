@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -28,7 +29,7 @@ from minilog.limits import MAX_METADATA_TOPICS, parts_of
 from minilog.metadata_cache import MetadataCache, Topic, metadata_request
 from minilog.offsets_query import OffsetsQuery
 from minilog.types import OffsetSpec, TopicPartition
-from minilog.v1 import metadata_pb2, metadata_pb2_grpc
+from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
 
 _Answer = TypeVar("_Answer")
 _ATTEMPT_S = 1.0  # one broker's time for one question
@@ -58,6 +59,15 @@ def open_channel(address: Address) -> grpc.aio.Channel:
 def now_ms() -> float:
     """The monotonic clock, milliseconds."""
     return time.monotonic() * 1000.0
+
+
+async def _get_metadata(
+    request: metadata_pb2.GetMetadataRequest, channel: grpc.aio.Channel, timeout: float
+) -> metadata_pb2.GetMetadataResponse:
+    answer: metadata_pb2.GetMetadataResponse = await metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(
+        request, timeout=timeout
+    )
+    return answer
 
 
 async def _first_answer(asked: set[asyncio.Task[_Answer | None]]) -> _Answer | None:
@@ -174,20 +184,28 @@ class Cluster:
         """`refresh`, of no more topics than one request may name."""
         request = metadata_request(self.identity, names)
         while True:
-            answer = await self.ask_any(
-                lambda channel, timeout: metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(
-                    request, timeout=timeout
-                ),
-                deadline_s,
-            )
+            answer = await self.ask_any(partial(_get_metadata, request), deadline_s)
             error = error_from_wire(answer.error)
             if error is None and self.cache.apply(answer):
                 self._last_error = None
-                return answer
+                return await self._confirmed(request, answer, deadline_s)
             if error is not None and not error.retriable:
                 raise error
             self._last_error = error or self._last_error
             await asyncio.sleep(_PAUSE_S)
+
+    async def _confirmed(
+        self, request: metadata_pb2.GetMetadataRequest, answer: metadata_pb2.GetMetadataResponse, deadline_s: float
+    ) -> metadata_pb2.GetMetadataResponse:
+        """The controller's answer where a topic that is asked for by name is not known to the broker that answered:
+        somebody else may have created it a moment ago, and the controller's broker is the first to know."""
+        address = self.address(answer.controller_id)
+        unknown = any(topic.error.code == common_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION for topic in answer.topics)
+        timeout = min(_ATTEMPT_S, deadline_s - time.monotonic())
+        if not unknown or address is None or timeout <= 0:
+            return answer
+        told = await self.call(address, lambda channel: _get_metadata(request, channel, timeout))
+        return told if told is not None and not told.error.code and self.cache.apply(told) else answer
 
     def deadline(self) -> float:
         """request.timeout.ms from now, on the monotonic clock, seconds."""
