@@ -62,10 +62,10 @@ def now_ms() -> float:
 
 
 async def _get_metadata(
-    request: metadata_pb2.GetMetadataRequest, channel: grpc.aio.Channel, timeout: float
+    request: metadata_pb2.GetMetadataRequest, channel: grpc.aio.Channel, within_s: float
 ) -> metadata_pb2.GetMetadataResponse:
     answer: metadata_pb2.GetMetadataResponse = await metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(
-        request, timeout=timeout
+        request, timeout=within_s
     )
     return answer
 
