@@ -3,12 +3,14 @@
 hears    a message of the quorum reached the other's core. A pair is steady since t when no gap between two
          messages, either way, was longer than `GAP` of the fetch time-out from t on, and neither was stopped
 V20      a leader that was steady with a majority for two fetch time-outs is not deposed; by itself it may be, where
-         a voter is stuck in a later epoch: it stands above that one, and leads again before anybody else does
+         a voter is stuck in a later epoch: it stands above that one, and leads again before anybody else does. And it
+         may resign where it is such a voter that it lacks: that one asks for votes, and fetches nothing from it
 V21      a leader that heard no majority for `PATIENCE` fetch time-outs leads no more
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -140,7 +142,9 @@ class QuorumTruth:
             intact = False
         if not quorum.is_leader:
             if led is not None:
-                self._deposed(node_id, led, voters, now_ms, asked=intact and life.stage.name != "STOPPING")
+                asked = intact and life.stage.name != "STOPPING"
+                stuck = _stuck_above(node, led, voters) if epoch == led else []
+                self._deposed(node_id, led, voters, now_ms, asked=asked, stuck=stuck)
                 return ["quorum leaders deposed"]
             return []
         if led is not None and led != epoch:
@@ -166,18 +170,22 @@ class QuorumTruth:
         self._promised[node_id] = max(self._promised.get(node_id, -1), epoch)
         return ["quorum elections"]
 
-    def _deposed(self, node_id: int, epoch: int, voters: list[int], now_ms: float, *, asked: bool) -> None:
-        hearing = self._hearing(node_id, epoch, voters, now_ms) if asked else []
+    def _deposed(
+        self, node_id: int, epoch: int, voters: list[int], now_ms: float, *, asked: bool, stuck: Sequence[int] = ()
+    ) -> None:
+        hearing = self._hearing(node_id, epoch, voters, now_ms, stuck) if asked else []
         del self._leads[node_id]
         if hearing:
             text = f"node {node_id} led quorum epoch {epoch}, {hearing} heard it all the time, and it was deposed"
             raise self._fail("V20", text, node_id, *hearing, epoch=epoch)
 
-    def _hearing(self, node_id: int, epoch: int, voters: list[int], now_ms: float) -> list[int]:
+    def _hearing(
+        self, node_id: int, epoch: int, voters: list[int], now_ms: float, stuck: Sequence[int] = ()
+    ) -> list[int]:
         """The voters that heard the leader of `epoch` for long, where they are a majority with it; else nobody."""
         if len(voters) < 2 or now_ms - self.tenures[epoch].since_ms < STEADY * self.fetch_timeout_ms:
             return []
-        hearing = [v for v in voters if v != node_id and self._is_steady(node_id, v, now_ms)]
+        hearing = [v for v in voters if v not in (node_id, *stuck) and self._is_steady(node_id, v, now_ms)]
         return hearing if node_id in voters and len(hearing) + 1 > len(voters) // 2 else []
 
     def ended(self, node_id: int) -> None:
@@ -202,8 +210,13 @@ def _makes_way_for_itself(node: Node, life: Life, led: int, voters: list[int]) -
     """Whether it stands above a voter that has a later epoch on its disk than the one that is led."""
     if life.quorum.epoch <= led or life.quorum.role is not Role.CANDIDATE:
         return False
-    stored = [node.cluster.nodes[voter_id].stored_vote() for voter_id in voters if voter_id != node.node_id]
-    return any(vote is not None and vote.epoch > led for vote in stored)
+    return bool(_stuck_above(node, led, voters))
+
+
+def _stuck_above(node: Node, led: int, voters: list[int]) -> list[int]:
+    """The other voters that have a later epoch on their disks than the one that is led."""
+    stored = {voter_id: node.cluster.nodes[voter_id].stored_vote() for voter_id in voters if voter_id != node.node_id}
+    return [voter_id for voter_id, vote in stored.items() if vote is not None and vote.epoch > led]
 
 
 def _epoch_of_log(node: Node) -> int:
