@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -29,6 +28,7 @@ from minilog.admin_messages import (
 from minilog.aio.cluster import Cluster
 from minilog.aio.group_admin import GroupAdmin
 from minilog.aio.records_admin import END, delete_records
+from minilog.aio.runtime import MACHINE, Runtime, now_s
 from minilog.aio.transaction_admin import TransactionAdmin
 from minilog.config import parse_config
 from minilog.errors import (
@@ -79,9 +79,9 @@ _DESCRIBE_OFFSETS_S = 3.0  # a description without a partition's offsets is bett
 class Admin:
     """Creates, changes and describes; see minilog.Admin for the meaning of everything. Use it on one event loop."""
 
-    def __init__(self, config: Mapping[str, object]) -> None:
+    def __init__(self, config: Mapping[str, object], runtime: Runtime = MACHINE) -> None:
         self._config = parse_config(config)
-        self._cluster = Cluster(self._config)
+        self._cluster = Cluster(self._config, runtime)
         self._groups = GroupAdmin(self._cluster, self.list_offsets)
         self._transactions = TransactionAdmin(self._cluster)
 
@@ -194,7 +194,7 @@ class Admin:
 
     async def cluster_health(self) -> ClusterHealth:
         request = metadata_request(self._cluster.identity, None)
-        within_s = min(self._cluster.deadline(), time.monotonic() + _CONTROLLER_S)
+        within_s = min(self._cluster.deadline(), now_s() + _CONTROLLER_S)
         answer = None
         with contextlib.suppress(BrokerNotAvailable, TimedOut):
             answer = await self._ask_controller(
@@ -210,7 +210,7 @@ class Admin:
     async def _is_controlled(self) -> bool:
         """Does the controller that metadata names answer?"""
         address = self._cluster.address(self._cluster.cache.controller_id)
-        return address is not None and await self._reachable(address, time.monotonic() + _CONTROLLER_S)
+        return address is not None and await self._reachable(address, now_s() + _CONTROLLER_S)
 
     async def describe_topics(
         self,
@@ -233,7 +233,7 @@ class Admin:
         query = self._offsets_query(found.values(), sizes)
         query.results = {each: result for each, result in early.results.items() if each in query.wanted}
         if query.missing():
-            await self._cluster.complete(query, min(self._cluster.deadline(), time.monotonic() + _DESCRIBE_OFFSETS_S))
+            await self._cluster.complete(query, min(self._cluster.deadline(), now_s() + _DESCRIBE_OFFSETS_S))
         return [describe_topic(found[name], query.results) for name in order]
 
     def _offsets_query(
@@ -327,7 +327,7 @@ class Admin:
 
     async def _again(self, what: str, deadline_s: float, *, maybe_done: bool) -> None:
         """Pause before the controller is asked again; raises where it is too late for that."""
-        if time.monotonic() >= deadline_s:
+        if now_s() >= deadline_s:
             message = f"no controller answered within request.timeout.ms={self._config.request_timeout_ms}: {what}"
             raise UnknownOutcome(f"{message}; it may be done all the same") if maybe_done else TimedOut(message)
         await asyncio.sleep(_PAUSE_S)
@@ -341,15 +341,15 @@ class Admin:
             address = self._cluster.address(self._cluster.cache.controller_id)
             if address is not None and await self._reachable(address, deadline_s):
                 break
-            if time.monotonic() >= deadline_s:
+            if now_s() >= deadline_s:
                 raise BrokerNotAvailable("there is no active controller now; ask again")
             await asyncio.sleep(_PAUSE_S)
-        timeout_s = max(0.001, deadline_s - time.monotonic())
+        timeout_s = max(0.001, deadline_s - now_s())
         return await self._cluster.call(address, lambda channel: make(channel, timeout_s))
 
     async def _reachable(self, address: tuple[str, int], deadline_s: float) -> bool:
         try:
-            async with asyncio.timeout(max(0.001, min(1.0, deadline_s - time.monotonic()))):
+            async with asyncio.timeout(max(0.001, min(1.0, deadline_s - now_s()))):
                 await self._cluster.channel(address).channel_ready()
         except TimeoutError:
             return False

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import grpc
 
+from minilog.aio.runtime import Runtime, now_s
 from minilog.config import Address, ClientConfig
 from minilog.errors import (
     BrokerNotAvailable,
@@ -38,28 +38,6 @@ _AVOID_S = 2.0  # one that failed or hung is asked after all others for so long
 _PAUSE_S = 0.05  # between rounds over all brokers
 _TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the broker that is asked
 
-_OPTIONS: list[tuple[str, int | str]] = [
-    ("grpc.max_send_message_length", -1),  # bounded by batch.size, buffer.memory and the session's credit
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 2_000),  # despite its name the time that one attempt to connect is given
-    ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.use_local_subchannel_pool", 1),  # a channel opened anew is a connection opened anew
-    ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),
-]
-
-
-def open_channel(address: Address) -> grpc.aio.Channel:
-    """A channel to one broker, connecting when it is first used."""
-    host, port = address
-    return grpc.aio.insecure_channel(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", options=_OPTIONS)
-
-
-def now_ms() -> float:
-    """The monotonic clock, milliseconds."""
-    return time.monotonic() * 1000.0
-
 
 async def _get_metadata(
     request: metadata_pb2.GetMetadataRequest, channel: grpc.aio.Channel, within_s: float
@@ -80,8 +58,9 @@ async def _first_answer(asked: set[asyncio.Task[_Answer | None]]) -> _Answer | N
 class Cluster:
     """See the module's text."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
         self.config = config
+        self.runtime = runtime
         self.identity = config.identity()
         self.cache = MetadataCache()
         self._channels: dict[Address, grpc.aio.Channel] = {}
@@ -99,7 +78,7 @@ class Cluster:
     def channel(self, address: Address) -> grpc.aio.Channel:
         """The channel for unary calls to `address`."""
         if address not in self._channels:
-            self._channels[address] = open_channel(address)
+            self._channels[address] = self.runtime.open_channel(address)
         return self._channels[address]
 
     def address(self, broker_id: int) -> Address | None:
@@ -112,12 +91,12 @@ class Cluster:
         known = [(broker.host, broker.port) for broker in self.cache.brokers.values()]
         every = list(dict.fromkeys([*known, *self.config.bootstrap_servers]))
         start = next(self._turn) % len(every)
-        now_s = time.monotonic()
-        return sorted(every[start:] + every[:start], key=lambda each: self._avoided_until_s.get(each, 0.0) > now_s)
+        this_s = now_s()
+        return sorted(every[start:] + every[:start], key=lambda each: self._avoided_until_s.get(each, 0.0) > this_s)
 
     def avoid(self, address: Address) -> None:
         """It failed, or has been silent: others are asked first for a while."""
-        self._avoided_until_s[address] = time.monotonic() + _AVOID_S
+        self._avoided_until_s[address] = now_s() + _AVOID_S
 
     async def call(self, address: Address, make: Callable[[grpc.aio.Channel], Awaitable[_Answer]]) -> _Answer | None:
         """One unary call; None where it did not get through (the reason is kept for the message at the end).
@@ -142,7 +121,7 @@ class Cluster:
         try:
             while True:
                 for address in self.candidates():
-                    remaining = deadline_s - time.monotonic()
+                    remaining = deadline_s - now_s()
                     if remaining <= 0:
                         raise self.timed_out("no broker answered in time")
                     timeout = min(_ATTEMPT_S, remaining)
@@ -201,7 +180,7 @@ class Cluster:
         somebody else may have created it a moment ago, and the controller's broker is the first to know."""
         address = self.address(answer.controller_id)
         unknown = any(topic.error.code == common_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION for topic in answer.topics)
-        timeout = min(_ATTEMPT_S, deadline_s - time.monotonic())
+        timeout = min(_ATTEMPT_S, deadline_s - now_s())
         if not unknown or address is None or timeout <= 0:
             return answer
         told = await self.call(address, lambda channel: _get_metadata(request, channel, timeout))
@@ -209,17 +188,17 @@ class Cluster:
 
     def deadline(self) -> float:
         """request.timeout.ms from now, on the monotonic clock, seconds."""
-        return time.monotonic() + self.config.request_timeout_ms / 1000.0
+        return now_s() + self.config.request_timeout_ms / 1000.0
 
     async def topic(self, name: str, deadline_s: float, partition: int = 0) -> Topic:
         """A topic by name, asked for where it, or its `partition`, is not known: it may have been created or altered a
         moment ago. Raises UnknownTopicOrPartition, BrokerNotAvailable."""
-        give_up_s = min(deadline_s, time.monotonic() + _TOPIC_GRACE_S)
+        give_up_s = min(deadline_s, now_s() + _TOPIC_GRACE_S)
         wanted = TopicPartition(name, partition)
         while not self.cache.has(wanted):
             await self.refresh([name], deadline_s)
             if not self.cache.has(wanted):
-                if time.monotonic() >= give_up_s or partition < 0:
+                if now_s() >= give_up_s or partition < 0:
                     self.cache.key(wanted)
                 await asyncio.sleep(_PAUSE_S)
         return self.cache.topics[name]
@@ -234,13 +213,13 @@ class Cluster:
         """Ask for what is missing until each partition has answered or failed, or the deadline has passed."""
         if not query.topics() <= self.cache.topics.keys():
             await self.refresh(query.topics(), deadline_s)
-        unknown_until_s = time.monotonic() + _TOPIC_GRACE_S
+        unknown_until_s = now_s() + _TOPIC_GRACE_S
         while True:
             await self.ask_leaders(query)
             missing = query.missing()
-            if not missing or time.monotonic() >= deadline_s:
+            if not missing or now_s() >= deadline_s:
                 return
-            if time.monotonic() >= unknown_until_s:
+            if now_s() >= unknown_until_s:
                 for partition in missing:
                     if isinstance(query.last_errors.get(partition), UnknownTopicOrPartition):
                         query.failures[partition] = query.last_errors[partition]

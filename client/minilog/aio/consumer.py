@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
-from minilog.aio.cluster import Cluster, now_ms
+from minilog.aio.cluster import Cluster
 from minilog.aio.groups import Groups
+from minilog.aio.runtime import MACHINE, Runtime, now_ms, now_s
 from minilog.aio.stream import DuplexStream
 from minilog.config import ClientConfig, parse_config
 from minilog.consumer.core import ConsumerCore
@@ -46,9 +46,9 @@ _log = logging.getLogger(__name__)
 class ConsumerDriver:
     """Streams, metadata and offset look-ups around the core. Lives on one event loop."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
         self.config = config
-        self.cluster = Cluster(config)
+        self.cluster = Cluster(config, runtime)
         self.core = ConsumerCore(config, self.cluster.cache)
         self._groups = Groups(self.cluster)
         self._streams: dict[int, DuplexStream] = {}
@@ -86,15 +86,15 @@ class ConsumerDriver:
         Raises the error of a partition that cannot go on.
         """
         self.start()
-        deadline_s = time.monotonic() + timeout_s
-        gathering_s = min(deadline_s, time.monotonic() + self.config.fetch_max_wait_ms / 1000.0)
+        deadline_s = now_s() + timeout_s
+        gathering_s = min(deadline_s, now_s() + self.config.fetch_max_wait_ms / 1000.0)
         while True:
             self._arrived.clear()
-            if self._is_too_little() and time.monotonic() < gathering_s:
-                await self._something_arrived(gathering_s - time.monotonic())
+            if self._is_too_little() and now_s() < gathering_s:
+                await self._something_arrived(gathering_s - now_s())
                 continue
             taken = self.core.take(max_bytes)
-            remaining_s = deadline_s - time.monotonic()
+            remaining_s = deadline_s - now_s()
             if taken:
                 self._wake.set()  # credit has come back
             if taken or remaining_s <= 0 or (self.core.finished() and self.core.assignment()):
@@ -177,6 +177,7 @@ class ConsumerDriver:
                 self._wake.set()
 
         stream = DuplexStream(
+            self.cluster.runtime,
             address,
             lambda channel: data_pb2_grpc.DataServiceStub(channel).Fetch(),
             lambda: self.core.life_sign(broker_id),
@@ -293,14 +294,14 @@ def is_an_answer(taken: list[Run], outcome: Outcome, deadline_s: float) -> bool:
     found = any(rows for _, rows in outcome.good)
     if outcome.lack is not None and not found:
         raise outcome.lack
-    return not taken or found or time.monotonic() >= deadline_s
+    return not taken or found or now_s() >= deadline_s
 
 
 class Consumer:
     """Reads records; see minilog.Consumer for the meaning of everything. Use it on one event loop."""
 
-    def __init__(self, config: Mapping[str, object]) -> None:
-        self._driver = ConsumerDriver(parse_config(config))
+    def __init__(self, config: Mapping[str, object], runtime: Runtime = MACHINE) -> None:
+        self._driver = ConsumerDriver(parse_config(config), runtime)
 
     async def __aenter__(self) -> Self:
         return self
@@ -351,9 +352,9 @@ class Consumer:
         max_bytes: int,
         record_bytes: int = 0,
     ) -> list[tuple[Run, list[pa.RecordBatch]]]:
-        deadline_s = time.monotonic() + timeout
+        deadline_s = now_s() + timeout
         while True:
-            taken = await self._driver.take(deadline_s - time.monotonic(), max_bytes)
+            taken = await self._driver.take(deadline_s - now_s(), max_bytes)
             outcome = decode_all(taken, self._driver.config.max_poll_bytes, record_bytes)
             await self._driver.report(outcome)  # nothing else runs between taking and putting back
             if is_an_answer(taken, outcome, deadline_s):

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -28,6 +27,7 @@ import grpc
 from google.protobuf.message import Message
 
 from minilog.aio.cluster import Cluster
+from minilog.aio.runtime import now_s
 from minilog.coordinators_of import INTERNAL_PARTITIONS, coordinator_partition
 from minilog.errors import (
     BrokerNotAvailable,
@@ -69,7 +69,7 @@ class _Attempts:
 
     what: str
     timeout_ms: int
-    began_s: float = field(default_factory=time.monotonic)
+    began_s: float = field(default_factory=now_s)
     maybe_done: bool = False
     last_error: MinilogError | None = None
     pause_s: float = _PAUSE_S
@@ -80,11 +80,11 @@ class _Attempts:
 
     def remaining_s(self) -> float:
         """Above 0 always: a call that is made has a little time."""
-        return max(0.001, self.deadline_s - time.monotonic())
+        return max(0.001, self.deadline_s - now_s())
 
     def failed(self, error: MinilogError) -> None:
         """An answer that says no. Raises it where asking again is useless."""
-        grace_is_over = time.monotonic() >= self.began_s + _TOPIC_GRACE_S
+        grace_is_over = now_s() >= self.began_s + _TOPIC_GRACE_S
         if (
             not error.retriable
             or isinstance(error, UnstableOffsetCommit)  # as long as a transaction: the caller knows how long to wait
@@ -97,7 +97,7 @@ class _Attempts:
 
     async def pause(self, *, changes: bool) -> None:
         """Before asking again. Raises where it is too late for that."""
-        if time.monotonic() + self.pause_s >= self.deadline_s:
+        if now_s() + self.pause_s >= self.deadline_s:
             raise self._too_late(changes=changes)
         _log.debug("asking again: %s: %s", self.what, self.last_error)
         await asyncio.sleep(self.pause_s)
@@ -197,7 +197,7 @@ class Coordinators:
 
     async def _refresh(self, topic_name: str, attempts: _Attempts, patience_s: float | None = None) -> None:
         """Ask for metadata as long as there is time; without an answer what is known has to do."""
-        deadline_s = attempts.deadline_s if patience_s is None else time.monotonic() + patience_s
+        deadline_s = attempts.deadline_s if patience_s is None else now_s() + patience_s
         try:
             await self._cluster.refresh([topic_name], deadline_s)
         except (BrokerNotAvailable, TimedOut) as error:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from minilog.aio.cluster import Cluster
 from minilog.aio.consumer import ConsumerDriver
 from minilog.aio.groups import Groups
+from minilog.aio.runtime import Runtime, now_s
 from minilog.config import ClientConfig
 from minilog.consumer.decode import decode_all
 from minilog.errors import GroupIdNotFound, MinilogError
@@ -55,7 +55,7 @@ class GroupAdmin:
         names = {topic.topic_id: topic.name for topic in answer.topics if not topic.error.code}
         positions = committed_positions(told.offsets, names)
         ends = await self._ends(positions)
-        ages_s = await ages_of_first_records(self._cluster.config, unread(positions, ends))
+        ages_s = await ages_of_first_records(self._cluster.config, self._cluster.runtime, unread(positions, ends))
         return describe_group(told, group_id, names, ends, ages_s)
 
     async def seek(self, group_id: str, to: Mapping[TopicPartition, GroupPosition]) -> dict[TopicPartition, int]:
@@ -78,7 +78,7 @@ class GroupAdmin:
 
     async def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
         """Of those whose leader answers soon."""
-        deadline_s = min(self._cluster.deadline(), time.monotonic() + _ENDS_S)
+        deadline_s = min(self._cluster.deadline(), now_s() + _ENDS_S)
         query = await self._cluster.query_offsets(dict.fromkeys(partitions, "latest"), deadline_s)
         level = self._cluster.config.isolation_level
         return {
@@ -88,14 +88,14 @@ class GroupAdmin:
 
 
 async def ages_of_first_records(
-    config: ClientConfig, stretches: Mapping[TopicPartition, Ends]
+    config: ClientConfig, runtime: Runtime, stretches: Mapping[TopicPartition, Ends]
 ) -> dict[TopicPartition, float | None]:
     """The age in seconds, by this machine's clock, of the first record of each stretch of offsets; 0 where it holds
     none, such as where all of it was aborted; None where that is not known in time."""
     if not stretches:
         return {}
     # One byte of credit: a broker sends one batch, and the next when that was taken.
-    driver = ConsumerDriver(dataclasses.replace(config, fetch_max_bytes=1, fetch_min_bytes=1, group_id=""))
+    driver = ConsumerDriver(dataclasses.replace(config, fetch_max_bytes=1, fetch_min_bytes=1, group_id=""), runtime)
     ages_s: dict[TopicPartition, float | None] = dict.fromkeys(stretches)
     try:
         wanted = [TopicPartition(p.topic, p.partition, *stretch) for p, stretch in stretches.items()]
@@ -122,6 +122,6 @@ async def _find_ages(
         for run, found in outcome.good:
             if found and ages_s[run.partition] is None:
                 first_us = found[0].column("timestamp")[0].value
-                ages_s[run.partition] = max(0.0, time.time() - first_us / 1_000_000)
+                ages_s[run.partition] = max(0.0, (driver.cluster.runtime.wall_us() - first_us) / 1_000_000)
                 end_offset = stretches[run.partition].end_offset
                 await driver.change(lambda at=end_offset, p=run.partition: driver.core.seek(p, at))  # type: ignore[misc]

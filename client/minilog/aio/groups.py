@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from minilog.aio.cluster import Cluster
 from minilog.aio.coordinators import Coordinators
+from minilog.aio.runtime import now_s
 from minilog.coordinators_of import GROUPS_TOPIC_NAME
 from minilog.errors import UnstableOffsetCommit
 from minilog.group_messages import Committed, commit_request, committed_offsets, delete_request, fetch_request
@@ -51,7 +51,7 @@ class Groups:
     async def fetch(self, group_id: str, keys: Iterable[PartitionKey]) -> dict[PartitionKey, Committed]:
         """What is committed, of those for which anything is. Where a transaction that has not ended may change it, its
         end is waited for: raises UnstableOffsetCommit when the time is over."""
-        deadline_s = time.monotonic() + self._timeout_ms / 1000.0
+        deadline_s = now_s() + self._timeout_ms / 1000.0
         found: dict[PartitionKey, Committed] = {}
         for part in parts_of(list(keys), MAX_GROUP_OFFSETS):
             found |= await self._fetch(group_id, fetch_request(group_id, part), deadline_s)
@@ -66,13 +66,13 @@ class Groups:
                 group_id,
                 lambda channel: GroupServiceStub(channel).FetchOffsets,
                 request,
-                timeout_ms=max(1, int((deadline_s - time.monotonic()) * 1000.0)),
+                timeout_ms=max(1, int((deadline_s - now_s()) * 1000.0)),
                 changes=False,
             )
             try:
                 return committed_offsets(response)
             except UnstableOffsetCommit as error:
-                if time.monotonic() + _UNSTABLE_PAUSE_S >= deadline_s:
+                if now_s() + _UNSTABLE_PAUSE_S >= deadline_s:
                     raise
                 _log.debug("asking again: %s", error)
             await asyncio.sleep(_UNSTABLE_PAUSE_S)

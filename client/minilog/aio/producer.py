@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
-from minilog.aio.cluster import now_ms
 from minilog.aio.producer_driver import ProducerDriver
+from minilog.aio.runtime import MACHINE, Runtime, now_ms, now_s
 from minilog.aio.transaction import Transaction, no_transactional_id, run_of
 from minilog.config import parse_config
 from minilog.errors import BufferExhausted, TimedOut
@@ -28,9 +27,9 @@ class Producer:
     future: `await (await producer.send(...))` waits for the record to be written.
     """
 
-    def __init__(self, config: Mapping[str, object]) -> None:
-        self._driver = ProducerDriver(parse_config(config))
-        self._run = run_of(self._driver.config)
+    def __init__(self, config: Mapping[str, object], runtime: Runtime = MACHINE) -> None:
+        self._driver = ProducerDriver(parse_config(config), runtime)
+        self._run = run_of(self._driver.config, runtime)
 
     async def __aenter__(self) -> Self:
         self._driver.start()
@@ -57,7 +56,7 @@ class Producer:
         known = await self._topic(topic, deadline_s, partition)
         pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        timestamp_us = time.time_ns() // 1000 if timestamp is None else timestamp * 1000
+        timestamp_us = self._driver.cluster.runtime.wall_us() if timestamp is None else timestamp * 1000
         accumulator = self._driver.accumulator
         while True:
             taken = accumulator.append(known, partition, key, value, pairs, timestamp_us, future, now_ms())
@@ -101,14 +100,14 @@ class Producer:
         return Transaction(self._driver, self._run)
 
     def _deadline(self) -> float:
-        return time.monotonic() + self._driver.config.max_block_ms / 1000.0
+        return now_s() + self._driver.config.max_block_ms / 1000.0
 
     async def _topic(self, name: str, deadline_s: float, partition: int | None) -> Topic:
         self._driver.start()
         return await self._driver.cluster.topic(name, deadline_s, partition or 0)
 
     async def _wait_for_space(self, topic: str, deadline_s: float) -> None:
-        remaining_s = deadline_s - time.monotonic()
+        remaining_s = deadline_s - now_s()
         if remaining_s <= 0:
             raise buffer_exhausted(topic, self._driver)
         self._driver.wake()

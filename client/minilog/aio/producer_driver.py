@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from minilog.aio.cluster import Cluster, now_ms
+from minilog.aio.cluster import Cluster
+from minilog.aio.runtime import Runtime, now_ms, now_s
 from minilog.aio.stream import DuplexStream
 from minilog.config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError, ProducerFenced, TimedOut, error_from_wire
@@ -32,10 +31,12 @@ _log = logging.getLogger(__name__)
 class ProducerDriver:
     """See the module's text. `start` and everything async belongs to the loop; `accumulator` to everyone."""
 
-    def __init__(self, config: ClientConfig, completion: Callable[[Batch], Any] = RecordsCompletion) -> None:
+    def __init__(
+        self, config: ClientConfig, runtime: Runtime, completion: Callable[[Batch], Any] = RecordsCompletion
+    ) -> None:
         self.config = config
-        self.cluster = Cluster(config)
-        chance = random.Random()
+        self.cluster = Cluster(config, runtime)
+        chance = runtime.chance()
         self.accumulator = Accumulator(
             batch_size=config.batch_size,
             linger_ms=config.linger_ms,
@@ -88,11 +89,11 @@ class ProducerDriver:
         """Everything taken so far settled (acks=0: written to the brokers' connections)? False where time ran out."""
         target = self.accumulator.begin_flush()
         self.wake()
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = now_s() + timeout_s
         while not self.accumulator.is_settled(target):
-            if time.monotonic() >= deadline_s:
+            if now_s() >= deadline_s:
                 return False
-            await self.settled_something(deadline_s - time.monotonic())
+            await self.settled_something(deadline_s - now_s())
         return True
 
     # -- transactions
@@ -133,7 +134,7 @@ class ProducerDriver:
         """Leave the transaction, if one is open, without its being committed."""
         if self._sender.identity.transaction is not None:
             self._sender.identity.fail(InvalidTxnState("it was aborted"))
-            self._carry_out(self._sender.poll(now_ms(), time.time_ns() // 1000))
+            self._carry_out(self._sender.poll(now_ms(), self.cluster.runtime.wall_us()))
             self._sender.end()
 
     # -- the end
@@ -143,7 +144,7 @@ class ProducerDriver:
         self.accumulator.close()
         try:
             if self._loop is not None:
-                deadline_s = time.monotonic() + timeout_s
+                deadline_s = now_s() + timeout_s
                 await self.flush(timeout_s)
                 if self.config.acks == 0:
                     await self._finish_streams(deadline_s)
@@ -158,7 +159,7 @@ class ProducerDriver:
     async def _finish_streams(self, deadline_s: float) -> None:
         """Nobody acknowledges under acks=0: a broker has taken what was written when it ends the stream that we end."""
         finishing = list(self._streams.items())
-        taken = await asyncio.gather(*(each.finish(deadline_s - time.monotonic()) for _, each in finishing))
+        taken = await asyncio.gather(*(each.finish(deadline_s - now_s()) for _, each in finishing))
         for (broker_id, _), all_taken in zip(finishing, taken, strict=True):
             if not all_taken:
                 _log.warning("acks=0: broker %s has not taken all that was sent; the last of it may be lost", broker_id)
@@ -167,7 +168,7 @@ class ProducerDriver:
         while True:
             self._wake.clear()
             try:
-                self._carry_out(self._sender.poll(now_ms(), time.time_ns() // 1000))
+                self._carry_out(self._sender.poll(now_ms(), self.cluster.runtime.wall_us()))
             except Exception:  # a bug must not leave futures pending in silence: time-outs go on working
                 _log.exception("the producer met an error it has no name for")
             wait_s = (self._sender.next_wake_ms(now_ms()) - now_ms()) / 1000.0
@@ -234,6 +235,7 @@ class ProducerDriver:
                 self.wake()
 
         stream = DuplexStream(
+            self.cluster.runtime,
             address,
             lambda channel: data_pb2_grpc.DataServiceStub(channel).Produce(),
             lambda: data_pb2.ProduceRequest(acks=self.config.acks),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Mapping
 
 from minilog.aio.cluster import Cluster
+from minilog.aio.runtime import now_s
 from minilog.errors import BrokerNotAvailable, TimedOut
 from minilog.offsets_query import OffsetsQuery
 from minilog.records_deletion import RecordsDeletion
@@ -30,15 +30,15 @@ async def delete_records(
     }
     deletion = RecordsDeletion(cluster.cache, wanted)
     deadline_s = cluster.deadline()
-    unknown_until_s = time.monotonic() + _TOPIC_GRACE_S
+    unknown_until_s = now_s() + _TOPIC_GRACE_S
     topics = {partition.topic for partition in wanted}
     if not topics <= cluster.cache.topics.keys():
         await cluster.refresh(topics, deadline_s)
     while True:
         await _ask_leaders(cluster, deletion, deadline_s)
-        if time.monotonic() >= unknown_until_s:
+        if now_s() >= unknown_until_s:
             deletion.give_up_unknown()
-        if deletion.failures or not deletion.missing() or time.monotonic() >= deadline_s:
+        if deletion.failures or not deletion.missing() or now_s() >= deadline_s:
             break
         await asyncio.sleep(_PAUSE_S)
         with contextlib.suppress(BrokerNotAvailable, TimedOut):
@@ -50,7 +50,7 @@ async def delete_records(
 
 async def _ask_leaders(cluster: Cluster, deletion: RecordsDeletion, deadline_s: float) -> None:
     """All leaders concerned once, at the same time."""
-    seconds = min(_ATTEMPT_S, max(0.0, deadline_s - time.monotonic()))
+    seconds = min(_ATTEMPT_S, max(0.0, deadline_s - now_s()))
     timeout_ms = int(max(seconds - _ANSWER_S, seconds / 2) * 1000)
     asked = deletion.requests(cluster.identity, timeout_ms)
     await asyncio.gather(*(_ask(cluster, deletion, seconds, *each) for each in asked))

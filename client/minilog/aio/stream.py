@@ -16,7 +16,7 @@ from typing import Any
 
 import grpc
 
-from minilog.aio.cluster import now_ms, open_channel
+from minilog.aio.runtime import Runtime, now_ms
 from minilog.config import Address
 
 _SILENT_KEEPALIVES = 5
@@ -51,6 +51,7 @@ class DuplexStream:
 
     def __init__(
         self,
+        runtime: Runtime,
         address: Address,
         method: Callable[[grpc.aio.Channel], Any],
         life_sign: Callable[[], Any],
@@ -61,6 +62,7 @@ class DuplexStream:
         lost: Callable[[], None],
         written: Callable[[Any], None] = lambda message: None,
     ) -> None:
+        self._runtime = runtime
         self._address, self._method, self._life_sign = address, method, life_sign
         self._keepalive_ms = keepalive_ms
         self._opened, self._received, self._lost, self._written = opened, received, lost, written
@@ -90,7 +92,7 @@ class DuplexStream:
             await self._task
 
     async def _run(self) -> None:
-        channel = open_channel(self._address)
+        channel = self._runtime.open_channel(self._address)
         try:
             async with asyncio.timeout(_OPENING_MS / 1000.0):  # wait_for may drop a cancellation (Python 3.11)
                 await channel.channel_ready()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import uuid
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
@@ -13,6 +11,7 @@ from typing import Self
 from minilog.aio.groups import Groups
 from minilog.aio.participation import Participation
 from minilog.aio.producer_driver import ProducerDriver
+from minilog.aio.runtime import Runtime
 from minilog.config import ClientConfig
 from minilog.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog.errors import InvalidTxnState, MinilogError
@@ -25,11 +24,11 @@ from minilog.v1 import coordinator_pb2
 _log = logging.getLogger(__name__)
 
 
-def run_of(config: ClientConfig) -> Run | None:
+def run_of(config: ClientConfig, runtime: Runtime) -> Run | None:
     """A producer's life; None without a transactional.id."""
     if not config.transactional_id:
         return None
-    return Run(config.transactional_id, uuid.uuid4().bytes, lambda: os.urandom(16))
+    return Run(config.transactional_id, runtime.unique_bytes(16), lambda: runtime.unique_bytes(16))
 
 
 def no_transactional_id() -> InvalidTxnState:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Sequence
 
 from minilog.aio.cluster import Cluster
 from minilog.aio.coordinators import Coordinators
+from minilog.aio.runtime import now_s
 from minilog.coordinators_of import TRANSACTIONS_TOPIC_NAME
 from minilog.errors import InvalidTxnState, MinilogError, UnknownOutcome
 from minilog.transactions import (
@@ -104,8 +104,8 @@ class Transactions:
         """
         ending = Ending(attempt)
         within_ms = max(self._config.delivery_timeout_ms, self._config.request_timeout_ms)
-        deadline_s = time.monotonic() + within_ms / 1000.0
-        while (remaining_ms := (deadline_s - time.monotonic()) * 1000.0) > 0:
+        deadline_s = now_s() + within_ms / 1000.0
+        while (remaining_ms := (deadline_s - now_s()) * 1000.0) > 0:
             call_ms = max(1, int(min(self._config.request_timeout_ms, remaining_ms)))
             request = end_request(
                 attempt,
@@ -114,14 +114,14 @@ class Transactions:
                 timeout_ms=call_ms // _MARKERS_SHARE,
                 coordinator_epoch=coordinator_epoch,
             )
-            asked_s = time.monotonic()
+            asked_s = now_s()
             try:
                 known = ending.answered(await self._end_once(request, call_ms))
             except MinilogError as error:
                 known = ending.failed(error)
             if known is not None:
                 return known
-            if time.monotonic() < asked_s + _AGAIN_S:  # refused at once: the time left is too short to wait in there
+            if now_s() < asked_s + _AGAIN_S:  # refused at once: the time left is too short to wait in there
                 await asyncio.sleep(_AGAIN_S)
         return ending.out_of_time(within_ms)
 

@@ -10,6 +10,7 @@ from typing import Self
 import pyarrow as pa
 
 from minilog.aio.consumer import POLL_ARROW_BYTES, POLL_BYTES, ConsumerDriver, is_an_answer
+from minilog.aio.runtime import MACHINE
 from minilog.config import parse_config
 from minilog.consumer.decode import RECORD_BYTES, as_polled, decode_all, records
 from minilog.consumer.partition import Run
@@ -28,7 +29,7 @@ class Consumer:
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self._driver = ConsumerDriver(parse_config(config))
+        self._driver = ConsumerDriver(parse_config(config), MACHINE)
         self._loop = shared_loop()
         self._closed = self._had_corrupt = False
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from minilog.aio.producer import buffer_exhausted
 from minilog.aio.producer_driver import ProducerDriver
+from minilog.aio.runtime import MACHINE
 from minilog.aio.transaction import Transaction as AsyncTransaction
 from minilog.aio.transaction import no_transactional_id, run_of
 from minilog.config import parse_config
@@ -40,8 +41,8 @@ class Producer:
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self._driver = ProducerDriver(parse_config(config), ThreadedRecordsCompletion)
-        self._run = run_of(self._driver.config)
+        self._driver = ProducerDriver(parse_config(config), MACHINE, ThreadedRecordsCompletion)
+        self._run = run_of(self._driver.config, MACHINE)
         self._loop = shared_loop()
         self._accumulator = self._driver.accumulator
         self._cache = self._driver.cluster.cache
@@ -84,7 +85,7 @@ class Producer:
         if partition is not None and not 0 <= partition < known.partition_count:
             known = self._topic(topic, partition)
         pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
-        timestamp_us = time.time_ns() // 1000 if timestamp is None else timestamp * 1000
+        timestamp_us = MACHINE.wall_us() if timestamp is None else timestamp * 1000
         future = RecordFuture()
         deadline_s = 0.0
         while True:

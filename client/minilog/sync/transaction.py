@@ -9,6 +9,7 @@ from typing import Self
 from minilog.aio.cluster import Cluster
 from minilog.aio.participation import Participation as AsyncParticipation
 from minilog.aio.producer_driver import ProducerDriver
+from minilog.aio.runtime import MACHINE
 from minilog.aio.transaction import Transaction as AsyncTransaction
 from minilog.aio.transactions import Transactions as AsyncTransactions
 from minilog.config import parse_config
@@ -92,7 +93,7 @@ class Transactions:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._loop = shared_loop()
-        self._cluster = Cluster(parse_config(config))
+        self._cluster = Cluster(parse_config(config), MACHINE)
         self._transactions = AsyncTransactions(self._cluster)
 
     def __enter__(self) -> Self:

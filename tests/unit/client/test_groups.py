@@ -12,6 +12,7 @@ import pytest
 from minilog.aio.cluster import Cluster
 from minilog.aio.consumer import Consumer
 from minilog.aio.groups import Groups
+from minilog.aio.runtime import MACHINE
 from minilog.coordinators_of import GROUPS_TOPIC_NAME, INTERNAL_PARTITIONS, coordinator_partition
 from minilog.errors import (
     GroupIdNotFound,
@@ -156,7 +157,7 @@ def with_broker(broker: Broker, use: Callable[[str], Awaitable[_Result]]) -> _Re
 
 def grouping(broker: Broker, use: Callable[[Groups], Awaitable[_Result]], *, timeout_ms: int = 5_000) -> _Result:
     async def run(servers: str) -> _Result:
-        cluster = Cluster(config_of(**{"bootstrap.servers": servers, "request.timeout.ms": timeout_ms}))
+        cluster = Cluster(config_of(**{"bootstrap.servers": servers, "request.timeout.ms": timeout_ms}), MACHINE)
         try:
             return await use(Groups(cluster))
         finally:

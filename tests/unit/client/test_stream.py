@@ -8,8 +8,9 @@ from typing import Any
 import grpc
 import pytest
 
-from minilog.aio import stream as stream_module
+from minilog.aio.runtime import Machine
 from minilog.aio.stream import DuplexStream
+from minilog.config import Address
 
 STEPS = 6  # of the event loop between "connected" and the first message, and more
 
@@ -37,14 +38,25 @@ class Line:
         self.cancelled = True
 
 
+class Wired(Machine):
+    """Every channel is this line."""
+
+    def __init__(self, line: Any) -> None:
+        self._line = line
+
+    def open_channel(self, address: Address) -> grpc.aio.Channel:
+        channel: grpc.aio.Channel = self._line
+        return channel
+
+
 @pytest.mark.parametrize("steps", range(STEPS))
-def test_a_stream_closed_at_the_moment_it_connects_ends(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+def test_a_stream_closed_at_the_moment_it_connects_ends(steps: int) -> None:
     """Found by real brokers: close() hung for ever, since asyncio.wait_for of Python 3.11 may drop a cancellation."""
 
     async def close_while_connecting() -> Line:
         line, lost = Line(), []
-        monkeypatch.setattr(stream_module, "open_channel", lambda address: line)
         stream = DuplexStream(
+            Wired(line),
             ("nowhere", 1),
             lambda channel: line,
             lambda: b"alive",
@@ -90,15 +102,15 @@ class Taker(Line):
         return grpc.StatusCode.OK
 
 
-def finished(monkeypatch: pytest.MonkeyPatch, room: int, timeout_s: float) -> tuple[bool, list[Any], list[Any]]:
+def finished(room: int, timeout_s: float) -> tuple[bool, list[Any], list[Any]]:
     """What `finish` says where the broker has room for so many of two messages, what came, and what was told as
     written."""
 
     async def finish() -> tuple[bool, list[Any], list[Any]]:
         line = Taker()
         written: list[Any] = []
-        monkeypatch.setattr(stream_module, "open_channel", lambda address: line)
         stream = DuplexStream(
+            Wired(line),
             ("nowhere", 1),
             lambda channel: line,
             lambda: b"alive",
@@ -119,9 +131,9 @@ def finished(monkeypatch: pytest.MonkeyPatch, room: int, timeout_s: float) -> tu
     return asyncio.run(finish())
 
 
-def test_finishing_waits_until_all_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert finished(monkeypatch, room=2, timeout_s=5.0) == (True, [b"one", b"two"], [b"one", b"two"])
+def test_finishing_waits_until_all_is_taken() -> None:
+    assert finished(room=2, timeout_s=5.0) == (True, [b"one", b"two"], [b"one", b"two"])
 
 
-def test_finishing_says_when_time_was_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert finished(monkeypatch, room=1, timeout_s=0.05) == (False, [b"one"], [b"one"])
+def test_finishing_says_when_time_was_too_short() -> None:
+    assert finished(room=1, timeout_s=0.05) == (False, [b"one"], [b"one"])
