@@ -87,6 +87,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "KIP-107 a coordinator carries nothing along": trimming.coordinator_carries_nothing,
     "KIP-966 the broker's own default counts": settings.own_default_counts,
     "KIP-966 min is lowered and the eligible stay": settings.eligible_stay,
+    "V19 an unsynced word is dropped": settings.unsynced_word_is_dropped,
     "V12 votes without comparing logs": quorum.votes_without_comparing_logs,
     "V20 an epoch is adopted without proof": quorum.epoch_adopted_without_proof,
     "V19 a plausible refusal strands": quorum.plausible_refusal_strands,

@@ -12,8 +12,10 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from minilog.config import ClientConfig, parse_config
+from minilog.coordinators_of import TRANSACTIONS_TOPIC_NAME
 from minilog.types import TopicPartition
 from minilog.v1 import admin_pb2, common_pb2
+from minilog_broker.controller.internal_topics import internal_replication_factor
 from minilog_broker.replication.state import NO_LEADER, PartitionKey
 from tests.simulation.clients import ClientProcess
 from tests.simulation.consuming import SimulatedConsumer
@@ -194,6 +196,7 @@ class Workload:
         # A partition may wait for its operator: where power was lost under flush.policy=os, and may lack what a marker
         # asks for; where its last copy rotted. Whoever has to write there waits with it.
         whole = not self._unled() and all(self.judge.partitions[key].exempt is None for _, key in self._named_keys())
+        whole = whole and not self._lacks_brokers()
         if (busy := [sink.name for sink in self._sinks if not sink.idle]) and whole:
             return Violation("V19", f"queries {busy} do not get their last micro-batch committed")
         if self._sinks and not busy and (wrong := open_transactions(self.cluster, self.judge)) is not None:
@@ -204,6 +207,12 @@ class Workload:
             text = f"{len(pending)} writes are not answered, the first of {pending[0].client}: {pending[0]}"
             return Violation("V19", text, key=pending[0].key)
         return None
+
+    def _lacks_brokers(self) -> bool:
+        """Whether there is no coordinator yet, and cannot be one: its topic has its replicas on brokers that run."""
+        image = self.judge.metadata.image
+        factor = internal_replication_factor(len(image.voters))
+        return TRANSACTIONS_TOPIC_NAME not in image.topic_ids and len(self.cluster.core) < factor
 
     def _unled(self) -> list[PartitionKey]:
         """Partitions that nobody leads; where `unsettled` finds nothing wrong, nobody who is there could."""

@@ -70,6 +70,17 @@ class Marks:
         return -math.inf
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a follower told of its copy, behind an accepted position."""
+
+    durable_end: int
+    log_start: int
+    partition_epoch: int
+    no_space: bool
+    unsynced: bool  # under flush.policy=os: its durable end may be lost with power
+
+
 @dataclass(slots=True)
 class FollowerView:
     """What a leader knows of one follower, in one leader epoch and one life of it. A new epoch has new views."""
@@ -78,7 +89,8 @@ class FollowerView:
     broker_epoch: int | None = None
     accepted: bool = False  # a position of this epoch passed the checks
     durable_end: int | None = None
-    unsynced: bool = False  # it was told under flush.policy=os
+    waiting: Progress | None = None  # told under flush.policy=os, and we are under fsync: it counts if we turn to os
+    unsynced: bool = False  # the durable end was told so
     log_start: int = -1  # its durable one
     partition_epoch: int = -1  # of the committed state that it had seen when it told its durable end
     counts_from: int = -1  # a word from before this partition epoch counts for nothing
@@ -91,7 +103,7 @@ class FollowerView:
         """Another life, or a position that diverged: nothing is known."""
         self.broker_epoch = broker_epoch
         self.accepted = self.wants_in = False
-        self.durable_end = None
+        self.durable_end = self.waiting = None
         self.log_start = self.partition_epoch = -1
 
     def is_out(self, partition_epoch: int) -> None:
@@ -104,13 +116,23 @@ class FollowerView:
         caught_up_ms = self.caught_up_ms(log_end=log_end, marks=marks, now_ms=now_ms)
         self.last_caught_up_ms = excused(caught_up_ms, delay_ms, now_ms)
 
-    def progressed(self, durable_end: int, *, log_end: int, marks: Marks, now_ms: float) -> None:
-        """Its durable end, told in this epoch and life behind an accepted position. A shorter one: its log was cut."""
+    def progressed(self, told: Progress, *, log_end: int, marks: Marks, now_ms: float) -> None:
+        """Its word, told in this epoch and life. A shorter durable end: its log was cut."""
+        self.waiting, self.unsynced = None, told.unsynced
+        self.log_start, self.partition_epoch, self.wants_in = told.log_start, told.partition_epoch, not told.no_space
+        durable_end = told.durable_end
         if self.durable_end is not None and durable_end < self.durable_end:
             self.last_caught_up_ms = -math.inf
         self.durable_end = durable_end
         caught_up_ms = now_ms if durable_end >= log_end else marks.last_reached(durable_end)
         self.last_caught_up_ms = max(self.last_caught_up_ms, caught_up_ms)
+
+    def forget_unsynced(self) -> None:
+        """What it told under flush.policy=os counts no more, unless we turn back to it: told under fsync, it counts."""
+        if self.unsynced and self.durable_end is not None:
+            no_space = not self.wants_in
+            self.waiting = Progress(self.durable_end, self.log_start, self.partition_epoch, no_space, unsynced=True)
+            self.durable_end = None
 
     def caught_up_ms(self, *, log_end: int, marks: Marks, now_ms: float) -> float:
         """When it was last caught up."""

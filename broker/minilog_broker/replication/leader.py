@@ -31,6 +31,7 @@ from minilog_broker.replication.accepting import Accepting
 from minilog_broker.replication.divergence import LeaderEpochs
 from minilog_broker.replication.effects import ProposalAnswer, RecordEpochStart
 from minilog_broker.replication.host import Host
+from minilog_broker.replication.in_sync import Progress
 from minilog_broker.replication.judging import at_log_start, inside_a_batch, judge_position
 from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.listing import list_offsets
@@ -231,7 +232,11 @@ class LeaderPartition:
         """Our log is under another policy. What followers told before they were under fsync too is not synced there."""
         if self.leading and self.log.flush_on_append:
             self.in_sync.forget_unsynced()
+        elif self.leading:
+            self.in_sync.count_unsynced(self.log.appended_end, now_ms)
         self.flushed(now_ms)
+        if self.leading:
+            self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
 
     def flushed(self, now_ms: float) -> None:
         """The durable end moved."""
@@ -302,12 +307,11 @@ class LeaderPartition:
                     subscription, CorruptMessage(f"{self}: progress to {end} is not on the leader's log"), now_ms
                 )
             return
-        if progress.unsynced and self.log.flush_on_append:
-            return  # it has yet to learn of the policy, and will say again what is durable
-        view.unsynced = progress.unsynced
-        view.log_start, view.partition_epoch = progress.log_start_offset, progress.partition_epoch
-        view.wants_in = not progress.no_space
-        view.progressed(end, log_end=self.log.appended_end, marks=self.in_sync.marks, now_ms=now_ms)
+        told = Progress(end, progress.log_start_offset, progress.partition_epoch, progress.no_space, progress.unsynced)
+        if told.unsynced and self.log.flush_on_append:
+            view.waiting = told  # it has yet to learn of the policy, and says it again then; or we have
+            return
+        view.progressed(told, log_end=self.log.appended_end, marks=self.in_sync.marks, now_ms=now_ms)
         self._advance(now_ms)
         self.in_sync.propose_joiner(session.broker_id, self.log.high_watermark, now_ms)
 

@@ -82,16 +82,21 @@ class LeaderInSync:
     def left(self, broker_id: int) -> bool:
         """A follower is heard no more: what it told goes on to count, but it does not join. Whether it was heard."""
         view = self.views.get(broker_id)
-        if view is None or not view.wants_in:
+        if view is None:
             return False
-        view.wants_in = False
-        return True
+        heard, view.wants_in, view.waiting = view.wants_in, False, None
+        return heard
 
     def forget_unsynced(self) -> None:
-        """The durable ends that were told under flush.policy=os count no more: they are told again under fsync."""
+        """We are under fsync: the durable ends that were told under flush.policy=os count no more."""
         for view in self.views.values():
-            if view.unsynced:
-                view.durable_end = None
+            view.forget_unsynced()
+
+    def count_unsynced(self, log_end: int, now_ms: float) -> None:
+        """We are under flush.policy=os: what waited for that counts. Who heard of it first may never say it again."""
+        for view in self.views.values():
+            if view.waiting is not None:
+                view.progressed(view.waiting, log_end=log_end, marks=self.marks, now_ms=now_ms)
 
     # -- high watermark
 

@@ -10,6 +10,7 @@ from minilog_broker.controller.controller import Controller
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.topic_config import effective_topic_config, topic_config_values
 from minilog_broker.replication import leader, serving
+from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.state import PartitionState, TopicConfig
 from tests.simulation.life import Life
 from tests.simulation.wrong.replication import Patches
@@ -52,3 +53,12 @@ def cut_off_leader_goes_on() -> Patches:
         return False
 
     return [(leader, "is_cut_off", never), (serving, "is_cut_off", never)]
+
+
+def unsynced_word_is_dropped() -> Patches:
+    """What a follower told under flush.policy=os is not counted under fsync, and not kept for when we turn to os."""
+
+    def drop(self: LeaderInSync, log_end: int, now_ms: float) -> None:
+        return None
+
+    return [(LeaderInSync, "count_unsynced", drop)]

@@ -137,3 +137,40 @@ def test_what_a_full_disk_dropped_is_asked_of_it_again() -> None:
     leader = world[1].leader()
     assert leader is not None
     assert not leader.log.flush_on_append
+
+
+def test_to_os_what_a_follower_told_that_heard_of_it_before_its_leader_counts_when_that_hears_of_it() -> None:
+    """Seed 600691: nothing is written, so it says nothing more; it stayed out of the ISR for ever."""
+    world = World()
+    world.controller.fence(3)
+    world.cut.add((3, 1))
+    for link in [link for link in world.links() if link.follower_id == 3]:
+        world.break_link(link)
+    world.settle()
+    world.controller.change_life(3)  # not fenced any more: it is to join
+    world.settle()
+    under(world, flush_on_append=False)
+    world.cut.clear()
+    late, world[1].images_replayed = world[1].images_replayed, len(world.controller.images)
+    world.advance(1_000)
+    assert 3 not in world.controller.partitions[KEY].in_sync_replicas, "under fsync it does not count"
+    world[1].images_replayed = late
+    world.advance(1_000)
+    assert 3 in world.controller.partitions[KEY].in_sync_replicas
+
+
+def test_to_fsync_and_back_before_a_follower_hears_of_either_what_it_told_counts_again() -> None:
+    """It sees what both come to, which is nothing: so it says nothing."""
+    world = World(flush_on_append=False)
+    world.produce(1)
+    world.settle()
+    leader = world[1].leader()
+    assert leader is not None
+    for flush_on_append in (True, False):
+        under(world, flush_on_append=flush_on_append)
+        world.replay(world[1])
+        world[1].work()
+    for follower_id in (2, 3):
+        world.replay_slice(world[follower_id], 2)
+    world.settle()
+    assert [durable_end(leader, follower_id) for follower_id in (2, 3)] == [1, 1]

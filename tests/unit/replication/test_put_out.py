@@ -16,7 +16,7 @@ import pytest
 
 from minilog.errors import CorruptMessage, NotEnoughReplicas
 from minilog_broker.replication.hosted import HostedReplica
-from minilog_broker.replication.in_sync import FollowerView
+from minilog_broker.replication.in_sync import FollowerView, Progress
 from minilog_broker.replication.leader import LeaderPartition
 from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.settings import ReplicationSettings
@@ -165,13 +165,17 @@ def a_copy_that_is_damaged_already_is_cut_when_all_from_before_is_known_to_be_ol
     assert isr(world) == [1, 2, 3]
 
 
+def told(durable_end: int) -> Progress:
+    return Progress(durable_end, log_start=0, partition_epoch=0, no_space=False, unsynced=False)
+
+
 def a_shorter_end_told_in_the_same_life_is_no_longer_known_as_caught_up() -> None:
     view = FollowerView(2, accepted=True, wants_in=True)
     leader = World()[1].leader()
     assert leader is not None
     marks = leader.in_sync.marks
-    view.progressed(10, log_end=10, marks=marks, now_ms=100.0)
-    view.progressed(4, log_end=10, marks=marks, now_ms=101.0)
+    view.progressed(told(10), log_end=10, marks=marks, now_ms=100.0)
+    view.progressed(told(4), log_end=10, marks=marks, now_ms=101.0)
     assert view.caught_up_ms(log_end=10, marks=marks, now_ms=102.0) < 0
 
 
