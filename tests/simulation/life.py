@@ -116,10 +116,6 @@ class Life:
             node.files, DATA_PATH, node.node_id, None, boot_id=f"boot-{node.node_id}-{node.boot}",
             process_id=self.number, random_bytes=rng.randbytes,
         )  # fmt: skip
-        directory = self.directory
-        directory.set_aside = (  # type: ignore[method-assign]
-            lambda path, random_bytes=rng.randbytes: DataDirectory.set_aside(directory, path, random_bytes)
-        )
         self.directory_id = self.directory.directory_id
         self.reserve = Reserve(node.files, DATA_PATH, lambda: self.now_ms / 1e3, RESERVE_BYTES)
         self.reserve.hold()

@@ -10,10 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-import secrets
-import signal
-import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -45,8 +41,7 @@ from minilog_broker.server.coordinator_loading import Loader
 from minilog_broker.server.coordinator_shell import Surroundings
 from minilog_broker.server.coordinators import Coordinators
 from minilog_broker.server.data_service import DataService, answer_delete_records, answer_produce
-from minilog_broker.server.descriptors import OUT_OF_FILES_WORDS, raise_limit
-from minilog_broker.server.disk import DiskThread
+from minilog_broker.server.descriptors import OUT_OF_FILES_WORDS
 from minilog_broker.server.group_service import GroupService
 from minilog_broker.server.image_to_replicas import ImageToReplicas
 from minilog_broker.server.internal_topics import InternalTopics
@@ -60,13 +55,14 @@ from minilog_broker.server.partition_registrations import PartitionRegistrations
 from minilog_broker.server.peer_service import PeerService
 from minilog_broker.server.port import Port
 from minilog_broker.server.quorum_shell import QuorumListeners, QuorumShell
-from minilog_broker.server.registration import kernel_boot_id, registration_request, unsettled_replicas
+from minilog_broker.server.registration import registration_request, unsettled_replicas
 from minilog_broker.server.replicas import Outside, Replicas
+from minilog_broker.server.runtime import BROKER_MACHINE, BrokerRuntime
 from minilog_broker.server.timer import now_ms
 from minilog_broker.server.transaction_service import TransactionService
 from minilog_broker.server.turns import Turns
 from minilog_broker.storage.data_directory import DataDirectory
-from minilog_broker.storage.files import OsFileSystem
+from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.open_files import OUT_OF_FILES, PooledFileSystem
 from minilog_broker.storage.reserve import Reserve
 from minilog_broker.version import CLIENT_VERSION
@@ -82,7 +78,7 @@ def run_broker(options: BrokerOptions) -> int:
     """Run one broker until SIGINT or SIGTERM; the exit code. Raises CommandFailed where it cannot start or go on."""
     configure_logging(options.config.log_level)
     try:
-        return asyncio.run(Broker(options).run())
+        return asyncio.run(Broker(options, BROKER_MACHINE).run())
     except MinilogError as error:
         raise CommandFailed(f"broker {options.broker_id}: {error}") from error
     except OSError as error:
@@ -94,11 +90,12 @@ def run_broker(options: BrokerOptions) -> int:
 class Broker:
     """See the module's text."""
 
-    def __init__(self, options: BrokerOptions) -> None:
+    def __init__(self, options: BrokerOptions, runtime: BrokerRuntime) -> None:
         self._options = options
+        self._runtime = runtime
         self._config: BrokerConfig = options.config
         self._client = common_pb2.ClientIdentity(client_id=f"broker-{options.broker_id}", client_version=CLIENT_VERSION)
-        self._descriptors = raise_limit()
+        self._descriptors = runtime.descriptors()
         self._stop = asyncio.Event()
         self._crash: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -109,12 +106,18 @@ class Broker:
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop.set)
+        self._runtime.on_stop_signal(self._stop.set)
         loop.set_exception_handler(self._loop_failed)
-        files = OsFileSystem()
+        runtime, files = self._runtime, self._runtime.files()
         path = str(self._options.data_dir.absolute())
-        directory = DataDirectory.open(files, path, self._options.broker_id, None, boot_id=kernel_boot_id())
+        directory = DataDirectory.open(
+            files,
+            path,
+            self._options.broker_id,
+            None,
+            boot_id=runtime.boot_id(),
+            random_bytes=runtime.unique_bytes,
+        )
         try:
             await self._live(files, directory)
         except CommandFailed:  # the port is taken: nothing was written, the former mark still tells the truth
@@ -128,18 +131,18 @@ class Broker:
             raise self._crash
         return 0
 
-    async def _live(self, files: OsFileSystem, directory: DataDirectory) -> None:
-        loop = asyncio.get_running_loop()
-        self._reserve = reserve = Reserve(files, directory.path, time.monotonic)
+    async def _live(self, files: FileSystem, directory: DataDirectory) -> None:
+        runtime = self._runtime
+        self._reserve = reserve = Reserve(files, directory.path, runtime.monotonic_s)
         await asyncio.to_thread(reserve.hold)
         pool = PooledFileSystem(files, self._descriptors.segment_files)
-        self._logs = LogDirectory(pool, directory, self._config.delete_delay_ms, reserve)
+        self._logs = LogDirectory(pool, directory, self._config.delete_delay_ms, reserve, runtime.monotonic_s)
         found = await asyncio.to_thread(self._logs.recover)
-        self._disk = DiskThread("data-disk", loop, self._failed)
+        self._disk = runtime.disk("data-disk", self._failed)
         settings = self._replication_settings()
         listeners = self._quorum_listeners()
         self._quorum = QuorumShell(
-            self._options, files, directory, reserve, self._client, settings, self._failed, listeners
+            self._options, files, directory, reserve, self._client, settings, self._failed, listeners, runtime
         )
         self._build(settings)
         port = self._bind()
@@ -166,14 +169,16 @@ class Broker:
     def _build(self, settings: ReplicationSettings) -> None:
         """Make the parts and join them."""
         options = self._options
-        manager = ReplicaManager(options.broker_id, settings, random.Random(secrets.randbits(64)))
+        manager = ReplicaManager(options.broker_id, settings, self._runtime.chance())
         self._replicas = replicas = Replicas(manager, self._disk, self._logs, self._reserve, self._outside())
         self._link = self._controller_link()
         self._internal_topics = InternalTopics(self._link.create_internal_topic)
         self._coordinators = self._build_coordinators(replicas)
-        self._links = LeaderLinks(replicas, self._client, self._address_of)
+        self._links = LeaderLinks(replicas, self._client, self._address_of, self._runtime)
         self._registrations = PartitionRegistrations(replicas, self._calls.register_partitions, self._spawn)
-        self._controller = ControllerShell(self._quorum, options.broker_id, self._config, self._turns)
+        self._controller = ControllerShell(
+            self._quorum, options.broker_id, self._config, self._turns, self._runtime.chance()
+        )
         self._to_replicas = ImageToReplicas(
             self._quorum.image,
             replicas,
@@ -224,6 +229,7 @@ class Broker:
             interval_ms,
             sources,
             self._session_goes_on,
+            self._runtime,
         )
 
     def _build_coordinators(self, replicas: Replicas) -> Coordinators:
@@ -232,8 +238,16 @@ class Broker:
             write_markers=lambda request: self._markers.write(request),
             register_partitions=lambda request: self._coordinators.register(request),
         )
-        self._calls = CoordinatorCalls(self._options.broker_id, self._client, image, self._address_of, here)
-        around = Surroundings(replicas, Loader(self._disk, lambda key: self._logs.logs[key]), self._calls, self._spawn)
+        self._calls = CoordinatorCalls(
+            self._options.broker_id, self._client, image, self._address_of, here, self._runtime
+        )
+        around = Surroundings(
+            replicas,
+            Loader(self._disk, lambda key: self._logs.logs[key]),
+            self._calls,
+            self._spawn,
+            self._runtime.wall_us,
+        )
         settings = TransactionSettings(config.transaction_timeout_ms, config.transaction_max_timeout_ms)
         return Coordinators(image, self._internal_topics, settings, around)
 
@@ -247,7 +261,9 @@ class Broker:
             self._coordinators,
             ProducerIds(self._link.allocate_producer_ids),
         )
-        self._markers = markers = MarkerService(replicas, self._quorum.image, coordinators.write_group_markers)
+        self._markers = markers = MarkerService(
+            replicas, self._quorum.image, coordinators.write_group_markers, self._runtime.wall_us
+        )
         metadata = MetadataService(
             self._quorum,
             replicas,
@@ -269,7 +285,9 @@ class Broker:
             (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(self._controller)),
             (peer_pb2_grpc.add_PeerServiceServicer_to_server, PeerService(replicas, self._quorum, self._controller)),
         )
-        return Port(self._options, self._descriptors, services, lambda: replicas.backlog_bytes, self._turns)
+        return Port(
+            self._options, self._descriptors, services, lambda: replicas.backlog_bytes, self._turns, self._runtime
+        )
 
     # -- joining the cluster
 
@@ -299,7 +317,8 @@ class Broker:
         self._replicas.run()
         self._replicas.timer.start()
         self._spawn(self._link.keep_beating())
-        self._spawn(maintain(self._disk, self._logs, self._reserve, self._log_start_moved, self._coordinators.expire))
+        expire = self._coordinators.expire
+        self._spawn(maintain(self._disk, self._logs, self._reserve, self._log_start_moved, expire, self._runtime))
         logger.info("registered", broker=self._options.broker_id, broker_epoch=answer.broker_epoch)
 
     def _whole_image(self) -> ImageChanges:

@@ -20,7 +20,8 @@ from minilog.errors import BrokerNotAvailable, MinilogError, RetriableError, Sta
 from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
 from minilog_broker.replication.effects import PartitionOffline, ProposalAnswer, ProposeInSyncReplicas
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
+from minilog_broker.server.channels import STREAM_ERRORS, reason
+from minilog_broker.server.runtime import BrokerRuntime
 from minilog_broker.server.timer import now_ms
 
 logger = structlog.get_logger()
@@ -56,7 +57,9 @@ class ControllerLink:
         heartbeat_interval_ms: int,
         sources: HeartbeatSources,
         session_goes_on: Callable[[float, int], None],
+        runtime: BrokerRuntime,
     ) -> None:
+        self._runtime = runtime
         self.broker_epoch = -1
         self.fenced = True
         self.should_stop = asyncio.Event()
@@ -109,7 +112,7 @@ class ControllerLink:
         if self._channel is None or address != self._channel_address:
             if self._channel is not None:
                 await self._channel.close()
-            self._channel, self._channel_address = open_channel(*address), address
+            self._channel, self._channel_address = self._runtime.open_channel(address), address
         return self._channel
 
     # -- registration
@@ -158,7 +161,7 @@ class ControllerLink:
         address = self._find_controller()
         if address is None:
             raise BrokerNotAvailable("no controller is known yet")
-        async with open_channel(*address) as channel:
+        async with self._runtime.open_channel(address) as channel:
             call = peer_pb2_grpc.PeerServiceStub(channel).Heartbeat()
             while True:
                 self._beat_now.clear()

@@ -58,7 +58,9 @@ def default_topic_config(config: BrokerConfig) -> TopicConfig:
 class ControllerShell:
     """See the module's text."""
 
-    def __init__(self, quorum: QuorumShell, broker_id: int, config: BrokerConfig, turns: Turns) -> None:
+    def __init__(
+        self, quorum: QuorumShell, broker_id: int, config: BrokerConfig, turns: Turns, chance: random.Random
+    ) -> None:
         self._quorum = quorum
         self._turns = turns
         settings = ControllerSettings(
@@ -71,7 +73,7 @@ class ControllerShell:
                 config.leader_imbalance_check_interval_ms if config.auto_leader_rebalance_enable else math.inf
             ),
         )
-        self._controller = Controller(settings, quorum.append_records, random.Random())
+        self._controller = Controller(settings, quorum.append_records, chance)
         self._probes: set[asyncio.Task[None]] = set()
         self._timer = CoreTimer(lambda: self._controller.next_tick_ms, self._tick)
 

@@ -30,7 +30,8 @@ from minilog_broker.coordinators.effects import RegisterProducer, WriteMarkers
 from minilog_broker.coordinators.groups.records import partition_id
 from minilog_broker.coordinators.transactions.coordinator import PRODUCER_EPOCH
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
+from minilog_broker.server.channels import STREAM_ERRORS, reason
+from minilog_broker.server.runtime import BrokerRuntime
 from minilog_broker.server.timer import now_ms
 
 CALL_TIMEOUT_S = 10.0  # markers wait for the high watermark of their partition
@@ -61,7 +62,9 @@ class CoordinatorCalls:
         image: MetadataImage,
         address_of: Callable[[int], tuple[str, int] | None],
         here: CallsHere,
+        runtime: BrokerRuntime,
     ) -> None:
+        self._runtime = runtime
         self._broker_id = broker_id
         self._here = here
         self._client = client
@@ -168,7 +171,7 @@ class CoordinatorCalls:
         known = self._channels.get(broker_id)
         if known is not None and known[0] == address:
             return known[1]
-        channel = open_channel(*address)
+        channel = self._runtime.open_channel(address)
         self._channels[broker_id] = (address, channel)
         if known is not None:
             await known[1].close()

@@ -16,7 +16,7 @@ from minilog.errors import CorruptMessage, ResourceExhausted
 from minilog_broker.coordinators.batches import decode_run
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.disk import DiskThread
+from minilog_broker.server.disk import Disk
 from minilog_broker.storage.log import Log
 
 logger = structlog.get_logger()
@@ -30,7 +30,7 @@ TakePiece = Callable[[list[LogRecord], int], None]
 class Loader:
     """See the module's text. `log_of`: the open log of a partition of this broker."""
 
-    def __init__(self, disk: DiskThread, log_of: Callable[[PartitionKey], Log]) -> None:
+    def __init__(self, disk: Disk, log_of: Callable[[PartitionKey], Log]) -> None:
         self._disk = disk
         self._log_of = log_of
         self._one_at_a_time = asyncio.Lock()

@@ -39,7 +39,6 @@ from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, LedE
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.server.coordinator_calls import CoordinatorCalls, outcome
 from minilog_broker.server.coordinator_loading import Loader
-from minilog_broker.server.quorum_shell import now_us
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.timer import CoreTimer, now_ms
 
@@ -52,10 +51,6 @@ _Core = TypeVar("_Core", bound=Coordinator[Any, Any])
 Response = TypeVar("Response", bound=Message)
 
 
-def moment() -> Moment:
-    return Moment(now_ms(), now_us())
-
-
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the coordinators of one broker share. `spawn`: a task that ends with the broker; an error in it that nobody
@@ -65,6 +60,11 @@ class Surroundings:
     loader: Loader
     calls: CoordinatorCalls
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    wall_us: Callable[[], int]
+
+    def moment(self) -> Moment:
+        """Now, by both clocks."""
+        return Moment(now_ms(), self.wall_us())
 
 
 class CoordinatorShell(Generic[_Core]):
@@ -94,14 +94,14 @@ class CoordinatorShell(Generic[_Core]):
                 self._leader_epoch, self._log_end = leader_epoch, log_end
                 self.core.lead(leader_epoch, log_end)
             case HighWatermarkMoved(leader_epoch=leader_epoch, offset=offset):
-                self.core.high_watermark(leader_epoch, offset, moment())
+                self.core.high_watermark(leader_epoch, offset, self._around.moment())
             case StoppedLeading():
                 self._stop_loading()
                 self.core.deposed()
         self.run()
 
     def _append(self, records: Sequence[LogRecord]) -> int:
-        batch = encode_batch(self.key, records, now_us())
+        batch = encode_batch(self.key, records, self._around.wall_us())
         manager = self._around.replicas.manager
         self._log_end = manager.append_own(self.key, self._leader_epoch, self._log_end, batch, now_ms())
         return self._log_end
@@ -113,7 +113,7 @@ class CoordinatorShell(Generic[_Core]):
 
     async def _load(self, effect: LoadLog) -> None:
         def take(records: list[LogRecord], behind: int) -> None:
-            self.core.replayed(effect.leader_epoch, records, behind, moment())
+            self.core.replayed(effect.leader_epoch, records, behind, self._around.moment())
             self.run()
 
         replicas = self._around.replicas
@@ -207,10 +207,10 @@ class TransactionShell(CoordinatorShell[TransactionCoordinator]):
     async def _write_markers(self, effect: WriteMarkers) -> None:
         error = await outcome(self._around.calls.write_markers(effect))
         if error is None:
-            self.core.markers_written(effect, moment())
+            self.core.markers_written(effect, self._around.moment())
         else:
             logger.debug("markers are not written yet", coordinator=str(self.core), error=str(error))
-            self.core.markers_failed(effect, error, moment())
+            self.core.markers_failed(effect, error, self._around.moment())
         self.run()
 
     def expire(self, wall_us: int) -> None:
@@ -222,7 +222,7 @@ class TransactionShell(CoordinatorShell[TransactionCoordinator]):
         return self.core.next_tick_ms
 
     def _tick(self) -> None:
-        self.core.tick(moment())
+        self.core.tick(self._around.moment())
         self.run()
 
 
@@ -238,7 +238,7 @@ class GroupShell(CoordinatorShell[GroupCoordinator]):
 
     async def _register(self, effect: RegisterProducer) -> None:
         error = await outcome(self._around.calls.register(effect, self.key))
-        self.core.registered(effect.number, error, moment())
+        self.core.registered(effect.number, error, self._around.moment())
         self.run()
 
     def drop_deleted_topics(self) -> None:

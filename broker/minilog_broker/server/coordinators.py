@@ -17,7 +17,7 @@ from minilog_broker.coordinators.transactions.coordinator import TransactionCoor
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.replication.led import BeganToLead, LedEffect
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.coordinator_shell import GroupShell, Surroundings, TransactionShell, moment
+from minilog_broker.server.coordinator_shell import GroupShell, Surroundings, TransactionShell
 from minilog_broker.server.internal_topics import InternalTopics
 
 
@@ -31,6 +31,7 @@ class Coordinators:
         self._internal_topics = internal_topics
         self._settings = settings
         self._around = around
+        self.moment = around.moment
         self._transactions: dict[PartitionKey, TransactionShell] = {}
         self._groups: dict[PartitionKey, GroupShell] = {}
 
@@ -129,7 +130,7 @@ class Coordinators:
             shell = self.of_transaction(request.transactional_id)
         except MinilogError as error:
             return kind(error=wire_error(error))
-        return await shell.ask(kind, lambda ticket: shell.core.register(ticket, request, moment()))
+        return await shell.ask(kind, lambda ticket: shell.core.register(ticket, request, self._around.moment()))
 
     async def write_group_markers(
         self, request: coordinator_pb2.WriteMarkersRequest

@@ -60,9 +60,24 @@ class DiskCommand:
 
 
 class Submitting(Protocol):
-    """What takes commands: the thread."""
+    """What takes commands and runs them in order."""
 
-    def submit(self, command: DiskCommand) -> None: ...
+    def submit(self, command: DiskCommand) -> None:
+        """Run it in its turn; its callbacks are called on the event loop."""
+
+
+class Disk(Submitting, Protocol):
+    """All that a DiskThread does."""
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What waits for the disk, or is being written."""
+
+    async def call(self, work: Callable[[], Any]) -> Any:
+        """Run `work` in its turn and return what it returned; an OSError is raised here."""
+
+    async def stop(self) -> None:
+        """Finish what was submitted, then take no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +104,6 @@ class DiskThread:
 
     @property
     def backlog_bytes(self) -> int:
-        """What waits for the disk, or is being written."""
         return self._given_bytes - self._done_bytes
 
     def submit(self, command: DiskCommand) -> None:
@@ -97,7 +111,6 @@ class DiskThread:
         self._queue.put(_Given(command, self._told.get(command.log, 0)))
 
     async def call(self, work: Callable[[], Any]) -> Any:
-        """Run `work` in its turn and return what it returned; an OSError is raised here."""
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def failed(error: OSError) -> None:
@@ -112,7 +125,6 @@ class DiskThread:
         return await future
 
     async def stop(self) -> None:
-        """Finish what was submitted, then end the thread."""
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 

@@ -8,7 +8,7 @@ from minilog.errors import MinilogError, wire_error
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.server.coordinator_checks import check_commit, check_group_id, check_partitions
-from minilog_broker.server.coordinator_shell import Response, moment
+from minilog_broker.server.coordinator_shell import Response
 from minilog_broker.server.coordinators import Coordinators
 
 
@@ -17,6 +17,7 @@ class GroupService(coordinator_pb2_grpc.GroupServiceServicer):
 
     def __init__(self, coordinators: Coordinators) -> None:
         self._coordinators = coordinators
+        self._moment = coordinators.moment
 
     async def CommitOffsets(  # noqa: N802
         self, request: coordinator_pb2.CommitOffsetsRequest, context: object
@@ -25,7 +26,7 @@ class GroupService(coordinator_pb2_grpc.GroupServiceServicer):
             coordinator_pb2.CommitOffsetsResponse,
             request.group_id,
             lambda: check_commit(request),
-            lambda core, ticket: core.commit(ticket, request, moment()),
+            lambda core, ticket: core.commit(ticket, request, self._moment()),
         )
 
     async def FetchOffsets(  # noqa: N802

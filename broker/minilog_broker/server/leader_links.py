@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import grpc
 import structlog
 
 from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
 from minilog_broker.replication.effects import OpenLeaderSession
-from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
+from minilog_broker.server.channels import STREAM_ERRORS, reason
 from minilog_broker.server.replicas import Replicas
+from minilog_broker.server.runtime import BrokerRuntime
 from minilog_broker.server.streams import messages, pump
 from minilog_broker.server.timer import now_ms
 
@@ -32,7 +34,9 @@ class LeaderLinks:
         replicas: Replicas,
         client: common_pb2.ClientIdentity,
         address: Callable[[int], tuple[str, int] | None],
+        runtime: BrokerRuntime,
     ) -> None:
+        self._runtime = runtime
         self._replicas = replicas
         self._client = client
         self._address = address
@@ -91,18 +95,19 @@ class LeaderLinks:
             replicas.run()
             return message
 
-        await converse(address, self._client, opened, receive, next_request, ready)
+        channel = self._runtime.open_channel(address)
+        await converse(channel, self._client, opened, receive, next_request, ready)
 
 
 async def converse(
-    address: tuple[str, int],
+    channel: grpc.aio.Channel,
     client: common_pb2.ClientIdentity,
     opened: Callable[[], None],
     receive: Callable[[peer_pb2.ReplicateResponse], None],
     next_request: Callable[[], peer_pb2.ReplicateRequest | None],
     ready: asyncio.Event,
 ) -> None:
-    """One Replicate stream on a channel of its own, until it breaks; STREAM_ERRORS tell how."""
+    """One Replicate stream on `channel`, which is its own, until it breaks; STREAM_ERRORS tell how."""
     first = True
 
     def next_identified() -> peer_pb2.ReplicateRequest | None:
@@ -113,7 +118,7 @@ async def converse(
             request.client.CopyFrom(client)
         return request
 
-    async with open_channel(*address) as channel:
+    async with channel:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await channel.channel_ready()
         call = peer_pb2_grpc.PeerServiceStub(channel).Replicate()

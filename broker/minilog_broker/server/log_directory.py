@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -63,8 +64,14 @@ class LogDirectory:
     """See the module's text. `logs` holds every open data log by key."""
 
     def __init__(
-        self, files: FileSystem, directory: DataDirectory, delete_delay_ms: int, reserve: Reserve | None = None
+        self,
+        files: FileSystem,
+        directory: DataDirectory,
+        delete_delay_ms: int,
+        reserve: Reserve | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._monotonic_s = monotonic_s
         self.logs: dict[PartitionKey, Log] = {}
         self.unreadable: dict[PartitionKey, UnreadableLog] = {}
         self._files = files
@@ -72,7 +79,7 @@ class LogDirectory:
         self._reserve = reserve
         self._delete_delay_s = delete_delay_ms / 1000.0
         self._torn: list[PartitionKey] = []
-        now_s = time.monotonic()
+        now_s = self._monotonic_s()
         self._set_aside = dict.fromkeys(directory.partitions_set_aside(), now_s)
 
     def recover(self) -> list[FoundLog]:
@@ -185,13 +192,13 @@ class LogDirectory:
         log, unreadable = self.logs.pop(key, None), self.unreadable.pop(key, None)
         if log is not None:
             log.close(clean=False)
-            self._set_aside[self._directory.set_aside(log.directory)] = time.monotonic()
+            self._set_aside[self._directory.set_aside(log.directory)] = self._monotonic_s()
         elif unreadable is not None:
-            self._set_aside[self._directory.set_aside(unreadable.path)] = time.monotonic()
+            self._set_aside[self._directory.set_aside(unreadable.path)] = self._monotonic_s()
 
     def purge(self) -> None:
         """Remove what was set aside long enough ago."""
-        now_s = time.monotonic()
+        now_s = self._monotonic_s()
         for path, since_s in list(self._set_aside.items()):
             if now_s - since_s < self._delete_delay_s:
                 continue

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
 from collections.abc import Callable
 
 import structlog
 
 from minilog.errors import CorruptMessage
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.disk import DiskThread
+from minilog_broker.server.disk import Disk
 from minilog_broker.server.log_directory import LogDirectory
+from minilog_broker.server.runtime import BrokerRuntime
 from minilog_broker.storage.clock_guard import ClockGuard, ClockNews
 from minilog_broker.storage.reserve import Reserve
 
@@ -25,13 +25,14 @@ RETENTION_EVERY = 60  # checkpoints: five minutes, Kafka's
 class WallClock:
     """The wall clock, guarded (storage/clock_guard.py); what there is to tell is logged once."""
 
-    def __init__(self) -> None:
-        self._guard = ClockGuard(wall_s=time.time(), monotonic_s=_monotonic_s())
+    def __init__(self, runtime: BrokerRuntime) -> None:
+        self._runtime = runtime
+        self._guard = ClockGuard(wall_s=runtime.wall_us() / 1e6, monotonic_s=runtime.uptime_s())
 
     def trusted_now_us(self) -> int | None:
         """Now, in microseconds; None while the clock is not to be trusted."""
-        wall_s = time.time()
-        news = self._guard.look(wall_s=wall_s, monotonic_s=_monotonic_s())
+        now_us = self._runtime.wall_us()
+        news = self._guard.look(wall_s=now_us / 1e6, monotonic_s=self._runtime.uptime_s())
         if news is ClockNews.JUMPED:
             logger.error(
                 "the wall clock jumped: nothing is deleted by age until it is set back, or, if the time is right now, "
@@ -40,7 +41,7 @@ class WallClock:
             )
         elif news is ClockNews.RESUMED:
             logger.warning("the wall clock is back where it was: what is too old is deleted again")
-        return int(wall_s * 1e6) if self._guard.trusted else None
+        return now_us if self._guard.trusted else None
 
 
 class Space:
@@ -64,21 +65,17 @@ class Space:
                 )
 
 
-def _monotonic_s() -> float:
-    """Goes on while the machine sleeps, where the system has such a clock."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
-
-
 async def maintain(
-    disk: DiskThread,
+    disk: Disk,
     directory: LogDirectory,
     reserve: Reserve,
     log_start_moved: Callable[[PartitionKey], None],
     expire: Callable[[int], None],
+    runtime: BrokerRuntime,
 ) -> None:
     """Until cancelled. `log_start_moved` is told of each log that retention has cut, `expire` the wall clock in
     microseconds while it is trusted."""
-    clock, space = WallClock(), Space(reserve)
+    clock, space = WallClock(runtime), Space(reserve)
     rounds = 0
     while True:
         await asyncio.sleep(CHECKPOINT_INTERVAL_S)

@@ -7,7 +7,6 @@ Only the coordinator that the image names is heard, in its own epoch (marker_che
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -36,7 +35,10 @@ def answer_markers(effect: AnswerMarkers) -> None:
 class MarkerService(coordinator_pb2_grpc.MarkerServiceServicer):
     """See the module's text. `of_groups` answers for the partitions of `__groups`."""
 
-    def __init__(self, replicas: Leading, image: MetadataImage, of_groups: WriteMarkers) -> None:
+    def __init__(
+        self, replicas: Leading, image: MetadataImage, of_groups: WriteMarkers, wall_us: Callable[[], int]
+    ) -> None:
+        self._wall_us = wall_us
         self._replicas = replicas
         self._image = image
         self._of_groups = of_groups
@@ -54,7 +56,7 @@ class MarkerService(coordinator_pb2_grpc.MarkerServiceServicer):
         if key.topic_id == self._image.topic_ids.get(GROUPS_TOPIC_NAME):
             return await self._of_groups(request)
         answered: asyncio.Future[MinilogError | None] = asyncio.get_running_loop().create_future()
-        wanted = markers_request(request, answered, int(time.time() * 1e6))
+        wanted = markers_request(request, answered, self._wall_us())
         self._replicas.manager.write_markers(key, wanted, now_ms())
         self._replicas.run()
         refusal = await answered

@@ -1,4 +1,4 @@
-"""The metadata log, the vote file and the disk thread that both have to themselves: data never delays them.
+"""The metadata log, the vote file and the disk that both have to themselves: data never delays them.
 
 An error of either ends the process (docs/spec/replication.md § Eligible leaders and damage): what this broker has
 promised to the quorum could no longer be told.
@@ -16,7 +16,7 @@ from minilog.errors import StorageError
 from minilog_broker.quorum.effects import PersistVote, VoteState
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
 from minilog_broker.replication.effects import PlacedBatches
-from minilog_broker.server.disk import DiskCommand, DiskThread
+from minilog_broker.server.disk import Disk, DiskCommand
 from minilog_broker.server.vote_file import open_vote, remedy, write_vote
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
@@ -36,7 +36,12 @@ class MetadataLog:
     """See the module's text. What is done is told by callbacks on the event loop."""
 
     def __init__(
-        self, files: FileSystem, directory: DataDirectory, reserve: Reserve, failed: Callable[[BaseException], None]
+        self,
+        files: FileSystem,
+        directory: DataDirectory,
+        reserve: Reserve,
+        disk: Disk,
+        failed: Callable[[BaseException], None],
     ) -> None:
         self._files = files
         self._reserve = reserve
@@ -46,7 +51,7 @@ class MetadataLog:
         self.log = self._open(directory)
         self.vote = open_vote(files, directory, self.log)  # of a former life
         self._loop = asyncio.get_running_loop()
-        self._disk = DiskThread("metadata-disk", self._loop, failed)
+        self._disk = disk
         self._checkpoint_due: asyncio.TimerHandle | None = None
 
     def _open(self, directory: DataDirectory) -> Log:

@@ -13,11 +13,10 @@ from typing import Any
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.admission import Admission
 from minilog_broker.server.budget import Budget
-from minilog_broker.server.channels import create_server
 from minilog_broker.server.config import BrokerOptions
-from minilog_broker.server.connection_guard import ConnectionGuard
-from minilog_broker.server.connections import Connections, Limits
+from minilog_broker.server.connections import Limits
 from minilog_broker.server.descriptors import Descriptors
+from minilog_broker.server.runtime import BrokerRuntime
 from minilog_broker.server.traffic import CountedServer, Flow
 from minilog_broker.server.turns import Turns
 
@@ -37,10 +36,11 @@ class Port:
         services: Iterable[Service],
         backlog_bytes: Callable[[], int],
         turns: Turns,
+        runtime: BrokerRuntime,
     ) -> None:
         config = options.config
         connections = descriptors.connections(config.max_connections)
-        self._server = create_server(
+        self._server = runtime.open_server(
             most_connections=connections + min(_BURST_CONNECTIONS, connections),
             connection_idle_ms=config.connections_max_idle_ms,
         )
@@ -53,8 +53,8 @@ class Port:
         for add, service in services:
             add(service, counted)
         bound = self._bind(options)
-        self.guard = ConnectionGuard(
-            Connections(bound, flow),
+        self.guard = runtime.guard(
+            bound,
             flow,
             Limits(
                 connections=connections,

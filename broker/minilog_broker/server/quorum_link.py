@@ -10,6 +10,7 @@ import structlog
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.server.channels import STREAM_ERRORS, reason
 from minilog_broker.server.leader_links import converse
+from minilog_broker.server.runtime import BrokerRuntime
 
 logger = structlog.get_logger()
 
@@ -24,7 +25,9 @@ class QuorumLink:
         closed: Callable[[], None],
         receive: Callable[[peer_pb2.ReplicateResponse], None],
         next_request: Callable[[], peer_pb2.ReplicateRequest | None],
+        runtime: BrokerRuntime,
     ) -> None:
+        self._runtime = runtime
         self._client = client
         self._opened, self._closed = opened, closed
         self._receive, self._next_request = receive, next_request
@@ -52,7 +55,7 @@ class QuorumLink:
         try:
             if address is not None:
                 await converse(
-                    address,
+                    self._runtime.open_channel(address),
                     self._client,
                     lambda: self._opened() if self._ready is ready else None,
                     lambda message: self._receive(message) if self._ready is ready else None,

@@ -7,7 +7,6 @@ not come is None; the node asks again when it has reason to.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -16,7 +15,8 @@ import structlog
 
 from minilog.errors import BrokerNotAvailable, MinilogError, error_from_wire
 from minilog.v1 import peer_pb2, peer_pb2_grpc
-from minilog_broker.server.channels import STREAM_ERRORS, open_channel, reason
+from minilog_broker.server.channels import STREAM_ERRORS, reason
+from minilog_broker.server.runtime import BrokerRuntime
 
 logger = structlog.get_logger()
 
@@ -56,7 +56,10 @@ class VoterNews:
 class QuorumPeers:
     """See the module's text. `addresses`: where each voter listens, as this broker was told."""
 
-    def __init__(self, addresses: Mapping[int, tuple[str, int]], answer_timeout_ms: float) -> None:
+    def __init__(
+        self, addresses: Mapping[int, tuple[str, int]], answer_timeout_ms: float, runtime: BrokerRuntime
+    ) -> None:
+        self._runtime = runtime
         self._addresses = dict(addresses)
         self._answer_timeout_s = answer_timeout_ms / 1000.0
         self._channels: dict[int, grpc.aio.Channel] = {}
@@ -71,7 +74,7 @@ class QuorumPeers:
         if address is None:
             raise BrokerNotAvailable(f"broker {voter_id} is not among the voters that this broker was started with")
         if voter_id not in self._channels:
-            self._channels[voter_id] = open_channel(*address)
+            self._channels[voter_id] = self._runtime.open_channel(address)
         return peer_pb2_grpc.PeerServiceStub(self._channels[voter_id])
 
     async def vote(self, voter_id: int, request: peer_pb2.VoteRequest) -> peer_pb2.VoteResponse | None:
@@ -80,7 +83,8 @@ class QuorumPeers:
             answer: peer_pb2.VoteResponse = await self._stub(voter_id).Vote(request, timeout=self._answer_timeout_s)
         except (*STREAM_ERRORS, BrokerNotAvailable) as error:
             logger.debug("no answer to a candidate", voter=voter_id, error=reason(error))
-            self._news.unanswered(voter_id, "{}:{}".format(*self.address(voter_id) or ("?", 0)), time.monotonic())
+            address = "{}:{}".format(*self.address(voter_id) or ("?", 0))
+            self._news.unanswered(voter_id, address, asyncio.get_running_loop().time())
             return None
         self._news.answered(voter_id, error_from_wire(answer.error))
         return answer

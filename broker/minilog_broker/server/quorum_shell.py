@@ -10,9 +10,6 @@ After each event the controller hears first whether this node still leads: depos
 from __future__ import annotations
 
 import asyncio
-import random
-import secrets
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +32,7 @@ from minilog_broker.server.config import BrokerOptions
 from minilog_broker.server.metadata_log import MetadataLog
 from minilog_broker.server.quorum_link import QuorumLink
 from minilog_broker.server.quorum_peers import QuorumPeers
+from minilog_broker.server.runtime import BrokerRuntime
 from minilog_broker.server.sessions import Sessions
 from minilog_broker.server.snapshot_transfer import pieces, receive_snapshot
 from minilog_broker.server.timer import CoreTimer, now_ms
@@ -44,11 +42,6 @@ from minilog_broker.storage.reserve import Reserve
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
 
 logger = structlog.get_logger()
-
-
-def now_us() -> int:
-    """The wall clock, microseconds: for the record batches only."""
-    return time.time_ns() // 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +69,9 @@ class QuorumShell:
         settings: ReplicationSettings,
         failed: Callable[[BaseException], None],
         listeners: QuorumListeners,
+        runtime: BrokerRuntime,
     ) -> None:
+        self._now_us = runtime.wall_us  # for the record batches only
         self.image = MetadataImage()
         self._listeners = listeners
         self._broker_id = options.broker_id
@@ -84,7 +79,7 @@ class QuorumShell:
         self._fetch_timeout_ms = float(options.config.quorum_fetch_timeout_ms)
         self._failed = failed
         config = options.config
-        self._log = MetadataLog(files, directory, reserve, failed)
+        self._log = MetadataLog(files, directory, reserve, runtime.disk("metadata-disk", failed), failed)
         self._snapshots = SnapshotFiles(files, self._log.path)
         self._node = QuorumNode(
             options.broker_id,
@@ -96,11 +91,11 @@ class QuorumShell:
             settings,
             QuorumSettings(config.quorum_election_timeout_ms, config.quorum_fetch_timeout_ms),
             newest_snapshot(self._snapshots),
-            random.Random(secrets.randbits(64)),
+            runtime.chance(),
         )
         self._replay = MetadataReplay(self._node, self.image, self._snapshots)
         self._peers = QuorumPeers(
-            {each.id: (each.host, each.port) for each in options.voters}, config.quorum_fetch_timeout_ms
+            {each.id: (each.host, each.port) for each in options.voters}, config.quorum_fetch_timeout_ms, runtime
         )
         self._link = QuorumLink(
             client,
@@ -108,6 +103,7 @@ class QuorumShell:
             lambda: self._event(lambda: self._node.leader_session_closed(now_ms())),
             lambda message: self._event(lambda: self._node.leader_message(message, now_ms())),
             self._next_request,
+            runtime,
         )
         self._sessions = Sessions()
         self._timer = CoreTimer(self._node.next_tick_ms, self._tick)
@@ -139,7 +135,7 @@ class QuorumShell:
         return self._former_leader_id, self._fetch_timeout_ms
 
     def append_records(self, records: Sequence[records_pb2.MetadataRecord]) -> int:
-        return self._node.append_records(records, now_us())
+        return self._node.append_records(records, self._now_us())
 
     async def replayed(self, end_offset: int) -> None:
         """Return when the image has reached `end_offset`."""
@@ -261,6 +257,9 @@ class QuorumShell:
         def truncated(_: object) -> None:
             self._event(lambda: node.log_truncated(now_ms()))
 
+        def persisted() -> None:
+            self._event(lambda: node.vote_persisted(now_ms(), self._now_us()))
+
         if isinstance(effect, effects.TruncateLog | effects.StartLogAt) and effect.committed_lost:
             logger.error(
                 "committed decisions are gone: the quorum's leader lacks them, for a majority of voters came back with "
@@ -269,7 +268,7 @@ class QuorumShell:
             )
         match effect:
             case quorum.PersistVote():
-                self._log.persist_vote(effect, lambda: self._event(lambda: node.vote_persisted(now_ms(), now_us())))
+                self._log.persist_vote(effect, persisted)
             case effects.RecordEpochStart(leader_epoch=epoch, start_offset=start):
                 self._log.submit(lambda: log.assign_epoch(epoch, start), _nothing)
             case effects.TruncateLog(end_offset=end_offset):
@@ -357,7 +356,7 @@ class QuorumShell:
         if answer is None:
             self._event(lambda: self._node.vote_unanswered(voter_id, request, now_ms()))
         else:
-            self._event(lambda: self._node.vote_answered(voter_id, request, answer, now_ms(), now_us()))
+            self._event(lambda: self._node.vote_answered(voter_id, request, answer, now_ms(), self._now_us()))
 
     async def _begin_epoch(self, voter_id: int, request: peer_pb2.BeginQuorumEpochRequest) -> None:
         answer = await self._peers.begin_quorum_epoch(voter_id, request)

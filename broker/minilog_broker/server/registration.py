@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
-
 from minilog.v1 import common_pb2, peer_pb2
 from minilog.v1.peer_pb2 import RecoveryFinding
 from minilog_broker.replication.state import PartitionKey
@@ -12,17 +10,6 @@ from minilog_broker.server.log_directory import FoundLog, LogDirectory
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Finding
-
-BOOT_ID_FILE = pathlib.Path("/proc/sys/kernel/random/boot_id")
-
-
-def kernel_boot_id() -> str:
-    """Which boot of the kernel this is; empty where the system does not tell."""
-    try:
-        return BOOT_ID_FILE.read_text().strip()
-    except OSError:
-        return ""
-
 
 _FINDINGS = {
     Finding.WHOLE: RecoveryFinding.RECOVERY_FINDING_WHOLE,

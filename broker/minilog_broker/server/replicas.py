@@ -20,7 +20,7 @@ from minilog_broker.replication.effects import Effect
 from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, LedEffect, StoppedLeading
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.disk import LOGS_AT_ONCE, BoundedLane, DiskCommand, DiskThread
+from minilog_broker.server.disk import LOGS_AT_ONCE, BoundedLane, Disk, DiskCommand
 from minilog_broker.server.log_directory import FoundLog, LogDirectory, log_settings
 from minilog_broker.server.sessions import Sessions
 from minilog_broker.server.timer import CoreTimer, now_ms
@@ -60,7 +60,7 @@ class Replicas:
     """All replicas of one broker: the core, its disk thread and its sessions."""
 
     def __init__(
-        self, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory, reserve: Reserve, outside: Outside
+        self, manager: ReplicaManager, disk: Disk, directory: LogDirectory, reserve: Reserve, outside: Outside
     ) -> None:
         self.manager = manager
         self.offline: dict[PartitionKey, effects.PartitionOffline] = {}

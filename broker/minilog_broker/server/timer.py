@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable
 
 
 def now_ms() -> float:
-    """The monotonic clock, in milliseconds; never compared with another process's."""
-    return time.monotonic() * 1000.0
+    """The monotonic clock of the running event loop, in milliseconds; never compared with another process's."""
+    return asyncio.get_running_loop().time() * 1000.0
 
 
 class CoreTimer:

@@ -12,7 +12,7 @@ from minilog_broker.server.coordinator_checks import (
     check_partitions,
     check_transactional_id,
 )
-from minilog_broker.server.coordinator_shell import Response, moment
+from minilog_broker.server.coordinator_shell import Response
 from minilog_broker.server.coordinators import Coordinators
 from minilog_broker.server.metadata_service import ProducerIds
 
@@ -22,6 +22,7 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
 
     def __init__(self, coordinators: Coordinators, producer_ids: ProducerIds) -> None:
         self._coordinators = coordinators
+        self._moment = coordinators.moment
         self._producer_ids = producer_ids
 
     async def Enlist(  # noqa: N802
@@ -34,7 +35,7 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
             producer_id = await self._producer_ids.next()
         except MinilogError as error:
             return kind(error=wire_error(error))
-        return await shell.ask(kind, lambda ticket: shell.core.enlist(ticket, request, producer_id, moment()))
+        return await shell.ask(kind, lambda ticket: shell.core.enlist(ticket, request, producer_id, self._moment()))
 
     async def RegisterPartitions(  # noqa: N802
         self, request: coordinator_pb2.RegisterPartitionsRequest, context: object
@@ -53,7 +54,7 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
             coordinator_pb2.KeepAliveResponse,
             request.transactional_id,
             lambda: check_transactional_id(request.transactional_id),
-            lambda core, ticket: core.keep_alive(ticket, request, moment()),
+            lambda core, ticket: core.keep_alive(ticket, request, self._moment()),
         )
 
     async def EndTransaction(  # noqa: N802
@@ -63,7 +64,7 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
             coordinator_pb2.EndTransactionResponse,
             request.transactional_id,
             lambda: check_end(request),
-            lambda core, ticket: core.end(ticket, request, moment()),
+            lambda core, ticket: core.end(ticket, request, self._moment()),
         )
 
     async def AbortAttempt(  # noqa: N802
@@ -73,7 +74,7 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
             coordinator_pb2.AbortAttemptResponse,
             request.transactional_id,
             lambda: check_transactional_id(request.transactional_id),
-            lambda core, ticket: core.abort(ticket, request, moment()),
+            lambda core, ticket: core.abort(ticket, request, self._moment()),
         )
 
     # -- people
@@ -97,7 +98,7 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
             coordinator_pb2.DescribeTransactionResponse,
             request.transactional_id,
             lambda: check_transactional_id(request.transactional_id),
-            lambda core, ticket: core.describe(ticket, request, moment()),
+            lambda core, ticket: core.describe(ticket, request, self._moment()),
         )
 
     async def AbortTransaction(  # noqa: N802
@@ -107,7 +108,7 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
             coordinator_pb2.AbortTransactionResponse,
             request.transactional_id,
             lambda: check_transactional_id(request.transactional_id),
-            lambda core, ticket: core.abort_by_command(ticket, request, moment()),
+            lambda core, ticket: core.abort_by_command(ticket, request, self._moment()),
         )
 
     async def ForgetTransaction(  # noqa: N802

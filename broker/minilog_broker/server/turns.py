@@ -9,7 +9,6 @@ them (`Piece.is_over`), and takes another turn when it has had its slice.
 from __future__ import annotations
 
 import asyncio
-import time
 
 SLICE_S = 0.01  # of a piece that can be cut: a request and its answer cross some ten turns of loops
 
@@ -32,7 +31,7 @@ class Turns:
         return piece
 
     def _piece_ended(self, piece: Piece) -> None:
-        took_s = time.monotonic() - piece.began_s
+        took_s = asyncio.get_running_loop().time() - piece.began_s
         asyncio.get_running_loop().call_later(took_s, self._free.release)
 
 
@@ -43,11 +42,11 @@ class Piece:
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self.began_s = time.monotonic()
+        self.began_s = asyncio.get_running_loop().time()
 
     def is_over(self) -> bool:
         """Has it had its slice?"""
-        return time.monotonic() - self.began_s > SLICE_S
+        return asyncio.get_running_loop().time() - self.began_s > SLICE_S
 
     async def next(self) -> Piece:
         """Another turn, for the next piece of the same work."""

@@ -77,9 +77,18 @@ class DataDirectory:
     """Made by `DataDirectory.open`; closed last of all, which gives up the lock."""
 
     def __init__(
-        self, files: FileSystem, path: str, lock: File, broker: BrokerFile, *, boot_id: str, process_id: int
+        self,
+        files: FileSystem,
+        path: str,
+        lock: File,
+        broker: BrokerFile,
+        *,
+        boot_id: str,
+        process_id: int,
+        random_bytes: Callable[[int], bytes],
     ) -> None:
         self._files = files
+        self._random_bytes = random_bytes
         self._process_id = process_id
         self._lock = lock
         self._broker = broker
@@ -109,7 +118,9 @@ class DataDirectory:
         lock = _take_lock(files, path, process_id)
         try:
             broker = _recognize(files, path, broker_id, cluster_id or "", random_bytes)
-            directory = cls(files, path, lock, broker, boot_id=boot_id, process_id=process_id)
+            directory = cls(
+                files, path, lock, broker, boot_id=boot_id, process_id=process_id, random_bytes=random_bytes
+            )
             _write_plain(files.open(f"{path}/{_PID_FILE}", create=True), f"{process_id}\n")
             directory._begin_life()
         except BaseException:
@@ -164,10 +175,10 @@ class DataDirectory:
             return None
         return PartitionDirectory(path, bytes.fromhex(topic.topic_id), topic.topic_name, topic.partition)
 
-    def set_aside(self, path: str, random_bytes: Callable[[int], bytes] = os.urandom) -> str:
+    def set_aside(self, path: str) -> str:
         """Rename the directory of a closed log to `<name>.<hex>-delete`, durably. Returns its new path."""
         name = path.removeprefix(f"{self.path}/")[:_MAX_NAME_BYTES]
-        aside = f"{self.path}/{name}.{random_bytes(8).hex()}-delete"
+        aside = f"{self.path}/{name}.{self._random_bytes(8).hex()}-delete"
         self._files.rename(path, aside)
         self._files.fsync_dir(self.path)
         return aside

@@ -27,6 +27,7 @@ from minilog_broker.server.disk import DiskThread
 from minilog_broker.server.internal_topics import InternalTopics
 from minilog_broker.server.log_directory import LogDirectory
 from minilog_broker.server.replicas import Replicas
+from minilog_broker.server.runtime import BROKER_MACHINE
 from minilog_broker.server.timer import now_ms
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
@@ -61,9 +62,12 @@ class World:
         )
         self.replicas = replicas = Replicas(manager, self._disk, self.logs, self._reserve, asked)
         self.image = MetadataImage()
-        calls = CoordinatorCalls(BROKER, common_pb2.ClientIdentity(), self.image, lambda broker_id: None, calls_here())
+        client = common_pb2.ClientIdentity()
+        calls = CoordinatorCalls(BROKER, client, self.image, lambda broker_id: None, calls_here(), BROKER_MACHINE)
         self.internal_topics = InternalTopics(self._create)
-        around = Surroundings(replicas, Loader(self._disk, lambda key: self.logs.logs[key]), calls, self._spawn)
+        around = Surroundings(
+            replicas, Loader(self._disk, lambda key: self.logs.logs[key]), calls, self._spawn, BROKER_MACHINE.wall_us
+        )
         self.coordinators: Coordinators = Coordinators(self.image, self.internal_topics, TransactionSettings(), around)
         manager.set_broker_epoch(BROKER_EPOCH, now_ms())
         self.leader_epoch = -1

@@ -14,6 +14,7 @@ from minilog_broker.controller.effects import ProbeBroker
 from minilog_broker.server import controller_shell, quorum_peers
 from minilog_broker.server.controller_shell import ControllerShell
 from minilog_broker.server.quorum_peers import QuorumPeers
+from minilog_broker.server.runtime import BROKER_MACHINE
 
 TAKES_AT_MOST_S = 10.0
 
@@ -47,7 +48,7 @@ def test_a_leader_that_stands_still_is_not_waited_for_until_a_whole_snapshot_wou
         peer_pb2_grpc.add_PeerServiceServicer_to_server(StandsStill(), server)  # type: ignore[abstract]
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
-        peers = QuorumPeers({2: ("127.0.0.1", port)}, 1_000)
+        peers = QuorumPeers({2: ("127.0.0.1", port)}, 1_000, BROKER_MACHINE)
         pieces = peers.fetch_snapshot(2, peer_pb2.FetchSnapshotRequest())
         came = [(await anext(pieces)).content]
         try:

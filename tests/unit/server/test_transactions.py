@@ -15,6 +15,7 @@ from minilog_broker.replication.parked import TransactionalWrite
 from minilog_broker.replication.state import PartitionKey, PartitionState
 from minilog_broker.server.marker_service import MarkerService, answer_markers
 from minilog_broker.server.partition_registrations import PartitionRegistrations, Request, Response
+from minilog_broker.server.runtime import BROKER_MACHINE
 from tests.unit.replication.broker import KEY, batch, transactional
 from tests.unit.replication.world import World
 
@@ -162,7 +163,9 @@ def write(
         return coordinator_pb2.WriteMarkersResponse(error=wire_error(NotCoordinator("no group is coordinated here")))
 
     async def play() -> coordinator_pb2.WriteMarkersResponse:
-        return await MarkerService(Replicas(world), image, of_groups).WriteMarkers(request, None)
+        return await MarkerService(Replicas(world), image, of_groups, BROKER_MACHINE.wall_us).WriteMarkers(
+            request, None
+        )
 
     return common_pb2.ErrorCode.Name(asyncio.run(play()).error.code).removeprefix("ERROR_CODE_")
 
