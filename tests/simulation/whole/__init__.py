@@ -1,0 +1,10 @@
+"""Whole brokers and clients, the ones that ship, on virtual time: from one seed, in one thread. docs/spec/simulation.md.
+
+loop.py       the event loop on virtual time, and the processes that its callbacks belong to
+network.py    links between processes: latency, cuts, connections that break
+calls.py      gRPC's calls, channels and servers on that network: the generated stubs and servicers work unchanged
+machine.py    what a broker or a client takes from its machine: clocks, chance, disks, network
+host.py       one machine: its disk, the broker that runs on it or none, and what befalls it
+world.py      all of it together, from a seed
+plan.py, faults.py, workload.py, judge.py     what is done to it, and what must be
+"""

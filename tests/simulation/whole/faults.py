@@ -1,0 +1,212 @@
+"""What befalls it: drawn from the plan's weights, one after the other, each mended after a while of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.disk import Killed, PowerLoss
+
+if TYPE_CHECKING:
+    from tests.simulation.whole.host import Host
+    from tests.simulation.whole.workload import Workload
+    from tests.simulation.whole.world import World
+
+LATE_S = (0.05, 0.5)
+LATE_TIMES = 20
+
+
+class Faults:
+    """See the module's text. `lost`: hosts that never return; they are at most what the cluster can spare."""
+
+    def __init__(self, world: World, workload: Workload) -> None:
+        self._world = world
+        self._workload = workload
+        self._random = world.random
+        self.lost: set[str] = set()
+        self.cut_for_good: tuple[str, str] | None = None
+
+    async def rage(self, for_s: float) -> None:
+        """Faults until so much time has passed."""
+        world, plan = self._world, self._world.plan
+        names, weights = list(plan.faults), list(plan.faults.values())
+        until_s = world.now_s + for_s
+        while names and world.now_s < until_s:
+            await asyncio.sleep(self._random.uniform(0.1, 2.0) * plan.fault_pause_s)
+            (name,) = self._random.choices(names, weights)
+            world.note(f"fault: {name}")
+            world.count(name)
+            getattr(self, f"_{name}")()
+
+    def heal(self) -> None:
+        """All that may be mended is."""
+        world = self._world
+        world.network.heal_all()
+        if self.cut_for_good is not None:
+            self._cut_both(*self.cut_for_good)
+        for host in world.hosts.values():
+            if host.name in self.lost:
+                continue
+            host.disk.calm()
+            host.slow_disk(1.0)
+            host.go_on()
+            host.start()
+        world.note("healed")
+
+    # -- helpers
+
+    def _host(self) -> Host:
+        return self._random.choice([host for host in self._world.hosts.values() if host.name not in self.lost])
+
+    def _two(self) -> tuple[str, str]:
+        names = [host.name for host in self._world.hosts.values()]
+        return tuple(self._random.sample(names, 2))  # type: ignore[return-value]
+
+    def _later(self, least_s: float, most_s: float, mend: Callable[[], None]) -> None:
+        self._world.loop.after(self._random.uniform(least_s, most_s), mend)
+
+    def _start_later(self, host: Host, most_s: float) -> None:
+        def start() -> None:
+            if host.name not in self.lost:
+                host.start()
+
+        self._later(0.0, most_s, start)
+
+    def _cut_both(self, one: str, other: str) -> None:
+        self._world.network.cut(one, other)
+        self._world.network.cut(other, one)
+
+    # -- faults
+
+    def _kill(self) -> None:
+        host = self._host()
+        host.kill()
+        self._start_later(host, 3.0)
+
+    def _kill_all(self) -> None:
+        for host in self._world.hosts.values():
+            host.kill()
+            self._start_later(host, 3.0)
+
+    def _power(self) -> None:
+        host = self._host()
+        host.lose_power()
+        self._start_later(host, 5.0)
+
+    def _power_all(self) -> None:
+        for host in self._world.hosts.values():
+            host.lose_power()
+            self._start_later(host, 5.0)
+
+    def _restart(self) -> None:
+        host = self._host()
+        host.stop()
+        self._start_later(host, 10.0)
+
+    def _stand_still(self) -> None:
+        host = self._host()
+        host.stand_still()
+        self._later(0.05, 6.0, host.go_on)
+
+    def _late(self) -> None:
+        """A loop that is late again and again."""
+        host = self._host()
+
+        async def be_late() -> None:
+            for _ in range(LATE_TIMES):
+                host.stand_still()
+                await asyncio.sleep(self._random.uniform(*LATE_S))
+                host.go_on()
+                await asyncio.sleep(self._random.uniform(0.0, 1.0))
+
+        self._world.loop.create_task(be_late())
+
+    def _cut(self) -> None:
+        one, other = self._two()
+        self._cut_both(one, other)
+        self._later(0.1, 8.0, lambda: self._heal(one, other))
+
+    def _heal(self, one: str, other: str) -> None:
+        if self.cut_for_good is not None and {one, other} == set(self.cut_for_good):
+            return
+        self._world.network.heal(one, other)
+        self._world.network.heal(other, one)
+
+    def _cut_one_way(self) -> None:
+        one, other = self._two()
+        self._world.network.cut(one, other)
+        self._later(0.1, 8.0, lambda: self._heal(one, other))
+
+    def _isolate(self) -> None:
+        """One broker from all others, not from clients."""
+        host = self._host()
+        others = [other.name for other in self._world.hosts.values() if other is not host]
+        for other in others:
+            self._cut_both(host.name, other)
+        self._later(0.5, 8.0, lambda: [self._heal(host.name, other) for other in others][:0] and None)
+
+    def _slow_link(self) -> None:
+        one, other = self._two()
+        extra_s = self._random.uniform(0.01, 0.3)
+        for pair in ((one, other), (other, one)):
+            self._world.network.extra_s[pair] = extra_s
+
+        def mend() -> None:
+            for pair in ((one, other), (other, one)):
+                self._world.network.extra_s.pop(pair, None)
+
+        self._later(0.5, 8.0, mend)
+
+    def _reset(self) -> None:
+        self._world.network.reset(*self._two())
+
+    def _slow_disk(self) -> None:
+        host = self._host()
+        host.slow_disk(self._random.choice((10.0, 100.0, 1_000.0)))
+        self._later(0.5, 5.0, lambda: host.slow_disk(1.0))
+
+    def _disk_error(self) -> None:
+        operation = self._random.choice(("write", "fdatasync", "truncate", "rename", "open"))
+        self._host().disk.fail(operation, errno.EIO, self._random.choice(("", "t0-0", "__cluster_metadata")))
+
+    def _full_disk(self) -> None:
+        host = self._host()
+        host.disk.fill("/data")
+        self._later(0.5, 5.0, host.disk.calm)
+
+    def _death_in_disk(self) -> None:
+        self._host().disk.die_after(self._random.randrange(40), self._random.choice((Killed, PowerLoss)))
+
+    def _kill_client(self) -> None:
+        workload, world = self._workload, self._world
+        kind = self._random.choice((workload.producers, workload.consumers))
+        if not kind:
+            return
+        name = kind.pop(self._random.randrange(len(kind)))
+        world.kill_client(name)
+        if kind is workload.producers:
+            workload.add_producer()
+        else:
+            workload.add_consumer()
+
+    def _never_returns(self) -> None:
+        if self.lost or self.cut_for_good:
+            return
+        host = self._host()
+        host.wanted = False
+        host.lose_power()
+        self.lost.add(host.name)
+
+    def _cut_to_the_end(self) -> None:
+        if self.lost or self.cut_for_good:
+            return
+        self.cut_for_good = self._two()
+        self._cut_both(*self.cut_for_good)
+
+    def _wall_clock(self) -> None:
+        host = self._host()
+        host.wall_offset_us += self._random.randrange(-3_600_000_000, 3_600_000_000)
+        if host.machine is not None:
+            host.machine.wall_offset_us = host.wall_offset_us

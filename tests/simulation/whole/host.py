@@ -1,0 +1,179 @@
+"""One machine: its disk, its clock, and the broker that runs on it, or none.
+
+    start ──► broker runs ──► kill | power loss | stop (it hands over, and ends by itself) | an error of its own ──► none
+
+What runs is minilog_broker.server.broker.Broker, as a process runs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from minilog_broker.server.broker import Broker
+from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config
+from tests.simulation.disk import Death, PowerLoss, SimulatedDisk
+from tests.simulation.whole.loop import Process, VirtualLoop
+from tests.simulation.whole.machine import BrokerMachine
+from tests.simulation.whole.network import Network
+
+PORT = 9092
+DATA_PATH = "/data"
+START_S = 0.3  # a Python process needs so long to come up
+AGAIN_S = 0.5  # a supervisor starts what ended by itself
+
+
+class HostDisk(SimulatedDisk):
+    """Its machine hears of a death in the middle of a change before anything else happens."""
+
+    def __init__(self, chance: random.Random, died: Callable[[type[Death]], None]) -> None:
+        super().__init__(chance)
+        self._died = died
+
+    def interrupt(self, path: str) -> None:
+        if not self.interrupted_by_error:
+            self._died(self._death)
+        super().interrupt(path)
+
+
+class Host:
+    """See the module's text. `wanted`: a supervisor keeps the broker running."""
+
+    def __init__(
+        self,
+        number: int,
+        network: Network,
+        voters: tuple[VoterAddress, ...],
+        configs: Mapping[str, str],
+        chance: random.Random,
+        sync_ms: tuple[float, float],
+        note: Callable[[str], None],
+    ) -> None:
+        self.number = number
+        self.name = f"b{number}"
+        self.network = network
+        self.loop: VirtualLoop = network.loop
+        self.disk = HostDisk(random.Random(chance.getrandbits(64)), self._died)
+        self.sync_ms = sync_ms
+        self.wall_offset_us = 0
+        self.clock_rate = 1.0
+        self.boots = 0
+        self.lives = 0
+        self.wanted = False
+        self.ends: Counter[str] = Counter()
+        self.configs = dict(configs)
+        self._voters = voters
+        self._random = chance
+        self._note = note
+        self.process: Process | None = None
+        self.machine: BrokerMachine | None = None
+        self.broker: Broker | None = None  # for a debugger only: the judge asks it nothing
+        self.errors: list[BaseException] = []
+
+    # -- life
+
+    def start(self) -> None:
+        """Where nothing runs, a broker comes up."""
+        self.wanted = True
+        if self.process is not None:
+            return
+        self.network.powered(self.name)
+        self.lives += 1
+        origin_s = self._random.uniform(1e3, 1e7)
+        process = self.process = Process(self.name, origin_s, self.clock_rate)
+        self.loop.after(START_S * self._random.uniform(0.7, 1.5), self._begin, process)
+
+    def _begin(self, process: Process) -> None:
+        if process.dead:
+            return
+        machine = self.machine = BrokerMachine(self, process, random.Random(self._random.getrandbits(64)))
+        options = BrokerOptions(
+            broker_id=self.number,
+            host=self.name,
+            port=PORT,
+            data_dir=pathlib.Path(DATA_PATH),
+            voters=self._voters,
+            config=load_config(overrides=self.configs),
+        )
+
+        async def run() -> int:
+            self.broker = Broker(options, machine)
+            return await self.broker.run()
+
+        task = self.loop.spawn(process, run())
+        task.add_done_callback(lambda task: self._ended(process, task))
+
+    def _ended(self, process: Process, task: asyncio.Task[int]) -> None:
+        """It ended by itself."""
+        if self.process is not process or process.dead:
+            return
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.errors.append(error)
+        self._gone("stop" if error is None else f"{type(error).__name__}: {error}")
+        self.disk.end_process()
+        self.network.process_ended(process, silently=False)
+        if self.wanted:
+            self.loop.after(AGAIN_S, self._again)
+
+    def _again(self) -> None:
+        if self.wanted:
+            self.start()
+
+    def _gone(self, how: str) -> None:
+        assert self.process is not None
+        self._note(f"{self.name} life {self.lives} ends: {how}")
+        self.ends[how.partition(":")[0]] += 1
+        self.process.dead = True
+        self.process = self.machine = None
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if (process := self.process) is not None:
+            self._gone("kill")
+            self.disk.end_process()
+            self.network.process_ended(process, silently=False)
+
+    def lose_power(self) -> None:
+        """The machine goes off, whatever ran on it."""
+        self.network.dark.add(self.name)
+        self.boots += 1
+        if (process := self.process) is not None:
+            self._gone("power")
+            self.network.process_ended(process, silently=True)
+        self.disk.lose_power()
+
+    def _died(self, death: type[Death]) -> None:
+        if self.process is None:
+            return
+        if death is PowerLoss:
+            self.lose_power()
+        else:
+            self.kill()
+        if self.wanted:
+            self.loop.after(AGAIN_S, self._again)
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self.wanted = False
+        if self.machine is not None:
+            self.machine.stop()
+
+    # -- while it runs
+
+    def stand_still(self) -> None:
+        if self.process is not None:
+            self.loop.stand_still(self.process)
+
+    def go_on(self) -> None:
+        if self.process is not None:
+            self.loop.go_on(self.process)
+
+    def slow_disk(self, factor: float) -> None:
+        """Of the life that runs now; 1: as it was."""
+        if self.machine is not None:
+            for queue in self.machine.disks:
+                queue.model.slowness = factor

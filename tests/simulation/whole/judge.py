@@ -1,0 +1,96 @@
+"""What must be, from the outside alone: clients' histories, and what lies on the disks when all has stopped.
+
+V14 V16 V8   history.py                 while it runs
+V19          after the faults: every partition acknowledges again, and readers come to the end
+V3           after all have stopped: the copies of a partition agree on all that was read
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from minilog.record_batch.header import decode_header
+from minilog.types import TopicPartition
+from minilog_broker.replication.state import PartitionKey
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.settings import LogSettings
+from tests.simulation.history import History, Outcome
+from tests.simulation.invariants.violation import Violation
+from tests.simulation.whole.host import DATA_PATH
+
+if TYPE_CHECKING:
+    from tests.simulation.whole.faults import Faults
+    from tests.simulation.whole.workload import Workload
+    from tests.simulation.whole.world import World
+
+LOOK_S = 0.25
+SETTLE_S = 3.0  # of writing after the faults
+
+
+async def check_over(world: World, history: History, workload: Workload, faults: Faults) -> None:
+    """The faults are over: all comes right within the plan's time, under load; then the last reader reads all."""
+    deadline_s = world.now_s + world.plan.liveness_s
+    await _all_acknowledge(world, workload, deadline_s)
+    await asyncio.sleep(SETTLE_S)
+    workload.writing = False
+    while history.counts()[Outcome.PENDING] and _pending(world, history):
+        if world.now_s > deadline_s:
+            raise Violation("V19", f"{_pending(world, history)} writes are never answered")
+        await asyncio.sleep(LOOK_S)
+    ends = {key: 0 for key in workload.keys.values()}
+    for write in history.writes.values():
+        if write.outcome is Outcome.OK:
+            ends[write.key] = max(ends[write.key], write.offset + 1)
+    last = workload.add_consumer()
+    while any(workload.positions(last)[key] < end for key, end in ends.items()):
+        if world.now_s > deadline_s + world.plan.liveness_s:
+            raise Violation("V14", f"the last reader stops at {workload.positions(last)}, {ends} are acknowledged")
+        await asyncio.sleep(LOOK_S)
+    history.check_end(last, {key: (0, end) for key, end in ends.items()})
+
+
+def _pending(world: World, history: History) -> int:
+    """Writes that a living client waits for."""
+    living = world.clients
+    return sum(write.outcome is Outcome.PENDING and write.client in living for write in history.writes.values())
+
+
+async def _all_acknowledge(world: World, workload: Workload, deadline_s: float) -> None:
+    since_s = world.now_s
+    while True:
+        silent = [k for k in workload.keys.values() if workload.acknowledged_s.get(k, -1.0) <= since_s]
+        if not silent:
+            return
+        if world.now_s > deadline_s:
+            raise Violation("V19", f"nothing is acknowledged in partitions {[k.partition for k in silent]}", key=silent[0])
+        await asyncio.sleep(LOOK_S)
+
+
+def copies_agree(world: World, workload: Workload) -> None:
+    """Batches at the same offset are the same bytes, up to the shorter high watermark of two copies."""
+    for at, key in workload.keys.items():
+        copies = [found for host in world.hosts.values() if (found := _copy(host, at, key)) is not None]
+        for batches, high_watermark in copies:
+            for others, other_high_watermark in copies:
+                upto = min(high_watermark, other_high_watermark)
+                mine = {offset: batch for offset, batch in batches.items() if offset < upto}
+                theirs = {offset: batch for offset, batch in others.items() if offset < upto}
+                shared = mine.keys() & theirs.keys()
+                if any(mine[offset] != theirs[offset] for offset in shared):
+                    raise Violation("V3", f"two copies of {at} differ below {upto}", key=key)
+
+
+def _copy(host: object, at: TopicPartition, key: PartitionKey) -> tuple[dict[int, bytes], int] | None:
+    """The batches of a copy by offset, and the high watermark that it has recorded."""
+    disk, path = host.disk, f"{DATA_PATH}/{at.topic}-{at.partition}"  # type: ignore[attr-defined]
+    if not disk.exists(path):
+        return None
+    log = Log.open(disk, path, key, at.topic, LogSettings(), unclean=False, create=False)
+    batches = {}
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        content = log.read(offset, 1)
+        batches[offset] = content
+        offset = decode_header(content).next_offset
+    return batches, log.high_watermark

@@ -1,0 +1,186 @@
+"""An event loop on virtual time for many processes: each callback belongs to the process in whose context it was asked for.
+
+A process that is dead runs nothing more; one that stands still has its callbacks kept until it goes on, in their order.
+Time passes only where nobody has anything to do. What a dead process awaits is kept: else Python would run its `finally`.
+
+Each process has a clock of its own: an origin and a rate. `time()` and what is asked for "at" a time are by the clock of
+whoever asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+SPINS = 200_000  # callbacks at one moment: whoever asks again at once, for ever, would stop all time
+_SLACK_S = 1e-9  # a clock's rounding wakes nobody early
+
+
+class Deadlock(Exception):
+    """Nothing will ever happen again."""
+
+
+class Spin(Exception):
+    """Callbacks go on for ever at one moment."""
+
+
+class Process:
+    """One process on the loop. `rate`: its clock's seconds per true one."""
+
+    def __init__(self, name: str, origin_s: float = 0.0, rate: float = 1.0) -> None:
+        self.name = name
+        self.origin_s, self.rate = origin_s, rate
+        self.dead = False
+        self.stands_still = False
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.waiting: deque[asyncio.Handle] = deque()  # kept for good when it is dead
+
+    def __repr__(self) -> str:
+        return f"Process({self.name})"
+
+    def context(self) -> contextvars.Context:
+        """A context of this process, for what begins in it."""
+        context = contextvars.Context()
+        context.run(PROCESS.set, self)
+        return context
+
+
+PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """See the module's text. `now_s`: true time, from 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.events = 0
+        self._clock_resolution = _SLACK_S
+        self.connect: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
+        self.set_task_factory(_task)
+
+    # -- time
+
+    def time(self) -> float:
+        process = PROCESS.get()
+        return self.now_s if process is None else process.origin_s + process.rate * self.now_s
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        process = PROCESS.get()
+        if process is not None:
+            when = (when - process.origin_s) / process.rate + _SLACK_S
+        return super().call_at(when, callback, *args, context=context)  # type: ignore[arg-type]
+
+    def after(self, delay_s: float, callback: Callable[..., object], *args: Any, process: Process | None = None) -> None:
+        """In true seconds from now; of `process`, or of nobody."""
+        context = NOBODY if process is None else process.context()
+        super().call_at(self.now_s + delay_s, callback, *args, context=context)  # type: ignore[arg-type]
+
+    def _run_once(self) -> None:
+        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
+        while scheduled and scheduled[0]._cancelled:
+            heapq.heappop(scheduled)._scheduled = False
+        if not ready:
+            if not scheduled:
+                raise Deadlock("nothing will ever happen again")
+            self.now_s = max(self.now_s, scheduled[0]._when)
+            self._at_once = 0
+        while scheduled and scheduled[0]._when <= self.now_s:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            ready.append(handle)
+        self._at_once += len(ready)
+        if self._at_once > SPINS:
+            raise Spin(f"more than {SPINS} callbacks at {self.now_s} s: {ready[0]!r}")
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            process = handle._context.get(PROCESS)
+            if process is not None and (process.dead or process.stands_still):
+                process.waiting.append(handle)
+                continue
+            self.events += 1
+            handle._run()
+
+    _at_once = 0
+
+    # -- processes
+
+    def stand_still(self, process: Process) -> None:
+        """SIGSTOP, or a machine that does something else."""
+        process.stands_still = True
+
+    def go_on(self, process: Process) -> None:
+        """SIGCONT: what came meanwhile is there all at once, and the clock has gone on."""
+        process.stands_still = False
+        if not process.dead:
+            self._ready.extend(process.waiting)  # type: ignore[attr-defined]
+            process.waiting.clear()
+
+    def spawn(self, process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task of that process."""
+        return self.create_task(work, context=process.context())
+
+    # -- what a loop does besides
+
+    def _process_events(self, event_list: object) -> None:
+        """There is no selector."""
+
+    def _write_to_self(self) -> None:
+        """Nobody sleeps in one."""
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)  # type: ignore[arg-type]
+
+    def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """At once: a thread is not seen by the others before it is done."""
+        future = self.create_future()
+        process = PROCESS.get()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        except BaseException:
+            if process is None or not process.dead:
+                raise
+        return future  # of a process that died in it: nobody waits for that any more
+
+    async def create_connection(self, protocol_factory: Callable[[], Any], host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]
+        """A probe: whether somebody listens there."""
+        assert self.connect is not None
+        await self.connect(host, port)
+        protocol, transport = protocol_factory(), _Probe()
+        protocol.connection_made(transport)
+        return transport, protocol
+
+
+class _Probe(asyncio.Transport):
+    """Nothing is sent on it."""
+
+    def close(self) -> None:
+        """It is gone."""
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def _task(loop: asyncio.AbstractEventLoop, coro: Any, **given: Any) -> asyncio.Task[Any]:
+    task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **given)
+    context = given.get("context")
+    process = PROCESS.get() if context is None else context.get(PROCESS)
+    if process is not None:
+        process.tasks.add(task)
+        task.add_done_callback(process.tasks.discard, context=NOBODY)
+    return task
+
+
+NOBODY = contextvars.Context()

@@ -1,0 +1,139 @@
+"""What users do to it: a topic each, producers that write as long as they may, consumers that read, and a last read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from minilog.aio import Admin, Consumer, Producer
+from minilog.errors import MinilogError, TopicAlreadyExists, UnknownOutcome
+from minilog.types import NewTopic, TopicPartition
+from minilog_broker.replication.state import PartitionKey
+from tests.simulation.history import History, Outcome, Write
+
+if TYPE_CHECKING:
+    from tests.simulation.whole.world import World
+
+TOPIC = "t{}"
+IN_FLIGHT = 50
+ASK_AGAIN_S = 0.2
+
+
+class Workload:
+    """See the module's text."""
+
+    def __init__(self, world: World, history: History) -> None:
+        self._world = world
+        self._history = history
+        self._plan = world.plan
+        self._written = 0
+        self._generation = 0
+        self.writing = True
+        self.keys: dict[TopicPartition, PartitionKey] = {}
+        self.acknowledged_s: dict[PartitionKey, float] = {}
+        self.producers: list[str] = []
+        self.consumers: list[str] = []
+
+    def _settings(self, **given: object) -> dict[str, object]:
+        servers = {"bootstrap.servers": self._world.bootstrap_servers}
+        return servers | {name.replace("_", "."): value for name, value in given.items()}
+
+    # -- topics
+
+    async def make_topics(self) -> None:
+        """Ask until they are there."""
+        process, machine = self._world.client("admin")
+        await _result(self._world.loop.spawn(process, self._make_topics(machine)))
+
+    async def _make_topics(self, machine: object) -> None:
+        plan = self._plan
+        async with Admin(self._settings(request_timeout_ms=3_000), machine) as admin:  # type: ignore[arg-type]
+            for number in range(plan.topics):
+                name = TOPIC.format(number)
+                new = NewTopic(name, plan.partitions, plan.replication_factor, plan.topic_configs)
+                while True:
+                    try:
+                        await admin.create_topics([new])
+                    except TopicAlreadyExists:
+                        pass
+                    except MinilogError:
+                        await asyncio.sleep(ASK_AGAIN_S)
+                        continue
+                    break
+                await admin.describe_topics([name])
+                topic_id = admin._cluster.cache.topics[name].topic_id
+                for partition in range(plan.partitions):
+                    self.keys[TopicPartition(name, partition)] = PartitionKey(topic_id, partition)
+
+    # -- writing
+
+    def add_producer(self) -> None:
+        self._generation += 1
+        name = f"p{self._generation}"
+        process, machine = self._world.client(name)
+        self.producers.append(name)
+        self._world.loop.spawn(process, self._produce(name, machine))
+
+    async def _produce(self, name: str, machine: object) -> None:
+        timeout_ms = int(self._plan.delivery_timeout_s * 1000)
+        settings = self._settings(acks="all", delivery_timeout_ms=timeout_ms, linger_ms=0, max_block_ms=timeout_ms)
+        under_way: set[asyncio.Future[object]] = set()
+        async with Producer(settings, machine) as producer:  # type: ignore[arg-type]
+            while self.writing:
+                await asyncio.sleep(self._plan.write_pause_s)
+                if len(under_way) >= IN_FLIGHT:
+                    continue
+                at = list(self.keys)[self._written % len(self.keys)]
+                self._written += 1
+                value = f"{name}:{self._written}".encode()
+                self._history.began(Write(value, self.keys[at], name, True, -1, self._world.now_s * 1e3))
+                try:
+                    future = await producer.send(at.topic, value, partition=at.partition)
+                except MinilogError as error:
+                    self._end(value, Outcome.FAILED, error=repr(error))
+                    continue
+                under_way.add(future)  # type: ignore[arg-type]
+                future.add_done_callback(lambda done, value=value, at=at: self._told(value, at, done))  # type: ignore[misc]
+                future.add_done_callback(under_way.discard)  # type: ignore[arg-type]
+
+    def _told(self, value: bytes, at: TopicPartition, done: asyncio.Future[object]) -> None:
+        error = done.exception()
+        if error is None:
+            self.acknowledged_s[self.keys[at]] = self._world.now_s
+            self._end(value, Outcome.OK, offset=done.result().offset)  # type: ignore[attr-defined]
+        else:
+            outcome = Outcome.UNKNOWN if isinstance(error, UnknownOutcome) else Outcome.FAILED
+            self._end(value, outcome, error=repr(error))
+
+    def _end(self, value: bytes, outcome: Outcome, *, offset: int = -1, error: str = "") -> None:
+        self._history.ended(value, outcome, self._world.now_s * 1e3, offset=offset, error=error)
+
+    # -- reading
+
+    def add_consumer(self) -> str:
+        self._generation += 1
+        name = f"c{self._generation}"
+        process, machine = self._world.client(name)
+        self.consumers.append(name)
+        for key in self.keys.values():
+            self._history.placed(name, key, 0)
+        self._world.loop.spawn(process, self._consume(name, machine))
+        return name
+
+    async def _consume(self, name: str, machine: object) -> None:
+        settings = self._settings(auto_offset_reset="earliest", fetch_max_bytes=20_000)
+        async with Consumer(settings, machine) as consumer:  # type: ignore[arg-type]
+            await consumer.assign([TopicPartition(at.topic, at.partition, 0) for at in self.keys])
+            while True:
+                for record in await consumer.poll(1.0):
+                    key = self.keys[TopicPartition(record.topic, record.partition)]
+                    self._history.read(name, key, record.offset, record.value or b"")
+
+    def positions(self, consumer: str) -> dict[PartitionKey, int]:
+        """How far it has read."""
+        return {key: self._history.known_position(consumer, key) or 0 for key in self.keys.values()}
+
+
+async def _result(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
+    task.result()

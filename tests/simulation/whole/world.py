@@ -1,0 +1,138 @@
+"""A cluster of brokers that ship, with its clients, on virtual time, from one seed.
+
+    world = World(seed, plan)
+    world.run(director())        until the director is done
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+from collections import Counter, deque
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+import minilog_broker.server.broker as broker_module
+from minilog_broker.server.config import VoterAddress
+from tests.simulation.whole.calls import Channel
+from tests.simulation.whole.host import PORT, Host
+from tests.simulation.whole.loop import PROCESS, Process, VirtualLoop
+from tests.simulation.whole.machine import ClientMachine
+from tests.simulation.whole.network import Network
+from tests.simulation.whole.plan import Plan
+
+TRACE_LINES = 400
+LIMIT_S = 600.0
+
+
+class World:
+    """See the module's text. `trace`: the last things that happened, with what brokers log."""
+
+    def __init__(self, seed: int, plan: Plan | None = None) -> None:
+        self.seed = seed
+        self.plan = plan = Plan.draw(seed) if plan is None else plan
+        self.loop = VirtualLoop()
+        self.random = random.Random(f"world {seed}")
+        self.network = Network(self.loop, random.Random(f"network {seed}"), plan.latency_s)
+        self.counts: Counter[str] = Counter()
+        self.trace: deque[str] = deque(maxlen=TRACE_LINES)
+        voters = tuple(VoterAddress(n, f"b{n}", PORT) for n in range(1, min(plan.brokers, 5) + 1))
+        self.hosts = {
+            number: Host(
+                number,
+                self.network,
+                voters,
+                plan.configs.get(number, {}),
+                random.Random(f"host {seed} {number}"),
+                plan.sync_ms,
+                self.note,
+            )
+            for number in range(1, plan.brokers + 1)
+        }
+        for number, rate in plan.clock_rates.items():
+            self.hosts[number].clock_rate = rate
+        self.clients: dict[str, Process] = {}
+        self.loop.connect = self._knock
+        self.loop.set_exception_handler(self._unhandled)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{host.name}:{PORT}" for host in self.hosts.values())
+
+    @property
+    def now_s(self) -> float:
+        return self.loop.now_s
+
+    def note(self, text: str) -> None:
+        self.trace.append(f"{self.loop.now_s:10.4f} {text}")
+
+    def count(self, what: str) -> None:
+        self.counts[what] += 1
+
+    async def _knock(self, host: str, port: int) -> None:
+        process = PROCESS.get()
+        assert process is not None
+        await Channel.knock(self.network, process, host, port)
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.note(f"unhandled: {context.get('message')} {error!r}")
+        self.unhandled.append(error if error is not None else RuntimeError(context.get("message")))
+
+    @property
+    def unhandled(self) -> list[BaseException]:
+        """Errors that no task took."""
+        found: list[BaseException] = self.__dict__.setdefault("_unhandled_errors", [])
+        return found
+
+    # -- clients
+
+    def client(self, name: str) -> tuple[Process, ClientMachine]:
+        """A new client's process and what it runs on."""
+        chance = random.Random(f"client {self.seed} {name}")
+        process = self.clients[name] = Process(name, chance.uniform(1e3, 1e7))
+        return process, ClientMachine(self.network, process, chance)
+
+    def kill_client(self, name: str) -> None:
+        """SIGKILL."""
+        process = self.clients.pop(name)
+        process.dead = True
+        self.network.process_ended(process, silently=False)
+
+    # -- running
+
+    def run(self, director: Coroutine[Any, Any, None]) -> None:
+        """Until the director has ended; what it raises is raised here."""
+        structlog.configure(
+            processors=[self._log],
+            wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+            logger_factory=_Silent,
+            cache_logger_on_first_use=False,
+        )
+        configured, broker_module.configure_logging = broker_module.configure_logging, lambda level: None
+        gc.disable()  # what a dead process awaits is never collected: see loop.py
+        try:
+            task = self.loop.create_task(director)
+            self.loop.run_until_complete(task)
+        finally:
+            broker_module.configure_logging = configured
+            structlog.reset_defaults()
+
+    def _log(self, logger: object, method: str, event: dict[str, Any]) -> Any:
+        process = PROCESS.get()
+        words = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
+        self.note(f"{process.name if process else '-'} {method}: {event.get('event')} {words}"[:400])
+        raise structlog.DropEvent
+
+
+class _Silent:
+    """A logger that nobody reads."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
