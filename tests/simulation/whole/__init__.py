@@ -1,4 +1,4 @@
-"""Whole brokers and clients, the ones that ship, on virtual time: from one seed, in one thread. docs/spec/simulation.md.
+"""Whole brokers and clients, the ones that ship, on virtual time: from one seed, in one thread.
 
 loop.py       the event loop on virtual time, and the processes that its callbacks belong to
 network.py    links between processes: latency, cuts, connections that break

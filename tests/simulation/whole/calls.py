@@ -155,7 +155,7 @@ class Call:
         except grpc.aio.AioRpcError as error:
             item = error
         if item is EOF or isinstance(item, grpc.aio.AioRpcError):
-            self._end(None if item is EOF else item)
+            self._end(item if isinstance(item, grpc.aio.AioRpcError) else None)
             return await self.read()
         return self._decode(item)
 
@@ -287,10 +287,10 @@ class Channel:
     # -- what stubs ask for
 
     def unary_unary(self, method: str, request_serializer: Codec, response_deserializer: Codec, **_: Any) -> Any:
-        async def ask(request: Any, timeout: float | None) -> Any:
+        async def ask(request: Any, within_s: float | None) -> Any:
             call: Call | None = None
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(within_s):
                     call = await self._begin(method, request_serializer, response_deserializer)
                     await call.write(request)
                     answer = await call.read()
@@ -299,7 +299,7 @@ class Channel:
                     call._end(None)
                     return answer
             except TimeoutError:
-                raise rpc_error(grpc.StatusCode.DEADLINE_EXCEEDED, f"{method} after {timeout} s") from None
+                raise rpc_error(grpc.StatusCode.DEADLINE_EXCEEDED, f"{method} after {within_s} s") from None
             finally:
                 if call is not None:
                     call.cancel()

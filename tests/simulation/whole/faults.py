@@ -27,6 +27,7 @@ class Faults:
         self._random = world.random
         self.lost: set[str] = set()
         self.cut_for_good: tuple[str, str] | None = None
+        self._erred: set[str] = set()
 
     async def rage(self, for_s: float) -> None:
         """Faults until so much time has passed."""
@@ -52,8 +53,20 @@ class Faults:
             host.disk.calm()
             host.slow_disk(1.0)
             host.go_on()
+            if host.name in self._erred:  # a replica whose disk failed is offline until its broker is started again
+                host.kill()
             host.start()
         world.note("healed")
+
+    def leave_enough(self, replicas: list[str]) -> bool:
+        """Whether, with what is never mended, one of the replicas hears as many as a write needs."""
+        cut = self.cut_for_good or ("", "")
+        heard = [
+            [other for other in replicas if other not in self.lost and {one, other} != set(cut)]
+            for one in replicas
+            if one not in self.lost
+        ]
+        return any(len(each) >= self._world.plan.min_in_sync for each in heard)
 
     # -- helpers
 
@@ -145,7 +158,12 @@ class Faults:
         others = [other.name for other in self._world.hosts.values() if other is not host]
         for other in others:
             self._cut_both(host.name, other)
-        self._later(0.5, 8.0, lambda: [self._heal(host.name, other) for other in others][:0] and None)
+
+        def mend() -> None:
+            for other in others:
+                self._heal(host.name, other)
+
+        self._later(0.5, 8.0, mend)
 
     def _slow_link(self) -> None:
         one, other = self._two()
@@ -169,7 +187,9 @@ class Faults:
 
     def _disk_error(self) -> None:
         operation = self._random.choice(("write", "fdatasync", "truncate", "rename", "open"))
-        self._host().disk.fail(operation, errno.EIO, self._random.choice(("", "t0-0", "__cluster_metadata")))
+        host = self._host()
+        self._erred.add(host.name)
+        host.disk.fail(operation, errno.EIO, self._random.choice(("", "t0-0", "__cluster_metadata")))
 
     def _full_disk(self) -> None:
         host = self._host()

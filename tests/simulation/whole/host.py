@@ -1,6 +1,6 @@
 """One machine: its disk, its clock, and the broker that runs on it, or none.
 
-    start ──► broker runs ──► kill | power loss | stop (it hands over, and ends by itself) | an error of its own ──► none
+    start ──► broker runs ──► kill | power loss | stop (it hands over, then ends) | an error of its own ──► none
 
 What runs is minilog_broker.server.broker.Broker, as a process runs it.
 """

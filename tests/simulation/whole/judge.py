@@ -31,16 +31,17 @@ SETTLE_S = 3.0  # of writing after the faults
 async def check_over(world: World, history: History, workload: Workload, faults: Faults) -> None:
     """The faults are over: all comes right within the plan's time, under load; then the last reader reads all."""
     deadline_s = world.now_s + world.plan.liveness_s
-    await _all_acknowledge(world, workload, deadline_s)
+    writable = [key for key, replicas in workload.replicas.items() if faults.leave_enough(replicas)]
+    await _all_acknowledge(world, workload, writable, deadline_s)
     await asyncio.sleep(SETTLE_S)
     workload.writing = False
     while history.counts()[Outcome.PENDING] and _pending(world, history):
         if world.now_s > deadline_s:
             raise Violation("V19", f"{_pending(world, history)} writes are never answered")
         await asyncio.sleep(LOOK_S)
-    ends = {key: 0 for key in workload.keys.values()}
+    ends = dict.fromkeys(writable, 0)  # of others what is acknowledged may wait for who is gone
     for write in history.writes.values():
-        if write.outcome is Outcome.OK:
+        if write.outcome is Outcome.OK and write.key in ends:
             ends[write.key] = max(ends[write.key], write.offset + 1)
     last = workload.add_consumer()
     while any(workload.positions(last)[key] < end for key, end in ends.items()):
@@ -56,14 +57,16 @@ def _pending(world: World, history: History) -> int:
     return sum(write.outcome is Outcome.PENDING and write.client in living for write in history.writes.values())
 
 
-async def _all_acknowledge(world: World, workload: Workload, deadline_s: float) -> None:
+async def _all_acknowledge(world: World, workload: Workload, writable: list[PartitionKey], deadline_s: float) -> None:
     since_s = world.now_s
     while True:
-        silent = [k for k in workload.keys.values() if workload.acknowledged_s.get(k, -1.0) <= since_s]
+        silent = [k for k in writable if workload.acknowledged_s.get(k, -1.0) <= since_s]
         if not silent:
             return
         if world.now_s > deadline_s:
-            raise Violation("V19", f"nothing is acknowledged in partitions {[k.partition for k in silent]}", key=silent[0])
+            raise Violation(
+                "V19", f"nothing is acknowledged in partitions {[k.partition for k in silent]}", key=silent[0]
+            )
         await asyncio.sleep(LOOK_S)
 
 

@@ -1,10 +1,11 @@
-"""An event loop on virtual time for many processes: each callback belongs to the process in whose context it was asked for.
+"""An event loop on virtual time for many processes: each callback belongs to the process that asked for it.
 
 A process that is dead runs nothing more; one that stands still has its callbacks kept until it goes on, in their order.
-Time passes only where nobody has anything to do. What a dead process awaits is kept: else Python would run its `finally`.
+Whose a callback is, its context says (PROCESS). Time passes only where nobody has anything to do. What a dead process
+awaits is kept: else Python would run its `finally`.
 
-Each process has a clock of its own: an origin and a rate. `time()` and what is asked for "at" a time are by the clock of
-whoever asks.
+Each process has a clock of its own: an origin and a rate. `time()` and what is asked for "at" a time are by the clock
+of whoever asks.
 """
 
 from __future__ import annotations
@@ -69,18 +70,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
         process = PROCESS.get()
         return self.now_s if process is None else process.origin_s + process.rate * self.now_s
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         process = PROCESS.get()
         if process is not None:
             when = (when - process.origin_s) / process.rate + _SLACK_S
-        return super().call_at(when, callback, *args, context=context)  # type: ignore[arg-type]
+        return super().call_at(when, callback, *args, context=context)
 
-    def after(self, delay_s: float, callback: Callable[..., object], *args: Any, process: Process | None = None) -> None:
+    def after(
+        self, delay_s: float, callback: Callable[..., object], *args: Any, process: Process | None = None
+    ) -> None:
         """In true seconds from now; of `process`, or of nobody."""
         context = NOBODY if process is None else process.context()
-        super().call_at(self.now_s + delay_s, callback, *args, context=context)  # type: ignore[arg-type]
+        super().call_at(self.now_s + delay_s, callback, *args, context=context)
 
     def _run_once(self) -> None:
         ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
@@ -136,10 +139,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         """Nobody sleeps in one."""
 
-    def call_soon_threadsafe(
+    def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        return self.call_soon(callback, *args, context=context)  # type: ignore[arg-type]
+        return self.call_soon(callback, *args, context=context)
 
     def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """At once: a thread is not seen by the others before it is done."""
@@ -154,7 +157,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 raise
         return future  # of a process that died in it: nobody waits for that any more
 
-    async def create_connection(self, protocol_factory: Callable[[], Any], host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]
+    async def create_connection(
+        self, protocol_factory: Callable[[], Any], host: Any = None, port: Any = None, **_: Any
+    ) -> Any:
         """A probe: whether somebody listens there."""
         assert self.connect is not None
         await self.connect(host, port)

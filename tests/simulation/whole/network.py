@@ -1,9 +1,9 @@
 """Links between processes: each message takes its latency, order is kept within a direction of a call, as TCP keeps it.
 
-    cut        nothing passes; what was sent waits, and arrives when the cut heals, unless the connection is gone by then
-    reset      a connection breaks: both ends hear of it
-    killed     the kernel closes a process's connections: the other ends hear of it
-    power      nobody closes them: the other ends hear nothing, until the machine runs again
+cut        nothing passes; what was sent waits, and arrives when the cut heals, unless the connection is gone by then
+reset      a connection breaks: both ends hear of it
+killed     the kernel closes a process's connections: the other ends hear of it
+power      nobody closes them: the other ends hear nothing, until the machine runs again
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""One seed: the cluster is founded, faults rage, then they end, and everything must come right again.
-
-    python -m tests.simulation.whole.run --first 1 --seeds 20
-"""
+"""One seed: the cluster is founded, faults rage, then they end, and everything must come right again."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import os
-import subprocess
-import sys
+import multiprocessing
 import time
 import traceback
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
+from tests.simulation import mutants
 from tests.simulation.history import History
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.faults import Faults
@@ -23,6 +20,7 @@ from tests.simulation.whole.workload import Workload
 from tests.simulation.whole.world import World
 
 LOOK_S = 0.5
+SEEDS_PER_PROCESS = 8  # what dead processes awaited is never collected
 
 
 @dataclass(slots=True)
@@ -92,29 +90,13 @@ def run_seed(seed: int, plan: Plan | None = None) -> Result:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--trace", action="store_true")
-    chosen = parser.parse_args()
-    if os.environ.get("PYTHONHASHSEED") != "0":  # sets of names: the same seed is the same run
-        environment = os.environ | {"PYTHONHASHSEED": "0"}
-        return subprocess.call([sys.executable, "-m", "tests.simulation.whole.run", *sys.argv[1:]], env=environment)
-    failures = 0
-    for seed in range(chosen.first, chosen.first + chosen.seeds):
-        result = run_seed(seed)
-        failures += result.failure is not None
-        print(
-            f"seed {seed}: {result.failure or 'ok'}; {result.virtual_s:.1f} s in {result.cpu_s:.1f} CPU s, "
-            f"{result.events} events, {result.messages} messages, {result.writes}, {result.reads} reads, {result.faults}",
-            flush=True,
-        )
-        if result.failure and chosen.trace:
-            print("\n".join(result.trace))
-    sys.stdout.flush()
-    os._exit(1 if failures else 0)  # what dead processes awaited is never collected
+def run_many(seeds: range, processes: int, mutant: str | None = None) -> Iterator[Result]:
+    """Results in the order of the seeds."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context, max_tasks_per_child=SEEDS_PER_PROCESS) as pool:
+        yield from pool.map(_run, seeds, [mutant] * len(seeds))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _run(seed: int, mutant: str | None) -> Result:
+    with mutants.mutated(mutant):
+        return run_seed(seed)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from minilog.aio import Admin, Consumer, Producer
 from minilog.errors import MinilogError, TopicAlreadyExists, UnknownOutcome
-from minilog.types import NewTopic, TopicPartition
+from minilog.types import NewTopic, RecordMetadata, TopicPartition
 from minilog_broker.replication.state import PartitionKey
 from tests.simulation.history import History, Outcome, Write
 
@@ -30,6 +30,7 @@ class Workload:
         self._generation = 0
         self.writing = True
         self.keys: dict[TopicPartition, PartitionKey] = {}
+        self.replicas: dict[PartitionKey, list[str]] = {}  # names of hosts
         self.acknowledged_s: dict[PartitionKey, float] = {}
         self.producers: list[str] = []
         self.consumers: list[str] = []
@@ -60,10 +61,11 @@ class Workload:
                         await asyncio.sleep(ASK_AGAIN_S)
                         continue
                     break
-                await admin.describe_topics([name])
+                (topic,) = await admin.describe_topics([name])
                 topic_id = admin._cluster.cache.topics[name].topic_id
                 for partition in range(plan.partitions):
-                    self.keys[TopicPartition(name, partition)] = PartitionKey(topic_id, partition)
+                    key = self.keys[TopicPartition(name, partition)] = PartitionKey(topic_id, partition)
+                    self.replicas[key] = [f"b{number}" for number in topic.partitions[partition].replicas]
 
     # -- writing
 
@@ -77,7 +79,7 @@ class Workload:
     async def _produce(self, name: str, machine: object) -> None:
         timeout_ms = int(self._plan.delivery_timeout_s * 1000)
         settings = self._settings(acks="all", delivery_timeout_ms=timeout_ms, linger_ms=0, max_block_ms=timeout_ms)
-        under_way: set[asyncio.Future[object]] = set()
+        under_way: set[asyncio.Future[RecordMetadata]] = set()
         async with Producer(settings, machine) as producer:  # type: ignore[arg-type]
             while self.writing:
                 await asyncio.sleep(self._plan.write_pause_s)
@@ -92,9 +94,9 @@ class Workload:
                 except MinilogError as error:
                     self._end(value, Outcome.FAILED, error=repr(error))
                     continue
-                under_way.add(future)  # type: ignore[arg-type]
+                under_way.add(future)
                 future.add_done_callback(lambda done, value=value, at=at: self._told(value, at, done))  # type: ignore[misc]
-                future.add_done_callback(under_way.discard)  # type: ignore[arg-type]
+                future.add_done_callback(under_way.discard)
 
     def _told(self, value: bytes, at: TopicPartition, done: asyncio.Future[object]) -> None:
         error = done.exception()

@@ -1,7 +1,7 @@
 """A cluster of brokers that ship, with its clients, on virtual time, from one seed.
 
-    world = World(seed, plan)
-    world.run(director())        until the director is done
+world = World(seed, plan)
+world.run(director())        until the director is done
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import gc
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, MutableMapping
 from typing import Any
 
 import structlog
 
-import minilog_broker.server.broker as broker_module
 from minilog_broker.server.config import VoterAddress
 from tests.simulation.whole.calls import Channel
 from tests.simulation.whole.host import PORT, Host
@@ -113,16 +112,14 @@ class World:
             logger_factory=_Silent,
             cache_logger_on_first_use=False,
         )
-        configured, broker_module.configure_logging = broker_module.configure_logging, lambda level: None
         gc.disable()  # what a dead process awaits is never collected: see loop.py
         try:
             task = self.loop.create_task(director)
             self.loop.run_until_complete(task)
         finally:
-            broker_module.configure_logging = configured
             structlog.reset_defaults()
 
-    def _log(self, logger: object, method: str, event: dict[str, Any]) -> Any:
+    def _log(self, logger: object, method: str, event: MutableMapping[str, Any]) -> Any:
         process = PROCESS.get()
         words = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
         self.note(f"{process.name if process else '-'} {method}: {event.get('event')} {words}"[:400])

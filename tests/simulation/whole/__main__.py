@@ -1,0 +1,89 @@
+"""Run seeds of whole brokers, each in a process of its own. Exit 1 where anything is found wrong.
+
+--seed 4711              one run; --trace prints its last lines, with what the brokers logged
+--seeds 200 --first 0    many; --processes 2
+--mutant NAME            the true rule replaced, until a seed finds it
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.simulation.whole.run import Result, run_many
+
+
+def main() -> int:
+    """See the module's text."""
+    if os.environ.get("PYTHONHASHSEED") != "0":  # sets of names: the same seed is the same run
+        environment = os.environ | {"PYTHONHASHSEED": "0"}
+        return subprocess.call([sys.executable, "-m", "tests.simulation.whole", *sys.argv[1:]], env=environment)
+    options = _parse()
+    console = Console(width=150)
+    first, seeds = (options.seed, 1) if options.seed is not None else (options.first, options.seeds)
+    results, began_s = [], time.monotonic()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("seeds", total=seeds)
+        for result in run_many(range(first, first + seeds), options.processes, options.mutant):
+            results.append(result)
+            progress.update(task, advance=1)
+            if result.failure is not None:
+                progress.console.print(f"seed {result.seed}: {result.failure}", style="red", markup=False)
+            if options.trace:
+                progress.console.print("\n".join(result.trace), markup=False, highlight=False)
+            if options.mutant and result.failure is not None:
+                break
+    _show(console, results, time.monotonic() - began_s)
+    failures = sum(result.failure is not None for result in results)
+    sys.stdout.flush()
+    os._exit(1 if failures else 0)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation.whole",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--mutant", metavar="NAME")
+    parser.add_argument("--trace", action="store_true")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    return parser.parse_args()
+
+
+def _show(console: Console, results: list[Result], wall_s: float) -> None:
+    faults: Counter[str] = Counter()
+    writes: Counter[str] = Counter()
+    for result in results:
+        faults.update(result.faults)
+        writes.update(result.writes)
+    table = Table("faults injected", "times")
+    for name, times in sorted(faults.items()):
+        table.add_row(name, f"{times:,}")
+    console.print(table)
+    virtual_s, cpu_s = sum(each.virtual_s for each in results), sum(each.cpu_s for each in results)
+    console.print(
+        f"{len(results)} seeds, {virtual_s:,.0f} virtual s in {cpu_s:,.0f} CPU s = {virtual_s / cpu_s:.1f} virtual s "
+        f"per CPU s, {sum(each.events for each in results):,} events, wall {wall_s:,.0f} s; {dict(writes)}, "
+        f"{sum(each.reads for each in results):,} records read, "
+        f"{sum(each.failure is not None for each in results)} failures",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
