@@ -180,6 +180,7 @@ class Node:
         touched.nodes[self.node_id] = None
         # What was answered in the same event did not leave the process.
         touched.answers[:] = [answered for answered in touched.answers if answered.node_id != self.node_id]
+        touched.trims_answered[:] = [said for said in touched.trims_answered if said.node_id != self.node_id]
         touched.ended.append((self.node_id, how))
         if how == "power":
             self.files.lose_power()

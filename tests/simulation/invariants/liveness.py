@@ -103,8 +103,10 @@ def _ends(key: PartitionKey, name: str, replicas: dict[int, Life], judge: Judge)
 
 def open_transactions(cluster: Cluster, judge: Judge) -> Violation | None:
     """V19: no transaction is open that nobody owns, and readers are not held up: LSO = HW on every replica. (But in
-    partitions that may have lost what was acknowledged, markers and what they end among it.)"""
-    exempt = {key for key, truth in judge.partitions.items() if truth.exempt is not None}
+    partitions that may have lost what was acknowledged, markers and what they end among it; and in those that wait for
+    their operator, for their last copy rotted: `unsettled` has looked at these.)"""
+    unled = {key for key, state in judge.metadata.image.partitions.items() if state.leader_id == NO_LEADER}
+    exempt = {key for key, truth in judge.partitions.items() if truth.exempt is not None} | unled
     for node_id in cluster.core:
         life = cluster.nodes[node_id].life
         if life is None:
