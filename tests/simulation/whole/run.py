@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import hashlib
 import multiprocessing
+import os
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
@@ -34,6 +37,8 @@ class Result:
     writes: dict[str, int]
     reads: int
     faults: dict[str, int]
+    digest: str
+    """Of what clients were told: equal for equal runs."""
     trace: list[str] = field(default_factory=list)
 
 
@@ -86,15 +91,28 @@ def run_seed(seed: int, plan: Plan | None = None) -> Result:
         writes={outcome.value: count for outcome, count in history.counts().items()},
         reads=history.read_count,
         faults=dict(world.counts),
+        digest=_digest(history),
         trace=list(world.trace) if failure else [],
     )
 
 
-def run_many(seeds: range, processes: int, mutant: str | None = None) -> Iterator[Result]:
+def _digest(history: History) -> str:
+    told = [(value, write.outcome.value, write.offset, write.ended_ms) for value, write in history.writes.items()]
+    return hashlib.sha256(repr((told, history.read_count)).encode()).hexdigest()[:16]
+
+
+def run_many(seeds: Sequence[int], processes: int, mutant: str | None = None) -> Iterator[Result]:
     """Results in the order of the seeds."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context, max_tasks_per_child=SEEDS_PER_PROCESS) as pool:
+    with ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_leave_at_once, max_tasks_per_child=SEEDS_PER_PROCESS
+    ) as pool:
         yield from pool.map(_run, seeds, [mutant] * len(seeds))
+
+
+def _leave_at_once() -> None:
+    """What dead processes awaited is not collected at the end either."""
+    atexit.register(os._exit, 0)
 
 
 def _run(seed: int, mutant: str | None) -> Result:
