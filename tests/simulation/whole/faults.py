@@ -45,17 +45,18 @@ class Faults:
         """All that may be mended is."""
         world = self._world
         world.network.heal_all()
-        if self.cut_for_good is not None:
-            self._cut_both(*self.cut_for_good)
         for host in world.hosts.values():
             if host.name in self.lost:
                 continue
             host.disk.calm()
             host.slow_disk(1.0)
             host.go_on()
+            host.recovers()
             if host.name in self._erred:  # a replica whose disk failed is offline until its broker is started again
                 host.kill()
             host.start()
+        if self.cut_for_good is not None:
+            self._cut_both(*self.cut_for_good)
         world.note("healed")
 
     def leave_enough(self, replicas: list[str]) -> bool:
@@ -88,8 +89,13 @@ class Faults:
         self._later(0.0, most_s, start)
 
     def _cut_both(self, one: str, other: str) -> None:
+        self._cut_link(one, other)
+        self._cut_link(other, one)
+
+    def _cut_link(self, one: str, other: str) -> None:
         self._world.network.cut(one, other)
-        self._world.network.cut(other, one)
+        for name in (one, other):
+            self._world.host(name).ails("cut")
 
     # -- faults
 
@@ -121,7 +127,13 @@ class Faults:
     def _stand_still(self) -> None:
         host = self._host()
         host.stand_still()
-        self._later(0.05, 6.0, host.go_on)
+        host.ails("stands still")
+
+        def mend() -> None:
+            host.go_on()
+            host.mends("stands still")
+
+        self._later(0.05, 6.0, mend)
 
     def _late(self) -> None:
         """A loop that is late again and again."""
@@ -144,12 +156,15 @@ class Faults:
     def _heal(self, one: str, other: str) -> None:
         if self.cut_for_good is not None and {one, other} == set(self.cut_for_good):
             return
-        self._world.network.heal(one, other)
-        self._world.network.heal(other, one)
+        for pair in ((one, other), (other, one)):
+            if self._world.network.is_cut(*pair):
+                self._world.network.heal(*pair)
+        for name in (one, other):
+            self._world.host(name).mends_all("cut", still=self._world.network.is_cut_off(name))
 
     def _cut_one_way(self) -> None:
         one, other = self._two()
-        self._world.network.cut(one, other)
+        self._cut_link(one, other)
         self._later(0.1, 8.0, lambda: self._heal(one, other))
 
     def _isolate(self) -> None:
@@ -170,10 +185,12 @@ class Faults:
         extra_s = self._random.uniform(0.01, 0.3)
         for pair in ((one, other), (other, one)):
             self._world.network.extra_s[pair] = extra_s
+            self._world.host(pair[0]).ails("slow link")
 
         def mend() -> None:
             for pair in ((one, other), (other, one)):
                 self._world.network.extra_s.pop(pair, None)
+                self._world.host(pair[0]).mends("slow link")
 
         self._later(0.5, 8.0, mend)
 
@@ -183,18 +200,31 @@ class Faults:
     def _slow_disk(self) -> None:
         host = self._host()
         host.slow_disk(self._random.choice((10.0, 100.0, 1_000.0)))
-        self._later(0.5, 5.0, lambda: host.slow_disk(1.0))
+        host.ails("slow disk")
+
+        def mend() -> None:
+            host.slow_disk(1.0)
+            host.mends("slow disk")
+
+        self._later(0.5, 5.0, mend)
 
     def _disk_error(self) -> None:
         operation = self._random.choice(("write", "fdatasync", "truncate", "rename", "open"))
         host = self._host()
         self._erred.add(host.name)
+        host.ails("disk error")
         host.disk.fail(operation, errno.EIO, self._random.choice(("", "t0-0", "__cluster_metadata")))
 
     def _full_disk(self) -> None:
         host = self._host()
         host.disk.fill("/data")
-        self._later(0.5, 5.0, host.disk.calm)
+        host.ails("full disk")
+
+        def mend() -> None:
+            host.disk.calm()
+            host.mends("full disk")
+
+        self._later(0.5, 5.0, mend)
 
     def _death_in_disk(self) -> None:
         self._host().disk.die_after(self._random.randrange(40), self._random.choice((Killed, PowerLoss)))

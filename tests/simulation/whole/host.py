@@ -62,6 +62,7 @@ class Host:
         self.clock_rate = 1.0
         self.boots = 0
         self.lives = 0
+        self.lost_power_in = -1  # the life that ended so, or during which nothing ran
         self.wanted = False
         self.ends: Counter[str] = Counter()
         self.configs = dict(configs)
@@ -72,6 +73,36 @@ class Host:
         self.machine: BrokerMachine | None = None
         self.broker: Broker | None = None  # for a debugger only: the judge asks it nothing
         self.errors: list[BaseException] = []
+        self.well_since_s = 0.0
+        self._ailments: Counter[str] = Counter({"down": 1})
+
+    # -- how it is
+
+    def ails(self, what: str) -> None:
+        """Something keeps it from doing what it should."""
+        self._ailments[what] += 1
+
+    def mends(self, what: str) -> None:
+        """That is over."""
+        if self._ailments[what] > 0:
+            self._ailments[what] -= 1
+            self.well_since_s = self.loop.now_s
+
+    def mends_all(self, what: str, *, still: bool) -> None:
+        """However often it was said; unless there is `still` some of it."""
+        if not still and self._ailments[what]:
+            self._ailments[what] = 0
+            self.well_since_s = self.loop.now_s
+
+    def recovers(self) -> None:
+        """All of it is over, but that it may be down."""
+        down = self._ailments["down"]
+        self._ailments = Counter({"down": down})
+        self.well_since_s = self.loop.now_s
+
+    @property
+    def is_well(self) -> bool:
+        return not any(self._ailments.values())
 
     # -- life
 
@@ -89,6 +120,7 @@ class Host:
     def _begin(self, process: Process) -> None:
         if process.dead:
             return
+        self.mends("down")
         machine = self.machine = BrokerMachine(self, process, random.Random(self._random.getrandbits(64)))
         options = BrokerOptions(
             broker_id=self.number,
@@ -129,6 +161,7 @@ class Host:
         self.ends[how.partition(":")[0]] += 1
         self.process.dead = True
         self.process = self.machine = None
+        self._ailments["down"] = 1
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -145,6 +178,7 @@ class Host:
             self._gone("power")
             self.network.process_ended(process, silently=True)
         self.disk.lose_power()
+        self.lost_power_in = self.lives
 
     def _died(self, death: type[Death]) -> None:
         if self.process is None:

@@ -2,15 +2,19 @@
 
 V14 V16 V8   history.py                 while it runs
 V19          after the faults: every partition acknowledges again, and readers come to the end
+V19          while they rage: a good minimum that is well acknowledges within 10 s
 V3           after all have stopped: the copies of a partition agree on all that was read
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 from typing import TYPE_CHECKING
 
-from minilog.record_batch.header import decode_header
+from minilog.errors import CorruptMessage
+from minilog.record_batch.header import decode_header, iterate_headers
 from minilog.types import TopicPartition
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.storage.log import Log
@@ -21,11 +25,59 @@ from tests.simulation.whole.host import DATA_PATH
 
 if TYPE_CHECKING:
     from tests.simulation.whole.faults import Faults
+    from tests.simulation.whole.host import Host
     from tests.simulation.whole.workload import Workload
     from tests.simulation.whole.world import World
 
 LOOK_S = 0.25
+STALL_S = 10.0
 SETTLE_S = 3.0  # of writing after the faults
+
+
+async def watch(world: World, workload: Workload) -> None:
+    """Until cancelled. V19 while faults rage: where so many replicas as a write needs, and a majority of the voters,
+    have been well for long, and one of them has all that was acknowledged on its disk, writes go on."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        for at, key in workload.keys.items():
+            since_s = max(_good_since_s(world, workload.replicas[key]), workload.acknowledged_s.get(key, world.now_s))
+            if world.now_s - since_s > STALL_S and _is_held(world, workload, at, key):
+                raise Violation(
+                    "V19", f"{at} acknowledges nothing since {since_s:.1f} s, and all it needs is well", key=key
+                )
+
+
+def _good_since_s(world: World, replicas: list[str]) -> float:
+    """Since when there is all that a write needs; infinity where something is missing."""
+    hosts = list(world.hosts.values())
+    voters = sorted(host.well_since_s if host.is_well else math.inf for host in hosts)
+    needed = sorted(host.well_since_s if host.is_well else math.inf for host in hosts if host.name in replicas)
+    return max(voters[len(hosts) // 2], needed[world.plan.min_in_sync - 1])
+
+
+def _is_held(world: World, workload: Workload, at: TopicPartition, key: PartitionKey) -> bool:
+    """Whether a host that is well for so long, and lost no power before, has all that was acknowledged."""
+    until_s = world.now_s - STALL_S
+    wanted = workload.acknowledged_end.get(key, 0)
+    return any(
+        _end_on(host, at) >= wanted
+        for host in world.hosts.values()
+        if host.name in workload.replicas[key]
+        and host.is_well
+        and host.well_since_s <= until_s
+        and host.lost_power_in != host.lives - 1
+    )
+
+
+def _end_on(host: Host, at: TopicPartition) -> int:
+    """Where the copy ends, as its files are read now, and nothing is written."""
+    path, end = f"{DATA_PATH}/{at.topic}-{at.partition}", 0
+    for name in host.disk.list(path) if host.disk.exists(path) else []:
+        if name.endswith(".log"):
+            with contextlib.suppress(CorruptMessage):
+                for _, header in iterate_headers(host.disk.content(f"{path}/{name}")):
+                    end = header.next_offset
+    return end
 
 
 async def check_over(world: World, history: History, workload: Workload, faults: Faults) -> None:
@@ -84,9 +136,9 @@ def copies_agree(world: World, workload: Workload) -> None:
                     raise Violation("V3", f"two copies of {at} differ below {upto}", key=key)
 
 
-def _copy(host: object, at: TopicPartition, key: PartitionKey) -> tuple[dict[int, bytes], int] | None:
+def _copy(host: Host, at: TopicPartition, key: PartitionKey) -> tuple[dict[int, bytes], int] | None:
     """The batches of a copy by offset, and the high watermark that it has recorded."""
-    disk, path = host.disk, f"{DATA_PATH}/{at.topic}-{at.partition}"  # type: ignore[attr-defined]
+    disk, path = host.disk, f"{DATA_PATH}/{at.topic}-{at.partition}"
     if not disk.exists(path):
         return None
     log = Log.open(disk, path, key, at.topic, LogSettings(), unclean=False, create=False)

@@ -52,6 +52,10 @@ class Network:
         for pair in list(self._cut):
             self.heal(*pair)
 
+    def is_cut_off(self, name: str) -> bool:
+        """Whether any link of it is cut."""
+        return any(name in pair for pair in self._cut)
+
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self._cut
 

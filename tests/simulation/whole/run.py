@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import functools
 import hashlib
 import multiprocessing
 import os
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.simulation import mutants
 from tests.simulation.history import History
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.faults import Faults
-from tests.simulation.whole.judge import check_over, copies_agree
+from tests.simulation.whole.judge import check_over, copies_agree, watch
 from tests.simulation.whole.plan import Plan
 from tests.simulation.whole.workload import Workload
 from tests.simulation.whole.world import World
@@ -53,8 +54,10 @@ async def direct(world: World, history: History, workload: Workload) -> None:
     for _ in range(plan.consumers):
         workload.add_consumer()
     await asyncio.sleep(plan.quiet_s)
-    await faults.rage(plan.safety_s)
+    watching = asyncio.get_running_loop().create_task(watch(world, workload))
+    await _unless(watching, faults.rage(plan.safety_s))
     faults.heal()
+    watching.cancel()
     await check_over(world, history, workload, faults)
     for host in world.hosts.values():
         host.stop()
@@ -66,6 +69,16 @@ async def direct(world: World, history: History, workload: Workload) -> None:
     copies_agree(world, workload)
     if world.unhandled:
         raise world.unhandled[0]
+
+
+async def _unless(watching: asyncio.Task[None], raging: Coroutine[Any, Any, None]) -> None:
+    """The faults, or what the watch raises meanwhile."""
+    task = asyncio.ensure_future(raging)
+    await asyncio.wait((watching, task), return_when=asyncio.FIRST_COMPLETED)
+    if watching.done():
+        task.cancel()
+        watching.result()
+    task.result()
 
 
 def run_seed(seed: int, plan: Plan | None = None) -> Result:
@@ -104,10 +117,8 @@ def _digest(history: History) -> str:
 def run_many(seeds: Sequence[int], processes: int, mutant: str | None = None) -> Iterator[Result]:
     """Results in the order of the seeds."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_leave_at_once, max_tasks_per_child=SEEDS_PER_PROCESS
-    ) as pool:
-        yield from pool.map(_run, seeds, [mutant] * len(seeds))
+    with context.Pool(processes, _leave_at_once, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
+        yield from pool.imap(functools.partial(_run, mutant=mutant), seeds)
 
 
 def _leave_at_once() -> None:
@@ -115,6 +126,6 @@ def _leave_at_once() -> None:
     atexit.register(os._exit, 0)
 
 
-def _run(seed: int, mutant: str | None) -> Result:
+def _run(seed: int, *, mutant: str | None) -> Result:
     with mutants.mutated(mutant):
         return run_seed(seed)

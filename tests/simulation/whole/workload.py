@@ -32,6 +32,7 @@ class Workload:
         self.keys: dict[TopicPartition, PartitionKey] = {}
         self.replicas: dict[PartitionKey, list[str]] = {}  # names of hosts
         self.acknowledged_s: dict[PartitionKey, float] = {}
+        self.acknowledged_end: dict[PartitionKey, int] = {}
         self.producers: list[str] = []
         self.consumers: list[str] = []
 
@@ -101,8 +102,10 @@ class Workload:
     def _told(self, value: bytes, at: TopicPartition, done: asyncio.Future[object]) -> None:
         error = done.exception()
         if error is None:
-            self.acknowledged_s[self.keys[at]] = self._world.now_s
-            self._end(value, Outcome.OK, offset=done.result().offset)  # type: ignore[attr-defined]
+            key, offset = self.keys[at], done.result().offset  # type: ignore[attr-defined]
+            self.acknowledged_s[key] = self._world.now_s
+            self.acknowledged_end[key] = max(self.acknowledged_end.get(key, 0), offset + 1)
+            self._end(value, Outcome.OK, offset=offset)
         else:
             outcome = Outcome.UNKNOWN if isinstance(error, UnknownOutcome) else Outcome.FAILED
             self._end(value, outcome, error=repr(error))

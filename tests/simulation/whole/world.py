@@ -62,6 +62,9 @@ class World:
     def bootstrap_servers(self) -> str:
         return ",".join(f"{host.name}:{PORT}" for host in self.hosts.values())
 
+    def host(self, name: str) -> Host:
+        return self.hosts[int(name.removeprefix("b"))]
+
     @property
     def now_s(self) -> float:
         return self.loop.now_s
