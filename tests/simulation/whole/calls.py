@@ -117,7 +117,7 @@ class Server:
         except grpc.aio.AioRpcError as error:
             down.send(error)
         except Exception as error:
-            _log.exception("the handler of %s failed", call.method)
+            _log.debug("the handler of %s failed", call.method, exc_info=error)
             down.send(rpc_error(grpc.StatusCode.UNKNOWN, f"{type(error).__name__}: {error}"))
 
 

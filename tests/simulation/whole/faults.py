@@ -11,6 +11,7 @@ from tests.simulation.disk import Killed, PowerLoss
 
 if TYPE_CHECKING:
     from tests.simulation.whole.host import Host
+    from tests.simulation.whole.transacting import Transacting
     from tests.simulation.whole.workload import Workload
     from tests.simulation.whole.world import World
 
@@ -21,13 +22,15 @@ LATE_TIMES = 20
 class Faults:
     """See the module's text. `lost`: hosts that never return; they are at most what the cluster can spare."""
 
-    def __init__(self, world: World, workload: Workload) -> None:
+    def __init__(self, world: World, workload: Workload, transacting: Transacting) -> None:
+        self._transacting = transacting
         self._world = world
         self._workload = workload
         self._random = world.random
         self.lost: set[str] = set()
         self.cut_for_good: tuple[str, str] | None = None
         self._erred: set[str] = set()
+        self._over = False  # all is mended: what was to be mended later is not touched again
 
     async def rage(self, for_s: float) -> None:
         """Faults until so much time has passed."""
@@ -43,7 +46,7 @@ class Faults:
 
     def heal(self) -> None:
         """All that may be mended is."""
-        world = self._world
+        world, self._over = self._world, True
         world.network.heal_all()
         for host in world.hosts.values():
             if host.name in self.lost:
@@ -60,14 +63,11 @@ class Faults:
         world.note("healed")
 
     def leave_enough(self, replicas: list[str]) -> bool:
-        """Whether, with what is never mended, one of the replicas hears as many as a write needs."""
-        cut = self.cut_for_good or ("", "")
-        heard = [
-            [other for other in replicas if other not in self.lost and {one, other} != set(cut)]
-            for one in replicas
-            if one not in self.lost
-        ]
-        return any(len(each) >= self._world.plan.min_in_sync for each in heard)
+        """Whether, with what is never mended, as many replicas as a write needs are heard by each other and the
+        controller, whichever broker that is."""
+        ends = self.cut_for_good or ("",)  # one of the two may not hear the controller: it is fenced then
+        spared = [[name for name in replicas if name not in self.lost | {end}] for end in ends]
+        return all(len(names) >= self._world.plan.min_in_sync for names in spared)
 
     # -- helpers
 
@@ -79,7 +79,7 @@ class Faults:
         return tuple(self._random.sample(names, 2))  # type: ignore[return-value]
 
     def _later(self, least_s: float, most_s: float, mend: Callable[[], None]) -> None:
-        self._world.loop.after(self._random.uniform(least_s, most_s), mend)
+        self._world.loop.after(self._random.uniform(least_s, most_s), lambda: None if self._over else mend())
 
     def _start_later(self, host: Host, most_s: float) -> None:
         def start() -> None:
@@ -141,6 +141,8 @@ class Faults:
 
         async def be_late() -> None:
             for _ in range(LATE_TIMES):
+                if self._over:
+                    return
                 host.stand_still()
                 await asyncio.sleep(self._random.uniform(*LATE_S))
                 host.go_on()
@@ -230,14 +232,16 @@ class Faults:
         self._host().disk.die_after(self._random.randrange(40), self._random.choice((Killed, PowerLoss)))
 
     def _kill_client(self) -> None:
-        workload, world = self._workload, self._world
-        kind = self._random.choice((workload.producers, workload.consumers))
+        workload, world, transacting = self._workload, self._world, self._transacting
+        kind = self._random.choice((workload.producers, workload.consumers, transacting.writers))
         if not kind:
             return
         name = kind.pop(self._random.randrange(len(kind)))
         world.kill_client(name)
         if kind is workload.producers:
             workload.add_producer()
+        elif kind is transacting.writers:
+            transacting.add_writer(name.partition("-")[0])
         else:
             workload.add_consumer()
 

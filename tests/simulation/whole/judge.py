@@ -26,6 +26,7 @@ from tests.simulation.whole.host import DATA_PATH
 if TYPE_CHECKING:
     from tests.simulation.whole.faults import Faults
     from tests.simulation.whole.host import Host
+    from tests.simulation.whole.transacting import Transacting
     from tests.simulation.whole.workload import Workload
     from tests.simulation.whole.world import World
 
@@ -101,6 +102,18 @@ async def check_over(world: World, history: History, workload: Workload, faults:
             raise Violation("V14", f"the last reader stops at {workload.positions(last)}, {ends} are acknowledged")
         await asyncio.sleep(LOOK_S)
     history.check_end(last, {key: (0, end) for key, end in ends.items()})
+
+
+async def check_transactions(world: World, transacting: Transacting, faults: Faults) -> None:
+    """A reader of what is committed, from the beginning, finds each transaction as a whole or not at all."""
+    if faults.lost or faults.cut_for_good:
+        return  # markers may wait for who is gone
+    deadline_s = world.now_s + world.plan.liveness_s
+    transacting.add_reader()
+    while (missing := transacting.missing()) is not None:
+        if world.now_s > deadline_s:
+            raise Violation("V15", missing)
+        await asyncio.sleep(LOOK_S)
 
 
 def _pending(world: World, history: History) -> int:

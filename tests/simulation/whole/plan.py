@@ -29,6 +29,7 @@ class Plan:
     sync_ms: tuple[float, float] = (0.1, 3.0)
     producers: int = 2
     consumers: int = 1
+    writers: int = 0  # programs with transactions
     write_pause_s: float = 0.02
     delivery_timeout_s: float = 10.0
     quiet_s: float = 2.0
@@ -68,6 +69,7 @@ class Plan:
             sync_ms=draw.choice(((0.1, 1.0), (0.5, 5.0), (2.0, 20.0))),
             producers=draw.choice((1, 2)),
             consumers=draw.choice((1, 2)),
+            writers=draw.choice((0, 0, 1, 2)),
             write_pause_s=draw.choice((0.01, 0.03, 0.1)),
             delivery_timeout_s=draw.choice((2.0, 6.0, 20.0)),
             faults=faults,

@@ -18,8 +18,9 @@ from tests.simulation import mutants
 from tests.simulation.history import History
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.faults import Faults
-from tests.simulation.whole.judge import check_over, copies_agree, watch
+from tests.simulation.whole.judge import check_over, check_transactions, copies_agree, watch
 from tests.simulation.whole.plan import Plan
+from tests.simulation.whole.transacting import Transacting
 from tests.simulation.whole.workload import Workload
 from tests.simulation.whole.world import World
 
@@ -43,9 +44,9 @@ class Result:
     trace: list[str] = field(default_factory=list)
 
 
-async def direct(world: World, history: History, workload: Workload) -> None:
+async def direct(world: World, history: History, workload: Workload, transacting: Transacting) -> None:
     """The run, from the outside."""
-    plan, faults = world.plan, Faults(world, workload)
+    plan, faults = world.plan, Faults(world, workload, transacting)
     for host in world.hosts.values():
         host.start()
     await workload.make_topics()
@@ -53,12 +54,18 @@ async def direct(world: World, history: History, workload: Workload) -> None:
         workload.add_producer()
     for _ in range(plan.consumers):
         workload.add_consumer()
+    for number in range(plan.writers):
+        transacting.add_writer(f"w{number}")
+    if plan.writers:
+        transacting.add_reader()
     await asyncio.sleep(plan.quiet_s)
     watching = asyncio.get_running_loop().create_task(watch(world, workload))
     await _unless(watching, faults.rage(plan.safety_s))
     faults.heal()
     watching.cancel()
     await check_over(world, history, workload, faults)
+    if plan.writers:
+        await check_transactions(world, transacting, faults)
     for host in world.hosts.values():
         host.stop()
     deadline_s = world.now_s + plan.liveness_s
@@ -86,9 +93,10 @@ def run_seed(seed: int, plan: Plan | None = None) -> Result:
     began_s = time.process_time()
     world, history = World(seed, plan), History()
     workload = Workload(world, history)
+    transacting = Transacting(world, workload)
     failure = None
     try:
-        world.run(direct(world, history, workload))
+        world.run(direct(world, history, workload, transacting))
     except Violation as violation:
         failure = str(violation)
     except Exception as error:
@@ -103,7 +111,7 @@ def run_seed(seed: int, plan: Plan | None = None) -> Result:
         messages=world.network.messages,
         writes={outcome.value: count for outcome, count in history.counts().items()},
         reads=history.read_count,
-        faults=dict(world.counts),
+        faults=dict(world.counts) | (transacting.counts() if world.plan.writers else {}),
         digest=_digest(history),
         trace=list(world.trace) if failure else [],
     )

@@ -10,6 +10,7 @@ from minilog.errors import MinilogError, TopicAlreadyExists, UnknownOutcome
 from minilog.types import NewTopic, RecordMetadata, TopicPartition
 from minilog_broker.replication.state import PartitionKey
 from tests.simulation.history import History, Outcome, Write
+from tests.simulation.whole import transacting
 
 if TYPE_CHECKING:
     from tests.simulation.whole.world import World
@@ -36,7 +37,7 @@ class Workload:
         self.producers: list[str] = []
         self.consumers: list[str] = []
 
-    def _settings(self, **given: object) -> dict[str, object]:
+    def settings(self, **given: object) -> dict[str, object]:
         servers = {"bootstrap.servers": self._world.bootstrap_servers}
         return servers | {name.replace("_", "."): value for name, value in given.items()}
 
@@ -49,10 +50,10 @@ class Workload:
 
     async def _make_topics(self, machine: object) -> None:
         plan = self._plan
-        async with Admin(self._settings(request_timeout_ms=3_000), machine) as admin:  # type: ignore[arg-type]
-            for number in range(plan.topics):
-                name = TOPIC.format(number)
-                new = NewTopic(name, plan.partitions, plan.replication_factor, plan.topic_configs)
+        async with Admin(self.settings(request_timeout_ms=3_000), machine) as admin:  # type: ignore[arg-type]
+            names = [TOPIC.format(number) for number in range(plan.topics)]
+            for name in [*names, *([transacting.TOPIC] if plan.writers else [])]:
+                new = self._new(name)
                 while True:
                     try:
                         await admin.create_topics([new])
@@ -63,10 +64,16 @@ class Workload:
                         continue
                     break
                 (topic,) = await admin.describe_topics([name])
+                if name == transacting.TOPIC:
+                    continue
                 topic_id = admin._cluster.cache.topics[name].topic_id
                 for partition in range(plan.partitions):
                     key = self.keys[TopicPartition(name, partition)] = PartitionKey(topic_id, partition)
                     self.replicas[key] = [f"b{number}" for number in topic.partitions[partition].replicas]
+
+    def _new(self, name: str) -> NewTopic:
+        plan = self._plan
+        return NewTopic(name, plan.partitions, plan.replication_factor, plan.topic_configs)
 
     # -- writing
 
@@ -79,7 +86,7 @@ class Workload:
 
     async def _produce(self, name: str, machine: object) -> None:
         timeout_ms = int(self._plan.delivery_timeout_s * 1000)
-        settings = self._settings(acks="all", delivery_timeout_ms=timeout_ms, linger_ms=0, max_block_ms=timeout_ms)
+        settings = self.settings(acks="all", delivery_timeout_ms=timeout_ms, linger_ms=0, max_block_ms=timeout_ms)
         under_way: set[asyncio.Future[RecordMetadata]] = set()
         async with Producer(settings, machine) as producer:  # type: ignore[arg-type]
             while self.writing:
@@ -126,7 +133,7 @@ class Workload:
         return name
 
     async def _consume(self, name: str, machine: object) -> None:
-        settings = self._settings(auto_offset_reset="earliest", fetch_max_bytes=20_000)
+        settings = self.settings(auto_offset_reset="earliest", fetch_max_bytes=20_000)
         async with Consumer(settings, machine) as consumer:  # type: ignore[arg-type]
             await consumer.assign([TopicPartition(at.topic, at.partition, 0) for at in self.keys])
             while True:
