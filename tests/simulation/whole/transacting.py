@@ -66,7 +66,7 @@ class Transacting:
         name = f"{transactional_id}-{self._number}"
         process, machine = self._world.client(name)
         self.writers.append(name)
-        self._world.loop.spawn(process, self._write(name, transactional_id, machine))
+        self._world.run_client(process, self._write(name, transactional_id, machine))
 
     async def _write(self, name: str, transactional_id: str, machine: ClientMachine) -> None:
         settings = self._workload.settings(
@@ -109,7 +109,7 @@ class Transacting:
         name = f"r{self._number}"
         process, machine = self._world.client(name)
         self.positions[name] = dict.fromkeys(range(self._world.plan.partitions), 0)
-        self._world.loop.spawn(process, self._read(name, machine))
+        self._world.run_client(process, self._read(name, machine))
         return name
 
     async def _read(self, name: str, machine: ClientMachine) -> None:

@@ -82,7 +82,7 @@ class Workload:
         name = f"p{self._generation}"
         process, machine = self._world.client(name)
         self.producers.append(name)
-        self._world.loop.spawn(process, self._produce(name, machine))
+        self._world.run_client(process, self._produce(name, machine))
 
     async def _produce(self, name: str, machine: object) -> None:
         timeout_ms = int(self._plan.delivery_timeout_s * 1000)
@@ -129,7 +129,7 @@ class Workload:
         self.consumers.append(name)
         for key in self.keys.values():
             self._history.placed(name, key, 0)
-        self._world.loop.spawn(process, self._consume(name, machine))
+        self._world.run_client(process, self._consume(name, machine))
         return name
 
     async def _consume(self, name: str, machine: object) -> None:

@@ -19,7 +19,7 @@ import structlog
 from minilog_broker.server.config import VoterAddress
 from tests.simulation.whole.calls import Channel
 from tests.simulation.whole.host import PORT, Host
-from tests.simulation.whole.loop import PROCESS, Process, VirtualLoop
+from tests.simulation.whole.loop import NOBODY, PROCESS, Process, VirtualLoop
 from tests.simulation.whole.machine import ClientMachine
 from tests.simulation.whole.network import Network
 from tests.simulation.whole.plan import Plan
@@ -55,6 +55,7 @@ class World:
         for number, rate in plan.clock_rates.items():
             self.hosts[number].clock_rate = rate
         self.clients: dict[str, Process] = {}
+        self._failed: asyncio.Future[None] = self.loop.create_future()
         self.loop.connect = self._knock
         self.loop.set_exception_handler(self._unhandled)
 
@@ -81,15 +82,14 @@ class World:
         await Channel.knock(self.network, process, host, port)
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An error that no task took: the run is over."""
         error = context.get("exception")
-        self.note(f"unhandled: {context.get('message')} {error!r}")
-        self.unhandled.append(error if error is not None else RuntimeError(context.get("message")))
+        self._fail(error if error is not None else RuntimeError(context.get("message")))
 
-    @property
-    def unhandled(self) -> list[BaseException]:
-        """Errors that no task took."""
-        found: list[BaseException] = self.__dict__.setdefault("_unhandled_errors", [])
-        return found
+    def _fail(self, error: BaseException) -> None:
+        self.note(f"the run fails: {error!r}")
+        if not self._failed.done():
+            self._failed.set_exception(error)
 
     # -- clients
 
@@ -98,6 +98,17 @@ class World:
         chance = random.Random(f"client {self.seed} {name}")
         process = self.clients[name] = Process(name, chance.uniform(1e3, 1e7))
         return process, ClientMachine(self.network, process, chance)
+
+    def run_client(self, process: Process, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """What a client's program does. An error that it does not take ends the run."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._fail(error)
+
+        task = self.loop.spawn(process, work)
+        task.add_done_callback(ended, context=NOBODY)
+        return task
 
     def kill_client(self, name: str) -> None:
         """SIGKILL."""
@@ -117,10 +128,17 @@ class World:
         )
         gc.disable()  # what a dead process awaits is never collected: see loop.py
         try:
-            task = self.loop.create_task(director)
-            self.loop.run_until_complete(task)
+            self.loop.run_until_complete(self._directed(director))
         finally:
             structlog.reset_defaults()
+
+    async def _directed(self, director: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(director)
+        await asyncio.wait((task, self._failed), return_when=asyncio.FIRST_COMPLETED)
+        if self._failed.done():
+            task.cancel()
+            self._failed.result()
+        task.result()
 
     def _log(self, logger: object, method: str, event: MutableMapping[str, Any]) -> Any:
         process = PROCESS.get()
