@@ -30,6 +30,7 @@ class Faults:
         self.lost: set[str] = set()
         self.cut_for_good: tuple[str, str] | None = None
         self._erred: set[str] = set()
+        self._rotten: Host | None = None
         self._over = False  # all is mended: what was to be mended later is not touched again
 
     async def rage(self, for_s: float) -> None:
@@ -258,6 +259,27 @@ class Faults:
             return
         self.cut_for_good = self._two()
         self._cut_both(*self.cut_for_good)
+
+    def _alter(self) -> None:
+        """Another min.insync.replicas, or flush.policy, while it runs."""
+        settings = {"min.insync.replicas": self._random.choice(("1", "2"))}
+        if self._random.random() < 0.5:
+            settings = {"flush.policy": self._random.choice(self._world.plan.policies)}
+        self._workload.alter(settings)
+
+    def _trim(self) -> None:
+        """Records are deleted, up to somewhere below what was acknowledged."""
+        key = self._random.choice(list(self._workload.keys.values()))
+        self._workload.trim(key, self._random.randint(0, self._workload.acknowledged_end.get(key, 0)))
+
+    def _rot(self) -> None:
+        """A bit of a copy is not what was written: of one host in a run, so that there is a good copy."""
+        host = self._rotten = self._rotten or self._host()
+        logs = [name for name in host.disk.names if name.startswith("/data/t0-") and name.endswith(".log")]
+        if logs and (size := host.disk.size(name := self._random.choice(sorted(logs)))):
+            self._erred.add(host.name)
+            host.ails("rot")
+            host.disk.flip_bit(name, self._random.randrange(size), self._random.randrange(8))
 
     def _wall_clock(self) -> None:
         host = self._host()

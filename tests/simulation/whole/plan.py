@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 FAULTS = (
     "kill", "kill_all", "power", "power_all", "restart", "stand_still", "late", "cut", "cut_one_way", "isolate",
     "slow_link", "reset", "slow_disk", "disk_error", "full_disk", "death_in_disk", "kill_client", "never_returns",
-    "cut_to_the_end", "wall_clock",
+    "cut_to_the_end", "wall_clock", "alter", "trim", "rot",
 )  # fmt: skip
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
+_LOSES_POWER = {"power", "power_all", "never_returns", "death_in_disk"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class Plan:
     faults: dict[str, float] = field(default_factory=dict)  # weights; none: nothing happens
     fault_pause_s: float = 1.0
 
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Of flush.policy: under os power may not be lost, else what is acknowledged may be, too."""
+        return ("fsync",) if _LOSES_POWER & self.faults.keys() else ("fsync", "os")
+
     @classmethod
     def draw(cls, seed: int) -> Plan:
         draw = random.Random(f"plan {seed}")
@@ -46,6 +52,8 @@ class Plan:
         faults = {name: draw.random() ** 2 for name in FAULTS if draw.random() < 0.5 and name not in _LASTING}
         if draw.random() < 0.3:
             faults[draw.choice(_LASTING)] = 0.5
+        if "never_returns" in faults:  # a copy that is alone is not to be among what is lost
+            faults = {name: weight for name, weight in faults.items() if name not in ("alter", "rot")}
         base = {
             "replica.lag.time.max.ms": str(draw.choice((500, 1_000, 3_000))),
             "broker.session.timeout.ms": str(draw.choice((1_500, 3_000))),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from minilog.aio import Admin, Consumer, Producer
@@ -10,6 +12,7 @@ from minilog.errors import MinilogError, TopicAlreadyExists, UnknownOutcome
 from minilog.types import NewTopic, RecordMetadata, TopicPartition
 from minilog_broker.replication.state import PartitionKey
 from tests.simulation.history import History, Outcome, Write
+from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole import transacting
 
 if TYPE_CHECKING:
@@ -34,6 +37,10 @@ class Workload:
         self.replicas: dict[PartitionKey, list[str]] = {}  # names of hosts
         self.acknowledged_s: dict[PartitionKey, float] = {}
         self.acknowledged_end: dict[PartitionKey, int] = {}
+        self.trimmed: dict[PartitionKey, int] = {}  # what is below may be deleted
+        self.deleted: dict[PartitionKey, int] = {}  # what is below is: that was answered
+        history.why_not_skipped = self._why_not_skipped
+        history.may_be_deleted = lambda key: self.trimmed.get(key, 0)
         self.producers: list[str] = []
         self.consumers: list[str] = []
 
@@ -74,6 +81,39 @@ class Workload:
     def _new(self, name: str) -> NewTopic:
         plan = self._plan
         return NewTopic(name, plan.partitions, plan.replication_factor, plan.topic_configs)
+
+    def alter(self, configs: dict[str, str]) -> None:
+        """Somebody alters the topic; whether it comes to pass is not waited for."""
+
+        async def ask(admin: Admin) -> None:
+            await admin.alter_topic(TOPIC.format(0), set_configs=configs)
+
+        self._command(ask)
+
+    def trim(self, key: PartitionKey, offset: int) -> None:
+        """Somebody deletes what is below `offset`: from now on it may be gone, and when that is answered it is."""
+        at = next(at for at, known in self.keys.items() if known == key)
+        self.trimmed[key] = max(self.trimmed.get(key, 0), offset)
+
+        async def ask(admin: Admin) -> None:
+            low = (await admin.delete_records({at: offset}))[at]
+            self.deleted[key] = max(self.deleted.get(key, 0), low)
+
+        self._command(ask)
+
+    def _command(self, ask: Callable[[Admin], Awaitable[None]]) -> None:
+        self._generation += 1
+        process, machine = self._world.client(f"a{self._generation}")
+
+        async def run() -> None:
+            async with Admin(self.settings(request_timeout_ms=5_000), machine) as admin:
+                with contextlib.suppress(MinilogError):  # it may have come to pass all the same
+                    await ask(admin)
+
+        self._world.run_client(process, run())
+
+    def _why_not_skipped(self, key: PartitionKey, start: int, end: int, *, committed: bool) -> str | None:
+        return None if start == end or end <= self.trimmed.get(key, 0) else ""
 
     # -- writing
 
@@ -129,16 +169,19 @@ class Workload:
         self.consumers.append(name)
         for key in self.keys.values():
             self._history.placed(name, key, 0)
-        self._world.run_client(process, self._consume(name, machine))
+        self._world.run_client(process, self._consume(name, machine, dict(self.deleted)))
         return name
 
-    async def _consume(self, name: str, machine: object) -> None:
+    async def _consume(self, name: str, machine: object, deleted: dict[PartitionKey, int]) -> None:
         settings = self.settings(auto_offset_reset="earliest", fetch_max_bytes=20_000)
         async with Consumer(settings, machine) as consumer:  # type: ignore[arg-type]
             await consumer.assign([TopicPartition(at.topic, at.partition, 0) for at in self.keys])
             while True:
                 for record in await consumer.poll(1.0):
                     key = self.keys[TopicPartition(record.topic, record.partition)]
+                    if record.offset < deleted.get(key, 0):
+                        text = f"{name} reads {record.offset}, and all below {deleted[key]} was deleted before it began"
+                        raise Violation("KIP-107", text, key=key)
                     self._history.read(name, key, record.offset, record.value or b"")
 
     def positions(self, consumer: str) -> dict[PartitionKey, int]:
