@@ -10,6 +10,7 @@ Events and the time go in; `poll` returns what is to be done. The rules (docs/sp
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -50,6 +51,7 @@ class ConsumerCore:
         self._absent_topics: set[str] = set()  # subscribed, and not there when first looked for
         self._looked = False
         self._unasked: MinilogError | None = None  # why the last question for metadata got no answer
+        self._answered_ms = -math.inf  # when one got an answer last
         self._sessions = FetchSessions(config)
         self._replicas = ReplicaChoice(config.client_rack, cache)
         self._numbers = 0
@@ -179,7 +181,7 @@ class ConsumerCore:
 
     def metadata_changed(self, now_ms: float) -> None:
         """The cache has news: subscribed topics may have grown, assigned ones may be gone."""
-        self._unasked = None
+        self._unasked, self._answered_ms = None, now_ms
         for topic in self._subscribed:
             self._grow(topic)
         if self._subscribed and not self._looked:
@@ -398,7 +400,9 @@ class ConsumerCore:
             if assigned.missing_since_ms is None:
                 assigned.missing_since_ms = now_ms
             elif now_ms - assigned.missing_since_ms >= _MISSING_MS:
-                assigned.error = self._unasked or error
+                assigned.error = self._unasked
+                if self._answered_ms - assigned.missing_since_ms >= _MISSING_MS:  # an answer says so, not silence
+                    assigned.error = error
             return False
         assigned.missing_since_ms = None
         return True
