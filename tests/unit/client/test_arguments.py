@@ -71,6 +71,7 @@ def test_a_partition_that_nobody_could_be_asked_about_is_not_said_to_be_missing(
         world.core.poll(world.now)
     assert world.core.take(1) == [], "the next question has no answer yet: silence is no news of the topic"
     world.core.metadata_changed(world.now)
+    world.now += 2_000
     world.core.poll(world.now)
     with pytest.raises(UnknownTopicOrPartition, match="create it"):
         world.core.take(1)
