@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.loop import PROCESS, Deadlock, Process, Spin, VirtualLoop
 from tests.simulation.whole.plan import FAULTS, Plan
 from tests.simulation.whole.run import run_many
+from tests.simulation.whole.world import World
 
 SEEDS = (2, 4, 9, 11, 13, 19)
 
@@ -28,6 +30,24 @@ def test_seeds_come_right_and_the_same_seed_is_the_same_run(monkeypatch: pytest.
 def test_a_plan_has_only_faults_that_there_are() -> None:
     plans = [Plan.draw(seed) for seed in range(200)]
     assert {name for plan in plans for name in plan.faults} == set(FAULTS)
+
+
+def test_what_a_clients_program_finds_wrong_ends_the_run() -> None:
+    world = World(1, Plan())
+    process, _ = world.client("one")
+
+    async def find() -> None:
+        await asyncio.sleep(1.0)
+        raise Violation("V14", "found by a program")
+
+    async def direct() -> None:
+        world.run_client(process, find())
+        await asyncio.sleep(1_000.0)
+
+    with pytest.raises(Violation, match="found by a program"):
+        world.run(direct())
+    assert world.now_s < 2.0
+    world.loop.close()
 
 
 # -- the loop

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.simulation.disk import Killed, PowerLoss
+from tests.simulation.whole.operations import Operations
 
 if TYPE_CHECKING:
     from tests.simulation.whole.host import Host
@@ -23,6 +24,7 @@ class Faults:
     """See the module's text. `lost`: hosts that never return; they are at most what the cluster can spare."""
 
     def __init__(self, world: World, workload: Workload, transacting: Transacting) -> None:
+        self._operations = Operations(world, workload)
         self._transacting = transacting
         self._world = world
         self._workload = workload
@@ -43,7 +45,7 @@ class Faults:
             (name,) = self._random.choices(names, weights)
             world.note(f"fault: {name}")
             world.count(name)
-            getattr(self, f"_{name}")()
+            (getattr(self, f"_{name}", None) or getattr(self._operations, name))()
 
     def heal(self) -> None:
         """All that may be mended is."""

@@ -38,32 +38,35 @@ SETTLE_S = 3.0  # of writing after the faults
 async def watch(world: World, workload: Workload) -> None:
     """Until cancelled. V19 while faults rage: where so many replicas as a write needs, and a majority of the voters,
     have been well for long, and one of them has all that was acknowledged on its disk, writes go on."""
+    moves = "reassign" in world.plan.faults  # then any broker may be needed
     while True:
         await asyncio.sleep(LOOK_S)
         for at, key in workload.keys.items():
-            since_s = max(_good_since_s(world, workload.replicas[key]), workload.acknowledged_s.get(key, world.now_s))
-            if world.now_s - since_s > STALL_S and _is_held(world, workload, at, key):
+            every = [host.name for host in world.hosts.values()]
+            replicas, count = (every, len(every)) if moves else (workload.replicas[key], world.plan.min_in_sync)
+            since_s = max(_good_since_s(world, replicas, count), workload.acknowledged_s.get(key, world.now_s))
+            if world.now_s - since_s > STALL_S and _is_held(world, workload, at, replicas):
                 raise Violation(
                     "V19", f"{at} acknowledges nothing since {since_s:.1f} s, and all it needs is well", key=key
                 )
 
 
-def _good_since_s(world: World, replicas: list[str]) -> float:
+def _good_since_s(world: World, replicas: list[str], count: int) -> float:
     """Since when there is all that a write needs; infinity where something is missing."""
     hosts = list(world.hosts.values())
     voters = sorted(host.well_since_s if host.is_well else math.inf for host in hosts)
     needed = sorted(host.well_since_s if host.is_well else math.inf for host in hosts if host.name in replicas)
-    return max(voters[len(hosts) // 2], needed[world.plan.min_in_sync - 1])
+    return max(voters[len(hosts) // 2], needed[count - 1])
 
 
-def _is_held(world: World, workload: Workload, at: TopicPartition, key: PartitionKey) -> bool:
+def _is_held(world: World, workload: Workload, at: TopicPartition, replicas: list[str]) -> bool:
     """Whether a host that is well for so long, and lost no power before, has all that was acknowledged."""
     until_s = world.now_s - STALL_S
-    wanted = workload.acknowledged_end.get(key, 0)
+    wanted = workload.acknowledged_end.get(workload.keys[at], 0)
     return any(
         _end_on(host, at) >= wanted
         for host in world.hosts.values()
-        if host.name in workload.replicas[key]
+        if host.name in replicas
         and host.is_well
         and host.well_since_s <= until_s
         and host.lost_power_in != host.lives - 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 FAULTS = (
     "kill", "kill_all", "power", "power_all", "restart", "stand_still", "late", "cut", "cut_one_way", "isolate",
     "slow_link", "reset", "slow_disk", "disk_error", "full_disk", "death_in_disk", "kill_client", "never_returns",
-    "cut_to_the_end", "wall_clock", "alter", "trim", "rot",
+    "cut_to_the_end", "wall_clock", "alter", "trim", "rot", "elect", "reassign", "topics", "latest", "group",
 )  # fmt: skip
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
 _LOSES_POWER = {"power", "power_all", "never_returns", "death_in_disk"}
@@ -53,7 +53,7 @@ class Plan:
         if draw.random() < 0.3:
             faults[draw.choice(_LASTING)] = 0.5
         if "never_returns" in faults:  # a copy that is alone is not to be among what is lost
-            faults = {name: weight for name, weight in faults.items() if name not in ("alter", "rot")}
+            faults = {name: weight for name, weight in faults.items() if name not in ("alter", "rot", "reassign")}
         base = {
             "replica.lag.time.max.ms": str(draw.choice((500, 1_000, 3_000))),
             "broker.session.timeout.ms": str(draw.choice((1_500, 3_000))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import gc
 import hashlib
 import multiprocessing
 import os
@@ -63,6 +64,8 @@ async def direct(world: World, history: History, workload: Workload, transacting
     await _unless(watching, faults.rage(plan.safety_s))
     faults.heal()
     watching.cancel()
+    if "reassign" in plan.faults:
+        await workload.look_at_replicas()
     await check_over(world, history, workload, faults)
     if plan.writers:
         await check_transactions(world, transacting, faults)
@@ -128,7 +131,8 @@ def run_many(seeds: Sequence[int], processes: int, mutant: str | None = None) ->
 
 
 def _leave_at_once() -> None:
-    """What dead processes awaited is not collected at the end either."""
+    """What dead processes awaited is not collected between runs, nor at the end."""
+    gc.disable()
     atexit.register(os._exit, 0)
 
 

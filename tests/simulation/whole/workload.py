@@ -48,6 +48,23 @@ class Workload:
         servers = {"bootstrap.servers": self._world.bootstrap_servers}
         return servers | {name.replace("_", "."): value for name, value in given.items()}
 
+    async def look_at_replicas(self) -> None:
+        """Where they are by now: they may have been moved."""
+        process, machine = self._world.client("looker")
+
+        async def look() -> None:
+            async with Admin(self.settings(request_timeout_ms=3_000), machine) as admin:
+                while True:
+                    with contextlib.suppress(MinilogError):
+                        for topic in await admin.describe_topics({at.topic for at in self.keys}):
+                            for each in topic.partitions:
+                                key = self.keys[TopicPartition(topic.name, each.partition)]
+                                self.replicas[key] = [f"b{number}" for number in each.replicas]
+                        return
+                    await asyncio.sleep(ASK_AGAIN_S)
+
+        await _result(self._world.loop.spawn(process, look()))
+
     # -- topics
 
     async def make_topics(self) -> None:
@@ -88,7 +105,7 @@ class Workload:
         async def ask(admin: Admin) -> None:
             await admin.alter_topic(TOPIC.format(0), set_configs=configs)
 
-        self._command(ask)
+        self.command(ask)
 
     def trim(self, key: PartitionKey, offset: int) -> None:
         """Somebody deletes what is below `offset`: from now on it may be gone, and when that is answered it is."""
@@ -99,9 +116,10 @@ class Workload:
             low = (await admin.delete_records({at: offset}))[at]
             self.deleted[key] = max(self.deleted.get(key, 0), low)
 
-        self._command(ask)
+        self.command(ask)
 
-    def _command(self, ask: Callable[[Admin], Awaitable[None]]) -> None:
+    def command(self, ask: Callable[[Admin], Awaitable[object]]) -> None:
+        """A client of its own asks; whether it gets an answer is not waited for."""
         self._generation += 1
         process, machine = self._world.client(f"a{self._generation}")
 

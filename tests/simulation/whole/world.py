@@ -126,11 +126,14 @@ class World:
             logger_factory=_Silent,
             cache_logger_on_first_use=False,
         )
-        gc.disable()  # what a dead process awaits is never collected: see loop.py
+        collects = gc.isenabled()
+        gc.disable()  # what a dead process awaits is not collected: see loop.py
         try:
             self.loop.run_until_complete(self._directed(director))
         finally:
             structlog.reset_defaults()
+            if collects:
+                gc.enable()
 
     async def _directed(self, director: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(director)
