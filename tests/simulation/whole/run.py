@@ -26,7 +26,7 @@ from tests.simulation.whole.workload import Workload
 from tests.simulation.whole.world import World
 
 LOOK_S = 0.5
-SEEDS_PER_PROCESS = 8  # what dead processes awaited is never collected
+SEEDS_PER_PROCESS = 3  # what dead processes awaited is never collected
 
 
 @dataclass(slots=True)
