@@ -144,47 +144,56 @@ class Cluster:
         return type(self._last_error)(f"{what}; bootstrap.servers={servers}; last: {self._last_error}")
 
     async def refresh(
-        self, names: Iterable[str] | None, deadline_s: float | None = None
+        self, names: Iterable[str] | None, deadline_s: float | None = None, *, sure_within_s: float = 0.0
     ) -> metadata_pb2.GetMetadataResponse:
         """Fetch metadata of some topics (None: all) and take it into the cache; answers that go back are skipped.
 
+        Where a topic is not there and no controller can be asked about it, all is asked again for `sure_within_s`.
         Raises BrokerNotAvailable or TimedOut at the deadline, by default after request.timeout.ms.
         """
         deadline_s = deadline_s if deadline_s is not None else self.deadline()
+        believed_s = min(deadline_s, now_s() + sure_within_s)
         if names is None:
-            return await self._refreshed(None, deadline_s)
+            return await self._refreshed(None, deadline_s, believed_s)
         first, *others = list(parts_of(sorted(set(names)), MAX_METADATA_TOPICS)) or [()]
-        answer = await self._refreshed(first, deadline_s)
+        answer = await self._refreshed(first, deadline_s, believed_s)
         for part in others:
-            answer.topics.extend((await self._refreshed(part, deadline_s)).topics)
+            answer.topics.extend((await self._refreshed(part, deadline_s, believed_s)).topics)
         return answer
 
-    async def _refreshed(self, names: Sequence[str] | None, deadline_s: float) -> metadata_pb2.GetMetadataResponse:
-        """`refresh`, of no more topics than one request may name."""
+    async def _refreshed(
+        self, names: Sequence[str] | None, deadline_s: float, believed_s: float
+    ) -> metadata_pb2.GetMetadataResponse:
+        """`refresh`, of no more topics than one request may name; until `believed_s` a topic is missing only where a
+        controller says so."""
         request = metadata_request(self.identity, names)
         while True:
             answer = await self.ask_any(partial(_get_metadata, request), deadline_s)
             error = error_from_wire(answer.error)
             if error is None and self.cache.apply(answer):
                 self._last_error = None
-                return await self._confirmed(request, answer, deadline_s)
-            if error is not None and not error.retriable:
+                confirmed = await self._confirmed(request, answer, deadline_s)
+                if confirmed is not None or now_s() >= believed_s:
+                    return confirmed or answer
+            elif error is not None and not error.retriable:
                 raise error
             self._last_error = error or self._last_error
             await asyncio.sleep(_PAUSE_S)
 
     async def _confirmed(
         self, request: metadata_pb2.GetMetadataRequest, answer: metadata_pb2.GetMetadataResponse, deadline_s: float
-    ) -> metadata_pb2.GetMetadataResponse:
+    ) -> metadata_pb2.GetMetadataResponse | None:
         """The controller's answer where a topic that is asked for by name is not known to the broker that answered:
-        somebody else may have created it a moment ago, and the controller's broker is the first to know."""
-        address = self.address(answer.controller_id)
-        unknown = any(topic.error.code == common_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION for topic in answer.topics)
-        timeout = min(_ATTEMPT_S, deadline_s - now_s())
-        if not unknown or address is None or timeout <= 0:
+        somebody else may have created it a moment ago, and the controller's broker is the first to know. None where
+        that cannot be asked."""
+        if all(topic.error.code != common_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION for topic in answer.topics):
             return answer
+        address = self.address(answer.controller_id)
+        timeout = min(_ATTEMPT_S, deadline_s - now_s())
+        if address is None or timeout <= 0:
+            return None
         told = await self.call(address, lambda channel: _get_metadata(request, channel, timeout))
-        return told if told is not None and not told.error.code and self.cache.apply(told) else answer
+        return told if told is not None and not told.error.code and self.cache.apply(told) else None
 
     def deadline(self) -> float:
         """request.timeout.ms from now, on the monotonic clock, seconds."""
@@ -240,7 +249,7 @@ class Cluster:
         """
         asking = asyncio.ensure_future(self.ask_leaders(query))
         try:
-            answer = await self.refresh(names)
+            answer = await self.refresh(names, sure_within_s=_TOPIC_GRACE_S)
             # A leader that hangs may not lead any more: with the new metadata it is quicker to ask again.
             await asyncio.wait((asking,), timeout=_PATIENCE_S)
         finally:
