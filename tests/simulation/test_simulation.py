@@ -1,5 +1,5 @@
-"""The simulator's part of `make test`: a hundred seeds of the true code, five of each theme that is asked for among
-them, and each mutant's pin.
+"""The simulator's part of `make test`: some seeds of the true code, five of each theme that is asked for, and each
+mutant's pin.
 
 A pin that no longer kills was broken by a change of the code: `python -m tests.simulation --pin` searches anew. For
 more seeds there is `make simulate`.
@@ -15,7 +15,7 @@ from tests.simulation.report import reproduce
 from tests.simulation.run import run_seed
 from tests.simulation.themes import ASKED_FOR
 
-SEEDS = 40
+SEEDS = 20
 SEEDS_PER_TEST = 5
 PINS = pins.load()
 

@@ -288,13 +288,13 @@ class ConsumerDriver:
             await asyncio.sleep(_REFRESH_PAUSE_S)
 
 
-def is_an_answer(taken: list[Run], outcome: Outcome, deadline_s: float) -> bool:
+def is_an_answer(taken: list[Run], outcome: Outcome, *, is_late: bool) -> bool:
     """May a poll return with this, or is it to go on? Runs without rows, such as of markers and what was aborted, move
     the position; they are nothing to hand out. Raises what the process lacked, where nothing could be decoded."""
     found = any(rows for _, rows in outcome.good)
     if outcome.lack is not None and not found:
         raise outcome.lack
-    return not taken or found or now_s() >= deadline_s
+    return not taken or found or is_late
 
 
 class Consumer:
@@ -357,7 +357,7 @@ class Consumer:
             taken = await self._driver.take(deadline_s - now_s(), max_bytes)
             outcome = decode_all(taken, self._driver.config.max_poll_bytes, record_bytes)
             await self._driver.report(outcome)  # nothing else runs between taking and putting back
-            if is_an_answer(taken, outcome, deadline_s):
+            if is_an_answer(taken, outcome, is_late=now_s() >= deadline_s):
                 return outcome.good
 
     async def close(self) -> None:

@@ -122,7 +122,7 @@ class Consumer:
             if outcome.corrupt or outcome.rest or self._had_corrupt:  # else the loop need not be visited
                 self._loop.run(self._driver.report(outcome))
                 self._had_corrupt = bool(outcome.corrupt)
-            if is_an_answer(taken, outcome, deadline_s):
+            if is_an_answer(taken, outcome, is_late=time.monotonic() >= deadline_s):
                 return outcome.good
 
     def close(self) -> None:

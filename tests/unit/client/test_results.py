@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 import minilog
+from minilog.aio.consumer import is_an_answer
 from minilog.aio.stream import Silence
-from minilog.consumer.decode import POLL_SCHEMA, as_polled, decode, records
+from minilog.consumer.decode import POLL_SCHEMA, Outcome, as_polled, decode, records
 from minilog.consumer.partition import Run, Session
 from minilog.errors import TimedOut
 from minilog.metadata_cache import PartitionKey
@@ -45,6 +46,15 @@ def test_polled_batches_have_exactly_the_spark_sources_schema() -> None:
     assert rows.column("topic").to_pylist() == ["flights"] * 2
     assert rows.column("partition").to_pylist() == [1, 1]
     assert rows.column("timestampType").to_pylist() == [0, 0]
+
+
+def test_a_poll_that_took_markers_alone_goes_on_until_it_is_late() -> None:
+    """In a program's own thread, too: there is no event loop to ask for the time."""
+    run = run_of(COLUMNS)
+    nothing, rows = Outcome([(run, [])], [], []), Outcome([(run, [COLUMNS])], [], [])
+    assert [is_an_answer([run], nothing, is_late=late) for late in (False, True)] == [False, True]
+    assert is_an_answer([run], rows, is_late=False)
+    assert is_an_answer([], Outcome([], [], []), is_late=False)
 
 
 def test_headers_are_added_where_wanted() -> None:
