@@ -57,6 +57,7 @@ def open_files(cluster: Cluster, broker_id: int) -> int:
     return len(list(pathlib.Path(f"/proc/{cluster.processes[broker_id].pid}/fd").iterdir()))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_more_partitions_than_open_files_are_served_and_recovered(tmp_path: pathlib.Path) -> None:
     cluster = FewFiles(tmp_path)
