@@ -32,7 +32,7 @@ class Faults:
         self.lost: set[str] = set()
         self.cut_for_good: tuple[str, str] | None = None
         self._erred: set[str] = set()
-        self._rotten: Host | None = None
+        self.rotten: Host | None = None
         self._over = False  # all is mended: what was to be mended later is not touched again
 
     async def rage(self, for_s: float) -> None:
@@ -276,7 +276,7 @@ class Faults:
 
     def _rot(self) -> None:
         """A bit of a copy is not what was written: of one host in a run, so that there is a good copy."""
-        host = self._rotten = self._rotten or self._host()
+        host = self.rotten = self.rotten or self._host()
         logs = [name for name in host.disk.names if name.startswith("/data/t0-") and name.endswith(".log")]
         if logs and (size := host.disk.size(name := self._random.choice(sorted(logs)))):
             self._erred.add(host.name)

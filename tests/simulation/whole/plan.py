@@ -52,6 +52,8 @@ class Plan:
         faults = {name: draw.random() ** 2 for name in FAULTS if draw.random() < 0.5 and name not in _LASTING}
         if draw.random() < 0.3:
             faults[draw.choice(_LASTING)] = 0.5
+        if "cut_to_the_end" in faults:  # as few copies may be left as a write needs
+            faults.pop("rot", None)
         if "never_returns" in faults:  # a copy that is alone is not to be among what is lost
             faults = {name: weight for name, weight in faults.items() if name not in ("alter", "rot", "reassign")}
         base = {

@@ -76,7 +76,7 @@ async def direct(world: World, history: History, workload: Workload, transacting
         if world.now_s > deadline_s:
             raise Violation("V19", "a broker that was asked to stop does not end")
         await asyncio.sleep(LOOK_S)
-    copies_agree(world, workload)
+    copies_agree(world, workload, faults)
 
 
 async def _unless(watching: asyncio.Task[None], raging: Coroutine[Any, Any, None]) -> None:
