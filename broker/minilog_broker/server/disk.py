@@ -80,6 +80,22 @@ class Disk(Submitting, Protocol):
         """Finish what was submitted, then take no more."""
 
 
+async def outcome_of(disk: Submitting, work: Callable[[], Any]) -> Any:
+    """See Disk.call."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def failed(error: OSError) -> None:
+        if not future.done():
+            future.set_exception(error)
+
+    def done(result: Any) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    disk.submit(DiskCommand(work, done, failed))
+    return await future
+
+
 @dataclass(frozen=True, slots=True)
 class _Given:
     """A command in the queue, and how many failures of its log its owner had been told of when he gave it."""
@@ -111,18 +127,7 @@ class DiskThread:
         self._queue.put(_Given(command, self._told.get(command.log, 0)))
 
     async def call(self, work: Callable[[], Any]) -> Any:
-        future: asyncio.Future[Any] = self._loop.create_future()
-
-        def failed(error: OSError) -> None:
-            if not future.done():
-                future.set_exception(error)
-
-        def done(result: Any) -> None:
-            if not future.done():
-                future.set_result(result)
-
-        self.submit(DiskCommand(work, done, failed))
-        return await future
+        return await outcome_of(self, work)
 
     async def stop(self) -> None:
         self._queue.put(None)

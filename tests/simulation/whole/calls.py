@@ -230,7 +230,6 @@ class Channel:
         self._process = _here()
         self._address = host, port
         self._connection: Connection | None = None
-        self._closed = False
 
     async def _connected(self) -> Connection:
         """The connection; raises AioRpcError where nobody listens, and waits where nothing passes."""
@@ -327,7 +326,6 @@ class Channel:
                 await asyncio.sleep(RECONNECT_S)
 
     async def close(self, grace: float | None = None) -> None:
-        self._closed = True
         connection, self._connection = self._connection, None
         if connection is not None:
             for call in list(connection.calls):

@@ -17,7 +17,7 @@ from minilog_broker.server.broker import Broker
 from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config
 from tests.simulation.disk import Death, PowerLoss, SimulatedDisk
 from tests.simulation.whole.loop import Process, VirtualLoop
-from tests.simulation.whole.machine import BrokerMachine
+from tests.simulation.whole.machine import SimulatedMachine
 from tests.simulation.whole.network import Network
 
 PORT = 9092
@@ -70,7 +70,7 @@ class Host:
         self._random = chance
         self._note = note
         self.process: Process | None = None
-        self.machine: BrokerMachine | None = None
+        self.machine: SimulatedMachine | None = None
         self.broker: Broker | None = None  # for a debugger only: the judge asks it nothing
         self.errors: list[BaseException] = []
         self.well_since_s = 0.0
@@ -121,7 +121,7 @@ class Host:
         if process.dead:
             return
         self.mends("down")
-        machine = self.machine = BrokerMachine(self, process, random.Random(self._random.getrandbits(64)))
+        machine = self.machine = SimulatedMachine(self, process, random.Random(self._random.getrandbits(64)))
         options = BrokerOptions(
             broker_id=self.number,
             host=self.name,

@@ -60,6 +60,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.now_s = 0.0
         self.events = 0
+        self._at_once = 0  # callbacks since time passed last
         self._clock_resolution = _SLACK_S
         self.connect: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
         self.set_task_factory(_task)
@@ -111,8 +112,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 continue
             self.events += 1
             handle._run()
-
-    _at_once = 0
 
     # -- processes
 

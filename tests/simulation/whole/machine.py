@@ -12,7 +12,7 @@ import grpc
 from minilog.config import Address
 from minilog_broker.server.connections import Limits
 from minilog_broker.server.descriptors import Descriptors
-from minilog_broker.server.disk import Disk, DiskCommand
+from minilog_broker.server.disk import Disk, DiskCommand, outcome_of
 from minilog_broker.server.runtime import Guard
 from minilog_broker.server.traffic import Flow
 from minilog_broker.storage.files import FileSystem
@@ -53,7 +53,7 @@ class ClientMachine:
         return channel  # type: ignore[no-any-return]
 
 
-class BrokerMachine(ClientMachine):
+class SimulatedMachine(ClientMachine):
     """A broker's: of one life of it."""
 
     def __init__(self, host: Host, process: Process, chance: random.Random) -> None:
@@ -125,18 +125,7 @@ class DiskQueue:
         self.model.submit(command)
 
     async def call(self, work: Callable[[], Any]) -> Any:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def done(result: Any) -> None:
-            if not future.done():
-                future.set_result(result)
-
-        def failed(error: OSError) -> None:
-            if not future.done():
-                future.set_exception(error)
-
-        self.submit(DiskCommand(work, done, failed))
-        return await future
+        return await outcome_of(self, work)
 
     async def stop(self) -> None:
         while self._under_way:  # noqa: ASYNC110 - the model knows no event

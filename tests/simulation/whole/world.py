@@ -25,7 +25,6 @@ from tests.simulation.whole.network import Network
 from tests.simulation.whole.plan import Plan
 
 TRACE_LINES = 400
-LIMIT_S = 600.0
 
 
 class World:
