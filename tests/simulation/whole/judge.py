@@ -44,7 +44,11 @@ async def watch(world: World, workload: Workload) -> None:
         for at, key in workload.keys.items():
             every = [host.name for host in world.hosts.values()]
             replicas, count = (every, len(every)) if moves else (workload.replicas[key], world.plan.min_in_sync)
-            since_s = max(_good_since_s(world, replicas, count), workload.acknowledged_s.get(key, world.now_s))
+            since_s = max(
+                _good_since_s(world, replicas, count),
+                world.clients_well_since_s,
+                workload.acknowledged_s.get(key, world.now_s),
+            )
             if world.now_s - since_s > STALL_S and _is_held(world, workload, at, replicas):
                 raise Violation(
                     "V19", f"{at} acknowledges nothing since {since_s:.1f} s, and all it needs is well", key=key
@@ -54,9 +58,9 @@ async def watch(world: World, workload: Workload) -> None:
 def _good_since_s(world: World, replicas: list[str], count: int) -> float:
     """Since when there is all that a write needs; infinity where something is missing."""
     hosts = list(world.hosts.values())
-    voters = sorted(host.well_since_s if host.is_well else math.inf for host in hosts)
+    voters = sorted(host.well_since_s if host.is_well else math.inf for host in world.voters)
     needed = sorted(host.well_since_s if host.is_well else math.inf for host in hosts if host.name in replicas)
-    return max(voters[len(hosts) // 2], needed[count - 1])
+    return max(voters[len(voters) // 2], needed[count - 1])
 
 
 def _is_held(world: World, workload: Workload, at: TopicPartition, replicas: list[str]) -> bool:

@@ -123,11 +123,13 @@ def _digest(history: History) -> str:
     return hashlib.sha256(repr((told, history.read_count)).encode()).hexdigest()[:16]
 
 
-def run_many(seeds: Sequence[int], processes: int, mutant: str | None = None) -> Iterator[Result]:
-    """Results in the order of the seeds."""
+def run_many(
+    seeds: Sequence[int], processes: int, mutant: str | None = None, theme: str | None = None
+) -> Iterator[Result]:
+    """Results in the order of the seeds; all of `theme`, where one is given."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, _leave_at_once, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
-        yield from pool.imap(functools.partial(_run, mutant=mutant), seeds)
+        yield from pool.imap(functools.partial(_run, mutant=mutant, theme=theme), seeds)
 
 
 def _leave_at_once() -> None:
@@ -136,6 +138,6 @@ def _leave_at_once() -> None:
     atexit.register(os._exit, 0)
 
 
-def _run(seed: int, *, mutant: str | None) -> Result:
+def _run(seed: int, *, mutant: str | None, theme: str | None) -> Result:
     with mutants.mutated(mutant):
-        return run_seed(seed)
+        return run_seed(seed, Plan.draw(seed, theme))

@@ -191,7 +191,8 @@ class Workload:
         return name
 
     async def _consume(self, name: str, machine: object, deleted: dict[PartitionKey, int]) -> None:
-        settings = self.settings(auto_offset_reset="earliest", fetch_max_bytes=20_000)
+        rack = self._plan.consumer_racks[self._generation % len(self._plan.consumer_racks)]
+        settings = self.settings(auto_offset_reset="earliest", fetch_max_bytes=20_000, client_rack=rack)
         async with Consumer(settings, machine) as consumer:  # type: ignore[arg-type]
             await consumer.assign([TopicPartition(at.topic, at.partition, 0) for at in self.keys])
             while True:
