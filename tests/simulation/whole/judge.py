@@ -24,6 +24,7 @@ from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.host import DATA_PATH
 
 if TYPE_CHECKING:
+    from tests.simulation.whole.exceptions import Exceptions
     from tests.simulation.whole.faults import Faults
     from tests.simulation.whole.host import Host
     from tests.simulation.whole.transacting import Transacting
@@ -35,13 +36,15 @@ STALL_S = 10.0
 SETTLE_S = 3.0  # of writing after the faults
 
 
-async def watch(world: World, workload: Workload) -> None:
+async def watch(world: World, workload: Workload, exceptions: Exceptions) -> None:
     """Until cancelled. V19 while faults rage: where so many replicas as a write needs, and a majority of the voters,
     have been well for long, and one of them has all that was acknowledged on its disk, writes go on."""
     moves = "reassign" in world.plan.faults  # then any broker may be needed
     while True:
         await asyncio.sleep(LOOK_S)
         for at, key in workload.keys.items():
+            if exceptions.lost_all(key):
+                continue
             every = [host.name for host in world.hosts.values()]
             replicas, count = (every, len(every)) if moves else (workload.replicas[key], world.plan.min_in_sync)
             since_s = max(
@@ -88,10 +91,16 @@ def _end_on(host: Host, at: TopicPartition) -> int:
     return end
 
 
-async def check_over(world: World, history: History, workload: Workload, faults: Faults) -> None:
+async def check_over(
+    world: World, history: History, workload: Workload, faults: Faults, exceptions: Exceptions
+) -> None:
     """The faults are over: all comes right within the plan's time, under load; then the last reader reads all."""
     deadline_s = world.now_s + world.plan.liveness_s
-    writable = [key for key, replicas in workload.replicas.items() if faults.leave_enough(replicas)]
+    writable = [
+        key
+        for key, replicas in workload.replicas.items()
+        if faults.leave_enough(replicas) and not exceptions.lost_all(key)
+    ]
     await _all_acknowledge(world, workload, writable, deadline_s)
     await asyncio.sleep(SETTLE_S)
     workload.writing = False
@@ -99,7 +108,9 @@ async def check_over(world: World, history: History, workload: Workload, faults:
         if world.now_s > deadline_s:
             raise Violation("V19", f"{_pending(world, history)} writes are never answered")
         await asyncio.sleep(LOOK_S)
-    ends = dict.fromkeys(writable, 0)  # of others what is acknowledged may wait for who is gone
+    ends = {
+        key: 0 for key in writable if not history.is_exempt(key)
+    }  # of others what is acknowledged may wait for who is gone
     for write in history.writes.values():
         if write.outcome is Outcome.OK and write.key in ends:
             ends[write.key] = max(ends[write.key], write.offset + 1)

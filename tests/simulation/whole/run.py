@@ -18,6 +18,7 @@ from typing import Any
 from tests.simulation import mutants
 from tests.simulation.history import History
 from tests.simulation.invariants.violation import Violation
+from tests.simulation.whole.exceptions import Exceptions
 from tests.simulation.whole.faults import Faults
 from tests.simulation.whole.judge import check_over, check_transactions, copies_agree, watch
 from tests.simulation.whole.plan import Plan
@@ -60,13 +61,14 @@ async def direct(world: World, history: History, workload: Workload, transacting
     if plan.writers:
         transacting.add_reader()
     await asyncio.sleep(plan.quiet_s)
-    watching = asyncio.get_running_loop().create_task(watch(world, workload))
+    exceptions = Exceptions(world, workload, history)
+    watching = asyncio.get_running_loop().create_task(watch(world, workload, exceptions))
     await _unless(watching, faults.rage(plan.safety_s))
     faults.heal()
     watching.cancel()
     if "reassign" in plan.faults:
         await workload.look_at_replicas()
-    await check_over(world, history, workload, faults)
+    await check_over(world, history, workload, faults, exceptions)
     if plan.writers:
         await check_transactions(world, transacting, faults)
     for host in world.hosts.values():

@@ -445,6 +445,7 @@ def unsynced(plan: Plan, chance: random.Random) -> Plan:
     return replace(
         _of(plan, chance.choice((3, 4))),
         policies=("fsync", "os", "os"),
+        least_min=2,
         topic_configs={"min.insync.replicas": "2", "flush.policy": chance.choice(("fsync", "os"))},
         fault_pause_s=1.0,
         faults=_weights(

@@ -13,7 +13,7 @@ import logging
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Coroutine, MutableMapping
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from typing import Any
 
 import structlog
@@ -46,6 +46,7 @@ class World:
         }
         for pair in itertools.permutations(self.hosts.values(), 2):
             self.network.far_s[pair[0].name, pair[1].name] = plan.between_brokers_s
+        self.listeners: list[Callable[[Mapping[str, Any]], None]] = []  # to what brokers log
         self._names = {host.name for host in self.hosts.values()}
         self.clients: dict[str, Process] = {}
         self._ailing_clients: Counter[tuple[str, str]] = Counter()
@@ -181,6 +182,8 @@ class World:
         process = PROCESS.get()
         words = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
         self.note(f"{process.name if process else '-'} {method}: {event.get('event')} {words}"[:400])
+        for hear in self.listeners:
+            hear(event)
         raise structlog.DropEvent
 
 
