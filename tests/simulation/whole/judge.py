@@ -119,7 +119,7 @@ async def check_over(
         if world.now_s > deadline_s + world.plan.liveness_s:
             raise Violation("V14", f"the last reader stops at {workload.positions(last)}, {ends} are acknowledged")
         await asyncio.sleep(LOOK_S)
-    history.check_end(last, {key: (workload.trimmed.get(key, 0), end) for key, end in ends.items()})
+    history.check_end(last, {key: (workload.may_be_gone(key), end) for key, end in ends.items()})
 
 
 async def check_transactions(world: World, transacting: Transacting, faults: Faults) -> None:

@@ -21,7 +21,7 @@ FAULTS = (
     # faults/peers.py
     "sick_peer", "stray_epoch",
     # faults/programs.py
-    "kill_client", "stalled_reader", "stalled_writer", "alter", "trim",
+    "kill_client", "stalled_reader", "stalled_writer", "alter", "retain", "trim",
     # operations.py
     "elect", "reassign", "topics", "latest", "group",
 )  # fmt: skip
@@ -109,6 +109,8 @@ class Plan:
             "broker.session.timeout.ms": str(draw.choice((1_500, 3_000))),
             "broker.heartbeat.interval.ms": str(draw.choice((150, 300))),
             "segment.bytes": str(draw.choice((4_096, 65_536, 1 << 20))),
+            "log.retention.check.interval.ms": "1000",
+            "leader.imbalance.check.interval.ms": "2000",
             "auto.leader.rebalance.enable": draw.choice(("true", "false")),
         }
         configs = {number: dict(base) for number in range(1, brokers + 1)}
@@ -166,7 +168,11 @@ def _sound(plan: Plan, draw: random.Random) -> Plan:
     policies = plan.policies
     if len(policies) == 1 and not LOSES_POWER & faults.keys() and not plan.outage and draw.random() < 0.6:
         policies = ("fsync", "os")
-    plan = replace(plan, faults=faults, policies=policies)
+    writers = plan.writers
+    if plan.voters == 1 and (damages or spared):  # what coordinators decide has one copy then
+        faults.pop("group", None)
+        writers = 0
+    plan = replace(plan, faults=faults, policies=policies, writers=writers)
     if not damages and not spared:
         return plan
     configs = {number: _without_min(each) for number, each in plan.configs.items()}  # of internal topics

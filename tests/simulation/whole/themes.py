@@ -338,6 +338,7 @@ def settings(plan: Plan, chance: random.Random) -> Plan:
             chance,
             reconfigure=(1.0, 2.0),
             alter=(0.5, 2.0),
+            retain=(0.0, 0.5),
             kill=(0.2, 0.5),
             restart=(0.0, 0.4),
             power=(0.0, 0.3),
@@ -386,6 +387,7 @@ def trims(plan: Plan, chance: random.Random) -> Plan:
         faults=_weights(
             chance,
             trim=3.0,
+            retain=(0.0, 1.0),
             cut=(1.0, 2.0),
             slow_link=(0.0, 1.0),
             reset=(0.0, 1.0),

@@ -15,6 +15,7 @@ from minilog_broker.replication.state import PartitionKey
 from tests.simulation.history import History, Outcome, Write
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole import transacting
+from tests.simulation.whole.retention import Retention
 
 if TYPE_CHECKING:
     from tests.simulation.whole.machine import ClientMachine
@@ -39,12 +40,13 @@ class Workload:
         self.replicas: dict[PartitionKey, list[str]] = {}  # names of hosts
         self.acknowledged_s: dict[PartitionKey, float] = {}
         self.acknowledged_end: dict[PartitionKey, int] = {}
-        self.trimmed: dict[PartitionKey, int] = {}  # what is below may be deleted
+        self.trimmed: dict[PartitionKey, int] = {}  # what is below may be deleted: somebody asked for that
+        self._retention = Retention(world, history, self._plan.topic_configs)
         self.deleted: dict[PartitionKey, int] = {}  # what is below is: that was answered
         unsynced = self._plan.topic_configs.get("flush.policy") == "os"
         self.unsynced_since_s = 0.0 if unsynced else math.inf  # the topic may be under flush.policy=os since
         history.why_not_skipped = self._why_not_skipped
-        history.may_be_deleted = lambda key: self.trimmed.get(key, 0)
+        history.may_be_deleted = self.may_be_gone
         self.producers: list[str] = []
         self.consumers: list[str] = []
 
@@ -108,8 +110,14 @@ class Workload:
         """Whether an unclean election has come: "latest" may go back."""
         return self._history.is_exempt(key)
 
+    def may_be_gone(self, key: PartitionKey) -> int:
+        """The offset below which records may be deleted: by command, or by age and size."""
+        at = next(at for at, known in self.keys.items() if known == key)
+        return max(self.trimmed.get(key, 0), self._retention.may_be_gone(at, key))
+
     def alter(self, configs: dict[str, str]) -> None:
         """Somebody alters the topic; whether it comes to pass is not waited for."""
+        self._retention.asked(configs)
         if configs.get("flush.policy") == "os":
             self.unsynced_since_s = min(self.unsynced_since_s, self._world.now_s)
 
@@ -142,7 +150,7 @@ class Workload:
         self._world.run_client(process, run())
 
     def _why_not_skipped(self, key: PartitionKey, start: int, end: int, *, committed: bool) -> str | None:
-        return None if start == end or end <= self.trimmed.get(key, 0) else ""
+        return None if start == end or end <= self.may_be_gone(key) else ""
 
     # -- writing
 

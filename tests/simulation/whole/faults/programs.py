@@ -64,6 +64,12 @@ class Programs:
             settings = {"flush.policy": self._random.choice(plan.policies)}
         self._workload.alter(settings)
 
+    def retain(self) -> None:
+        """The oldest segments are deleted from now on, by size or by age; or no more."""
+        kept_bytes = {"retention.bytes": self._random.choice(("-1", "5000", "20000"))}
+        kept_ms = {"retention.ms": self._random.choice(("-1", "2000", "5000"))}
+        self._workload.alter(self._random.choice((kept_bytes, kept_ms)))
+
     def trim(self) -> None:
         """Records are deleted, up to somewhere below what was acknowledged."""
         key = self._random.choice(list(self._workload.keys.values()))
