@@ -23,6 +23,7 @@ from minilog.errors import MinilogError
 from minilog.types import PartitionDescription, TopicPartition
 from minilog_broker.replication.state import PartitionKey
 from tests.simulation.history import History, Outcome
+from tests.simulation.whole.exceptions import Exceptions
 from tests.simulation.whole.faults import Faults
 from tests.simulation.whole.host import Host
 from tests.simulation.whole.judge import check_over, copies_agree
@@ -158,7 +159,7 @@ async def _tell(story: Story, world: World) -> None:
     await story(scene)
     faults.heal()
     await workload.look_at_replicas()
-    await check_over(world, history, workload, faults)
+    await check_over(world, history, workload, faults, Exceptions(world, workload, history))
     for host in world.hosts.values():
         host.kill()
     copies_agree(world, workload, faults)
