@@ -6,7 +6,7 @@ from typing import Any
 
 from minilog.consumer.core import ConsumerCore
 from minilog.consumer.partition import Assigned, Run
-from minilog.errors import Closed, MinilogError, TimedOut
+from minilog.errors import Closed, MinilogError
 from minilog.metadata_cache import Leader, MetadataCache, PartitionKey
 from minilog.producer import sender as sender_module
 from minilog.producer.batch import Batch
@@ -19,18 +19,20 @@ from tests.simulation.wrong.replication import Patches
 
 
 def unknown_goes_out_under_another_id() -> Patches:
-    """What may have been written is sent again under the new producer id, with the rest."""
-    give_up = Sender._give_up_lane
+    """An unknown outcome is one batch's own: those behind it go out under the new producer id, written or not."""
 
     def mutant(self: Sender, lane: Lane, error: MinilogError) -> None:
-        if isinstance(error, TimedOut):
-            give_up(self, lane, error)
-            return
-        for batch in lane.batches:
+        first = lane.batches[0]
+        kept = []
+        for batch in lane.put_back_unwritten():
             if batch.correlation_id is not None:
                 self._out.pop(batch.correlation_id, None)
                 batch.correlation_id = None
-        lane.waiting.extendleft(reversed(lane.put_back_unwritten()))
+            if batch is first:
+                self._fail(batch, unknown(batch, error))
+            else:
+                kept.append(batch)
+        lane.waiting.extendleft(reversed(kept))
         self.identity.give_up(error)
 
     return [(Sender, "_give_up_lane", mutant)]
