@@ -15,14 +15,17 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import numpy as np
 
 from minilog import Admin, NewTopic, Producer
-from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
+from minilog.stream_messages import FETCH, PRODUCE, StreamMessage
+from minilog.v1 import common_pb2, data_pb2
 from tests.cluster import HOST, Cluster
 from tests.integration.garbage import HTTP2_PREFACE
+from tests.integration.streams_by_hand import call_of
 from tests.integration.well_behaved import Attack
 
 MIB = 1 << 20
@@ -77,17 +80,14 @@ def _large_frames(cluster: Cluster, size_bytes: int, count: int) -> Iterator[Non
         correlation_id=1,
         partition_id=common_pb2.PartitionId(topic_id=target.topic_id, partition=0),
         leader_epoch=target.leader_epoch,
-        batch=bytes(size_bytes),
     )
-    request = data_pb2.ProduceRequest(acks=-1, timeout_ms=5000, entries=[entry])
+    produced = data_pb2.ProduceRequest(acks=-1, timeout_ms=5000, entries=[entry])
+    request = StreamMessage(produced, [bytes(size_bytes)])
     with channels(target.port, count) as opened:
         yield
         while True:
             open_until = threading.Event()
-            calls = [
-                data_pb2_grpc.DataServiceStub(channel).Produce(_once(request, open_until), timeout=10.0)
-                for channel in opened
-            ]
+            calls = [call_of(channel, PRODUCE)(_once(request, open_until), timeout=10.0) for channel in opened]
             for call in calls:
                 with contextlib.suppress(grpc.RpcError, StopIteration):
                     next(call)
@@ -97,7 +97,7 @@ def _large_frames(cluster: Cluster, size_bytes: int, count: int) -> Iterator[Non
             yield
 
 
-def _once(request: data_pb2.ProduceRequest, open_until: threading.Event) -> Iterator[data_pb2.ProduceRequest]:
+def _once(request: StreamMessage[Any], open_until: threading.Event) -> Iterator[StreamMessage[Any]]:
     yield request
     open_until.wait(10.0)
 
@@ -124,15 +124,11 @@ def streams_that_never_read(cluster: Cluster) -> Iterator[None]:
         leader_epoch=target.leader_epoch,
         fetch_offset=0,
     )
-    request = data_pb2.FetchRequest(credit_bytes=1 << 40, positions=[position])
+    request = StreamMessage(data_pb2.FetchRequest(credit_bytes=1 << 40, positions=[position]))
     ended = threading.Event()
     with channels(target.port, 10) as opened:
         yield
-        calls = [
-            data_pb2_grpc.DataServiceStub(channel).Fetch(_asking(request, ended))
-            for channel in opened
-            for _ in range(10)
-        ]
+        calls = [call_of(channel, FETCH)(_asking(request, ended)) for channel in opened for _ in range(10)]
         try:
             for _ in itertools.count():
                 time.sleep(1.0)
@@ -143,10 +139,10 @@ def streams_that_never_read(cluster: Cluster) -> Iterator[None]:
                 call.cancel()
 
 
-def _asking(request: data_pb2.FetchRequest, ended: threading.Event) -> Iterator[data_pb2.FetchRequest]:
+def _asking(request: StreamMessage[Any], ended: threading.Event) -> Iterator[StreamMessage[Any]]:
     yield request
     while not ended.wait(0.2):
-        yield data_pb2.FetchRequest(credit_bytes=1 << 40)
+        yield StreamMessage(data_pb2.FetchRequest(credit_bytes=1 << 40))
 
 
 def idle_connections(cluster: Cluster) -> Iterator[None]:
