@@ -11,6 +11,7 @@ out as in docs/spec/formats.md § Streams; what comes is checked as a whole befo
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,8 +52,10 @@ class Framing(Generic[_Message]):
     def encode(self, sent: StreamMessage[_Message]) -> bytes:
         """The frame: the one copy of the payloads before the network's."""
         message = sent.message.SerializeToString()
+        if not sent.payloads:
+            return _HEAD.pack(len(message), 0) + message + _PADDING[len(message) % _ALIGNMENT]
         lengths = [len(payload) for payload in sent.payloads]
-        head = struct.pack(f"<II{len(lengths)}I", len(message), len(lengths), *lengths)
+        head = _HEAD.pack(len(message), len(lengths)) + _lengths_of(len(lengths)).pack(*lengths)
         parts: list[Buffer] = [head, message, _PADDING[(len(head) + len(message)) % _ALIGNMENT]]
         for payload, length in zip(sent.payloads, lengths, strict=True):
             parts += (payload, _PADDING[length % _ALIGNMENT])
@@ -89,7 +92,7 @@ def split(frame: bytes) -> tuple[memoryview, list[memoryview]]:
     start = _HEAD.size + count * _LENGTH_BYTES
     if start > len(frame):
         raise CorruptMessage(f"a frame of a stream names {count} payloads, and is cut after {len(frame)} bytes")
-    lengths = struct.unpack_from(f"<{count}I", frame, _HEAD.size)
+    lengths = _lengths_of(count).unpack_from(frame, _HEAD.size) if count else ()
     position = _aligned(start + message_bytes)
     named = position + sum(map(_aligned, lengths))
     if named != len(frame):
@@ -99,6 +102,12 @@ def split(frame: bytes) -> tuple[memoryview, list[memoryview]]:
         payloads.append(view[position : position + length])
         position += _aligned(length)
     return view[start : start + message_bytes], payloads
+
+
+@functools.cache
+def _lengths_of(count: int) -> struct.Struct:
+    """Of at most MAX_PAYLOADS; made once, since most frames have few."""
+    return struct.Struct(f"<{count}I")
 
 
 def _aligned(position: int) -> int:

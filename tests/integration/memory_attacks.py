@@ -32,6 +32,9 @@ MIB = 1 << 20
 LARGE_TOPIC = "attacked"
 _PRODUCE_PATH = b"/minilog.v1.DataService/Produce"
 _ANYTHING = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+# One process serializes protobuf messages of such a size so fast. All at one moment, 1.4 GiB that gRPC copies here take
+# the machine from everybody, brokers and the well-behaved client alike: what is attacked is to be the broker.
+_PACE_S_PER_MIB = 0.0025
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 _FRAME_BYTES = 16_384
 _FIRST_WINDOW_BYTES = 65_535
@@ -82,23 +85,30 @@ def _large_frames(cluster: Cluster, size_bytes: int, count: int) -> Iterator[Non
         leader_epoch=target.leader_epoch,
     )
     produced = data_pb2.ProduceRequest(acks=-1, timeout_ms=5000, entries=[entry])
-    request = StreamMessage(produced, [bytes(size_bytes)])
+    frame = PRODUCE.request.encode(StreamMessage(produced, [bytes(size_bytes)]))
     with channels(target.port, count) as opened:
         yield
         while True:
             open_until = threading.Event()
-            calls = [call_of(channel, PRODUCE)(_once(request, open_until), timeout=10.0) for channel in opened]
+            begin_s = time.monotonic()
+            calls = [
+                channel.stream_stream(PRODUCE.path, response_deserializer=PRODUCE.response.decode)(
+                    _once(frame, begin_s + number * _PACE_S_PER_MIB * size_bytes / MIB, open_until), timeout=10.0
+                )
+                for number, channel in enumerate(opened)
+            ]
             for call in calls:
                 with contextlib.suppress(grpc.RpcError, StopIteration):
-                    next(call)
+                    next(answer for answer in call if answer.message.results)  # not a sign of life before it has come
             open_until.set()
             for call in calls:
                 call.cancel()
             yield
 
 
-def _once(request: StreamMessage[Any], open_until: threading.Event) -> Iterator[StreamMessage[Any]]:
-    yield request
+def _once(frame: bytes, at_s: float, open_until: threading.Event) -> Iterator[bytes]:
+    time.sleep(max(0.0, at_s - time.monotonic()))
+    yield frame
     open_until.wait(10.0)
 
 

@@ -103,10 +103,15 @@ class ClientStream:
             await budget.room()
 
     async def room(self) -> None:
-        """Return when another message may be composed: a large one takes its turn, however many streams are ready."""
-        await self._flow.responses.room()
+        """Return when another message may be composed: a large one takes its turn, however many streams are ready, and
+        those that had their turns before it may have left no room."""
+        responses = self._flow.responses
+        await responses.room()
         if self._composed_bytes is None or self._composed_bytes > LARGE_BYTES:
             await self._flow.turns.take()
+            while responses.is_spent:
+                await responses.room()
+                await self._flow.turns.take()
 
     async def write(self, message: Any) -> None:
         """Returns when gRPC has handed it on: the other side reads."""
