@@ -151,21 +151,51 @@ class ClientIdentity(_message.Message):
 
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     CLIENT_VERSION_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     client_version: _builtins.str
+    @_builtins.property
+    def protocol(self) -> Global___VersionRange:
+        """What it speaks of this protocol. Absent: the first version."""
+
     def __init__(
         self,
         *,
         client_id: _builtins.str = ...,
         client_version: _builtins.str = ...,
+        protocol: Global___VersionRange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["protocol", b"protocol"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "client_version", b"client_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "client_version", b"client_version", "protocol", b"protocol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClientIdentity: _TypeAlias = ClientIdentity  # noqa: Y015
+
+@_typing.final
+class VersionRange(_message.Message):
+    """All versions from `lowest` to `highest`, both included."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOWEST_FIELD_NUMBER: _builtins.int
+    HIGHEST_FIELD_NUMBER: _builtins.int
+    lowest: _builtins.int
+    highest: _builtins.int
+    def __init__(
+        self,
+        *,
+        lowest: _builtins.int = ...,
+        highest: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["highest", b"highest", "lowest", b"lowest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VersionRange: _TypeAlias = VersionRange  # noqa: Y015
 
 @_typing.final
 class PartitionId(_message.Message):
