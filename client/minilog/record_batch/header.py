@@ -37,7 +37,7 @@ from typing import TypeAlias
 import google_crc32c
 import pyarrow as pa
 
-from minilog.errors import CorruptMessage, UnsupportedVersion
+from minilog.errors import CorruptMessage, LevelNotReached
 from minilog.versions import written_later
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -189,10 +189,11 @@ def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_attributes_of_level(header: BatchHeader, level: int) -> None:
-    """Raises UnsupportedVersion where a cluster at `level` has brokers that may not know this batch."""
+    """Raises LevelNotReached where a cluster at `level` has brokers that may not know this batch. Whoever sent it may
+    have been told of a later level sooner than whoever looks here."""
     allowed = sum(bits for since, bits in _BROUGHT_BY_LEVEL.items() if since <= level)
     if header.attributes & ~allowed:
-        raise UnsupportedVersion(
+        raise LevelNotReached(
             f"a record batch has attributes {header.attributes:#x}, and the cluster is at level {level}, which allows "
             f"{allowed:#x}: raise it (`minilog cluster upgrade`) before anybody writes so"
         )

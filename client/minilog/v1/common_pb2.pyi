@@ -80,6 +80,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_GROUP_ID_NOT_FOUND: _ErrorCode.ValueType  # 54
     ERROR_CODE_OFFSET_METADATA_TOO_LARGE: _ErrorCode.ValueType  # 55
     ERROR_CODE_RESOURCE_EXHAUSTED: _ErrorCode.ValueType  # 56
+    ERROR_CODE_LEVEL_NOT_REACHED: _ErrorCode.ValueType  # 57
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """The names are Kafka's where Kafka has one. minilog.errors holds the table of meanings and of what may be retried."""
@@ -141,6 +142,7 @@ ERROR_CODE_UNSTABLE_OFFSET_COMMIT: ErrorCode.ValueType  # 53
 ERROR_CODE_GROUP_ID_NOT_FOUND: ErrorCode.ValueType  # 54
 ERROR_CODE_OFFSET_METADATA_TOO_LARGE: ErrorCode.ValueType  # 55
 ERROR_CODE_RESOURCE_EXHAUSTED: ErrorCode.ValueType  # 56
+ERROR_CODE_LEVEL_NOT_REACHED: ErrorCode.ValueType  # 57
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minilog.errors import CorruptMessage, UnsupportedVersion
+from minilog.errors import CorruptMessage, LevelNotReached, UnsupportedVersion
 from minilog.record_batch.builder import build_control_batch
 from minilog.record_batch.header import (
     HEADER_BYTES,
@@ -170,7 +170,7 @@ def test_a_batch_may_have_the_attributes_of_its_clusters_level_only() -> None:
     header = decode_header(full_batch())
     check_attributes_of_level(header, 1)
     check_attributes_of_level(header, 2)
-    with pytest.raises(UnsupportedVersion, match=r"level 0.*minilog cluster upgrade"):
+    with pytest.raises(LevelNotReached, match=r"level 0.*minilog cluster upgrade"):
         check_attributes_of_level(header, 0)
 
 
