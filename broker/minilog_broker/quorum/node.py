@@ -12,8 +12,8 @@
 
 Roles are files of their own, and `transitions` owns the way from one to the other: its text has the table. Effects and
 what answers each: quorum.effects. Times are monotonic milliseconds; `timestamp_us` is the wall clock's, for the record
-batches only. An event raises InconsistentVoters or InconsistentClusterId where this node does not belong: the process
-ends with that sentence.
+batches only. An event raises InconsistentVoters or InconsistentClusterId where this node does not belong, and
+UnsupportedVersion where a later version wrote what it has to read: the process ends with that sentence.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from minilog.errors import (
 )
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2, records_pb2
+from minilog.versions import VersionRange
+from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum.cluster import check_cluster, check_new
 from minilog_broker.quorum.effects import QuorumEffect, SessionRefused, SnapshotId, VoteState
 from minilog_broker.quorum.elections import Elections
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
 
 class QuorumNode:
     """See the module's text. `cluster_id`: what the data directory knows; None where it is new. `voters`: the addresses
-    this broker was started with. `snapshot`: the newest whole one on disk."""
+    this broker was started with. `snapshot`: the newest whole one on disk. `levels`: that this broker can read."""
 
     def __init__(
         self,
@@ -70,10 +72,13 @@ class QuorumNode:
         quorum_settings: QuorumSettings,
         snapshot: SnapshotId | None,
         rng: random.Random,
+        levels: VersionRange = SUPPORTED_LEVELS,
     ) -> None:
         self.node_id = node_id
         self._log = MetadataLog(log, snapshot)
-        self._member = Member(node_id, directory_id, cluster_id, voters, self._log, settings, quorum_settings, rng)
+        self._member = Member(
+            node_id, directory_id, cluster_id, voters, self._log, settings, quorum_settings, rng, levels
+        )
         self._snapshots = Snapshots(self._member)
         known = (vote.epoch, self._log.last_epoch, log.epochs.latest_epoch, snapshot and snapshot.epoch)
         epoch = max(each or 0 for each in known)
@@ -310,12 +315,15 @@ class QuorumNode:
         self._at(now_ms)
         self._member.fetching_snapshot = False
 
-    def snapshot_loaded(self, snapshot_id: SnapshotId, cluster_id: str | None, voters: Sequence[Voter]) -> None:
+    def snapshot_loaded(
+        self, snapshot_id: SnapshotId, cluster_id: str | None, voters: Sequence[Voter], level: int
+    ) -> None:
         """LoadSnapshot is carried out (MetadataReplay.load): what the image says of the cluster. Raises as `start`."""
         member, now_ms = self._member, self._member.now_ms
         if self._snapshots.loading != snapshot_id:
             return
         self._snapshots.loading = None
+        self._snapshots.check_level(level)
         if cluster_id is not None:
             member.voters.start_at(snapshot_id.end_offset, cluster_id, voters)
             check_cluster(member, cluster_id, voters)

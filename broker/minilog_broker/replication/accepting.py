@@ -28,7 +28,13 @@ from minilog.errors import (
     RequestTimedOut,
     UnknownOutcome,
 )
-from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader, Buffer, decode_header
+from minilog.record_batch.header import (
+    NO_PRODUCER_ID,
+    BatchHeader,
+    Buffer,
+    check_attributes_of_level,
+    decode_header,
+)
 from minilog.record_batch.validation import validate_batch
 from minilog_broker.replication.effects import AnswerProduce
 from minilog_broker.replication.host import Host, TimerKind
@@ -83,6 +89,7 @@ class Accepting:
         header = entry.validated or validate_batch(*self._key, entry.batch, max_message_bytes=max_message_bytes)
         if isinstance(header, MinilogError):
             raise header
+        check_attributes_of_level(header, self._host.level.current)
         if header.is_transactional or entry.transaction is not None:
             entry = self._transactional(header, entry)
             if self._is_to_be_registered(header):

@@ -20,13 +20,14 @@ import enum
 from collections.abc import Callable
 from typing import Protocol
 
-from minilog.errors import CorruptMessage
+from minilog.errors import CorruptMessage, UnsupportedVersion
 from minilog.record_batch.header import BatchHeader, Buffer, check_crc, iterate_headers
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.divergence import Diverged, StartAnewAt, truncation
 from minilog_broker.replication.effects import (
     AppendToLog,
     Effect,
+    LaterVersionMet,
     PlacedBatches,
     StartLogAt,
     TruncateLog,
@@ -298,6 +299,9 @@ class FollowerPartition:
                 headers.append(header)
                 good_bytes, end, epoch = position + header.length, header.next_offset, batch_epoch
         except CorruptMessage:
+            return tuple(headers), markers, good_bytes, True
+        except UnsupportedVersion as error:
+            self._emit(LaterVersionMet(self.key, error))
             return tuple(headers), markers, good_bytes, True
         return tuple(headers), markers, good_bytes, False
 

@@ -26,6 +26,7 @@ from minilog.errors import (
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
+from minilog_broker.levels import ClusterLevel
 from minilog_broker.replication.effects import (
     AnswerDeleteRecords,
     AnswerMarkers,
@@ -57,8 +58,10 @@ _ALL_ACKS = (-1, 0, 1)
 class ReplicaManager:
     """See the module's text."""
 
-    def __init__(self, broker_id: int, settings: ReplicationSettings, rng: random.Random) -> None:
-        self._host = Host(broker_id, settings)
+    def __init__(
+        self, broker_id: int, settings: ReplicationSettings, rng: random.Random, level: ClusterLevel | None = None
+    ) -> None:
+        self._host = Host(broker_id, settings) if level is None else Host(broker_id, settings, level=level)
         self._leaders = LeaderSessions(self._host, rng)
         self._replicas: dict[PartitionKey, HostedReplica] = {}
         self._configs: dict[bytes, TopicConfig] = {}

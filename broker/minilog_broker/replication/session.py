@@ -27,6 +27,7 @@ from minilog.errors import (
     MinilogError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    UnsupportedVersion,
     wire_error,
 )
 from minilog.record_batch.header import decode_header
@@ -305,7 +306,7 @@ class Session:
             return None
         try:
             first, end_offset, last_epoch = _bounds(batches)
-        except CorruptMessage as error:
+        except (CorruptMessage, UnsupportedVersion) as error:
             source.read_failed(error)
             return None
         if self.audience is Audience.FOLLOWER and first > offset:

@@ -20,7 +20,9 @@ from minilog.config import config_names
 from minilog.errors import InvalidConfig
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog_broker.controller.replay import SNAPSHOT_BYTES
+from minilog.versions import VersionRange
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_INT64, MAX_SEGMENT_BYTES
+from minilog_broker.levels import SUPPORTED_LEVELS
 
 ENVIRONMENT_PREFIX = "MINILOG_"
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -188,6 +190,8 @@ class BrokerOptions:
     """1, 3 or 5: the brokers whose majority agrees on metadata."""
     rack: str | None = None
     config: BrokerConfig = dataclasses.field(default_factory=BrokerConfig)
+    levels: VersionRange = SUPPORTED_LEVELS
+    """That this broker can read and write; another range makes it another version, for tests."""
 
 
 _KINDS: dict[str, _Kind] = {

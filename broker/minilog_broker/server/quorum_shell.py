@@ -17,11 +17,12 @@ from typing import Any
 import structlog
 
 from minilog.aio.payload_stream import PayloadStream
-from minilog.errors import CorruptMessage, MinilogError, wire_error
+from minilog.errors import CorruptMessage, MinilogError, UnsupportedVersion, wire_error
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2, records_pb2
 from minilog_broker.controller.image import ImageChanges, MetadataImage
 from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
+from minilog_broker.levels import ClusterLevel
 from minilog_broker.quorum import effects as quorum
 from minilog_broker.quorum.effects import NO_LEADER, QuorumEffect
 from minilog_broker.quorum.node import QuorumNode
@@ -74,8 +75,10 @@ class QuorumShell:
     ) -> None:
         self._now_us = runtime.wall_us  # for the record batches only
         self.image = MetadataImage()
+        self.level = ClusterLevel(options.levels)
+        self._directory, self._reserve = directory, reserve
         self._listeners = listeners
-        self._broker_id = options.broker_id
+        self.broker_id = options.broker_id
         self._shortest_timeout_ms = settings.shortest_timeout_ms
         self._fetch_timeout_ms = float(options.config.quorum_fetch_timeout_ms)
         self._failed = failed
@@ -93,6 +96,7 @@ class QuorumShell:
             QuorumSettings(config.quorum_election_timeout_ms, config.quorum_fetch_timeout_ms),
             newest_snapshot(self._snapshots),
             runtime.chance(),
+            options.levels,
         )
         self._replay = MetadataReplay(
             self._node,
@@ -136,7 +140,7 @@ class QuorumShell:
 
     def lost_leader(self) -> tuple[int, float] | None:
         """The leader before this one, and for how many milliseconds the voters had not heard it when they elected."""
-        if self._former_leader_id in (NO_LEADER, self._broker_id):
+        if self._former_leader_id in (NO_LEADER, self.broker_id):
             return None
         return self._former_leader_id, self._fetch_timeout_ms
 
@@ -251,6 +255,8 @@ class QuorumShell:
                 self._spawn(self._begin_epoch(voter_id, begin))
             case quorum.FetchSnapshot():
                 self._spawn(self._fetch_snapshot(effect))
+            case effects.LaterVersionMet(error=error):
+                self._failed(error)
             case quorum.LoadSnapshot(snapshot_id=snapshot_id):
                 self._replay.load(snapshot_id)
                 self._image_changed()
@@ -316,6 +322,10 @@ class QuorumShell:
             asyncio.get_running_loop().call_soon(self._event, _nothing)
 
     def _image_changed(self) -> None:
+        if self.image.level != self.level.current:
+            self._reserve.write_metadata(lambda: self._directory.set_level(self.image.level))
+            self.level.reach(self.image.level)
+            logger.info("the cluster's level", level=self.image.level)
         self._progress.set()
         self._listeners.image_changed(self.image.take_changes())
 
@@ -330,7 +340,7 @@ class QuorumShell:
     async def _fetch_snapshot(self, effect: quorum.FetchSnapshot) -> None:
         request = peer_pb2.FetchSnapshotRequest(
             cluster_id=self.image.cluster_id or "",
-            broker_id=self._broker_id,
+            broker_id=self.broker_id,
             epoch=self._node.epoch,
             snapshot_id=peer_pb2.SnapshotId(end_offset=effect.snapshot_id.end_offset, epoch=effect.snapshot_id.epoch),
         )
@@ -338,6 +348,8 @@ class QuorumShell:
             await receive_snapshot(
                 self._snapshots, effect.snapshot_id, self._peers.fetch_snapshot(effect.leader_id, request)
             )
+        except UnsupportedVersion as error:  # another try would tell the same
+            self._failed(error)
         except (MinilogError, ValueError) as error:
             logger.warning("a snapshot could not be fetched", leader=effect.leader_id, error=str(error))
             self._event(lambda: self._node.snapshot_unfetched(now_ms()))
@@ -404,6 +416,9 @@ class QuorumShell:
                 message = self._node.next_message(session_id, now_ms())
             except (CorruptMessage, OSError) as error:
                 self._failed(self._log.damaged(str(error)))
+                return None
+            except UnsupportedVersion as error:
+                self._failed(error)
                 return None
             self._event(_nothing)
             return message

@@ -140,6 +140,8 @@ class Replicas:
                 self.sessions.refuse(session_id, error)
             case effects.PartitionOffline():
                 self._go_offline(effect)
+            case effects.LaterVersionMet(error=error):
+                self._outside.failed(error)
             case BeganToLead() | HighWatermarkMoved() | StoppedLeading():
                 self._outside.tell_coordinator(effect)
             case _:

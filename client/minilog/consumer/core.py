@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from minilog.config import ClientConfig
 from minilog.consumer import requests, starting
+from minilog.consumer.decode import Broken
 from minilog.consumer.effects import Effect, RefreshMetadata
 from minilog.consumer.partition import Assigned, Run, Session, put_back, raise_error, take_in_turns
 from minilog.consumer.replicas import ReplicaChoice
@@ -27,6 +28,7 @@ from minilog.errors import (
     OffsetOutOfRange,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
     error_from_wire,
 )
 from minilog.group_messages import Committed
@@ -318,10 +320,15 @@ class ConsumerCore:
         self._replicas.avoid(assigned, now_ms)
         assigned.detach()
 
-    def _broken(self, assigned: Assigned, error: CorruptMessage, now_ms: float) -> None:
+    def _broken(self, assigned: Assigned, error: Broken, now_ms: float) -> None:
         """A run that cannot be used is asked for again after a pause, three times; then the user is told.
 
-        First of the same replica, which looks at its own copy, and then of another."""
+        First of the same replica, which looks at its own copy, and then of another. What a later version wrote is the
+        same everywhere: the user is told at once."""
+        if isinstance(error, UnsupportedVersion):
+            assigned.error = UnsupportedVersion(requests.unreadable(assigned, error))
+            assigned.detach()
+            return
         assigned.broken_runs += 1
         if assigned.broken_runs > 1:
             self._leave_follower(assigned, now_ms)
@@ -330,7 +337,7 @@ class ConsumerCore:
         if assigned.broken_runs >= _BROKEN_RUNS:
             assigned.error = CorruptMessage(requests.unreadable(assigned, error))
 
-    def run_is_corrupt(self, run: Run, error: CorruptMessage, now_ms: float) -> None:
+    def run_is_corrupt(self, run: Run, error: Broken, now_ms: float) -> None:
         """The user's side could not decode a run it took: go back to its start, unless the user has gone elsewhere."""
         assigned = self._assigned.get(run.partition)
         if assigned is None or assigned.key != run.key or assigned.position is None:

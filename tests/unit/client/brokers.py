@@ -39,7 +39,7 @@ class Log:
     def append(self, batch: bytes) -> int:
         header = decode_header(batch)
         first = self.end
-        placed = placement(header.length, first, self.epoch) + batch[24:]
+        placed = placement(batch, first, self.epoch) + batch[24:]
         self.batches.append((first, first + header.record_count, placed))
         return first
 

@@ -17,6 +17,7 @@ from minilog.stream_messages import REPLICATE, StreamMessage
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
+from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum import effects
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
@@ -58,6 +59,7 @@ class Machine:
         self.life = 0
         self.cluster_id: str | None = None
         self.voters = world.voters
+        self.levels = SUPPORTED_LEVELS
         self.node: QuorumNode | None = None
         self.failure: BaseException | None = None
         self.votes_written: list[effects.VoteState] = []
@@ -106,6 +108,7 @@ class Machine:
             quorum_settings=QuorumSettings(),
             snapshot=newest_snapshot(self.snapshots),
             rng=random.Random(self.world.random.random()),
+            levels=self.levels,
         )
         self.replay = MetadataReplay(self.node, self.image, self.snapshots, snapshot_bytes=self.world.snapshot_bytes)
         self.event(lambda node: node.start(self.world.now_ms))

@@ -29,7 +29,7 @@ from tests.unit.replication.world import KEY, batch
 
 def placed(offset: int, epoch: int, rows: int = 1) -> bytes:
     data = batch(rows)
-    return placement(len(data), offset, epoch) + data[PLACEMENT_BYTES:]
+    return placement(data, offset, epoch) + data[PLACEMENT_BYTES:]
 
 
 class Bench:
@@ -280,7 +280,7 @@ def test_what_came_damaged_of_producers_is_asked_for_again() -> None:
 
 def placed_by(producer_id: int) -> bytes:
     data = batch(producer=(producer_id, 0, 0))
-    return placement(len(data), 0, 2) + data[PLACEMENT_BYTES:]
+    return placement(data, 0, 2) + data[PLACEMENT_BYTES:]
 
 
 def test_truncation_waits_for_appends_under_way() -> None:
