@@ -36,7 +36,7 @@ class MetadataReplay:
     """See the module's text. `image` is changed here only; ask it for what changed after `replay` or `load`."""
 
     def __init__(
-        self, node: QuorumNode, image: MetadataImage, snapshots: SnapshotFiles, *, snapshot_bytes: int = SNAPSHOT_BYTES
+        self, node: QuorumNode, image: MetadataImage, snapshots: SnapshotFiles, *, snapshot_bytes: int
     ) -> None:
         self.image = image
         self._node = node

@@ -19,6 +19,7 @@ from typing import Any
 from minilog.config import config_names
 from minilog.errors import InvalidConfig
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog_broker.controller.replay import SNAPSHOT_BYTES
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_INT64, MAX_SEGMENT_BYTES
 
 ENVIRONMENT_PREFIX = "MINILOG_"
@@ -133,6 +134,8 @@ class BrokerConfig:
     """Before a candidate stands again; the jitter comes on top."""
     quorum_fetch_timeout_ms: int = _setting(_integer(10), 1_000)
     """A quorum leader not heard for so long is looked for anew; one that hears no majority for so long resigns."""
+    metadata_log_max_record_bytes_between_snapshots: int = _setting(_integer(1024), SNAPSHOT_BYTES)
+    """So much of replayed metadata log, and another snapshot of the image is written."""
     transaction_timeout_ms: int = _setting(_integer(1, _MOST_TIMEOUT_MS), 900_000)
     """A transaction whose writers asked for no other is aborted when nothing was heard of them for so long."""
     transaction_max_timeout_ms: int = _setting(_integer(1, _MOST_TIMEOUT_MS), _DAY_MS)
@@ -142,6 +145,8 @@ class BrokerConfig:
     auto_leader_rebalance_enable: bool = _setting(_boolean(), True)
     leader_imbalance_check_interval_ms: int = _setting(_integer(1), 300_000)
     """Kafka's leader.imbalance.check.interval.seconds, in milliseconds as all our times are."""
+    log_retention_check_interval_ms: int = _setting(_integer(1), 300_000)
+    """How often what is too old or too much is removed: at the first checkpoint behind it."""
     queued_max_request_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
     """What clients have sent and is not yet written to disk: half of it for messages of which a part has come."""
     queued_max_response_bytes: int = _setting(_integer(_MIB), 256 * _MIB)

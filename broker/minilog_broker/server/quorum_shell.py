@@ -94,7 +94,12 @@ class QuorumShell:
             newest_snapshot(self._snapshots),
             runtime.chance(),
         )
-        self._replay = MetadataReplay(self._node, self.image, self._snapshots)
+        self._replay = MetadataReplay(
+            self._node,
+            self.image,
+            self._snapshots,
+            snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+        )
         self._peers = QuorumPeers(
             {each.id: (each.host, each.port) for each in options.voters}, config.quorum_fetch_timeout_ms, runtime
         )

@@ -11,13 +11,14 @@ import multiprocessing
 import os
 import time
 import traceback
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.simulation import mutants
 from tests.simulation.history import History
 from tests.simulation.invariants.violation import Violation
+from tests.simulation.whole.exceptions import Exceptions
 from tests.simulation.whole.faults import Faults
 from tests.simulation.whole.judge import check_over, check_transactions, copies_agree, watch
 from tests.simulation.whole.plan import Plan
@@ -26,6 +27,7 @@ from tests.simulation.whole.workload import Workload
 from tests.simulation.whole.world import World
 
 LOOK_S = 0.5
+_T = TypeVar("_T")
 SEEDS_PER_PROCESS = 3  # what dead processes awaited is never collected
 
 
@@ -60,13 +62,14 @@ async def direct(world: World, history: History, workload: Workload, transacting
     if plan.writers:
         transacting.add_reader()
     await asyncio.sleep(plan.quiet_s)
-    watching = asyncio.get_running_loop().create_task(watch(world, workload))
+    exceptions = Exceptions(world, workload, history)
+    watching = asyncio.get_running_loop().create_task(watch(world, workload, exceptions))
     await _unless(watching, faults.rage(plan.safety_s))
     faults.heal()
     watching.cancel()
     if "reassign" in plan.faults:
         await workload.look_at_replicas()
-    await check_over(world, history, workload, faults)
+    await check_over(world, history, workload, faults, exceptions)
     if plan.writers:
         await check_transactions(world, transacting, faults)
     for host in world.hosts.values():
@@ -123,11 +126,19 @@ def _digest(history: History) -> str:
     return hashlib.sha256(repr((told, history.read_count)).encode()).hexdigest()[:16]
 
 
-def run_many(seeds: Sequence[int], processes: int, mutant: str | None = None) -> Iterator[Result]:
-    """Results in the order of the seeds."""
+def run_many(
+    seeds: Sequence[int], processes: int, mutant: str | None = None, theme: str | None = None
+) -> Iterator[Result]:
+    """Results in the order of the seeds; all of `theme`, where one is given."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, _leave_at_once, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
-        yield from pool.imap(functools.partial(_run, mutant=mutant), seeds)
+        yield from pool.imap(functools.partial(_run, mutant=mutant, theme=theme), seeds)
+
+
+def apart(work: Callable[[], _T]) -> _T:
+    """What the work returns, done in a process of its own; it and what it returns can be pickled."""
+    with multiprocessing.get_context("spawn").Pool(1, _leave_at_once) as pool:
+        return pool.apply(work)
 
 
 def _leave_at_once() -> None:
@@ -136,6 +147,6 @@ def _leave_at_once() -> None:
     atexit.register(os._exit, 0)
 
 
-def _run(seed: int, *, mutant: str | None) -> Result:
+def _run(seed: int, *, mutant: str | None, theme: str | None) -> Result:
     with mutants.mutated(mutant):
-        return run_seed(seed)
+        return run_seed(seed, Plan.draw(seed, theme))
