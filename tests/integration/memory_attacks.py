@@ -92,9 +92,9 @@ def _large_frames(cluster: Cluster, size_bytes: int, count: int) -> Iterator[Non
             open_until = threading.Event()
             begin_s = time.monotonic()
             calls = [
-                channel.stream_stream(PRODUCE.path, response_deserializer=PRODUCE.response.decode)(
-                    _once(frame, begin_s + number * _PACE_S_PER_MIB * size_bytes / MIB, open_until), timeout=10.0
-                )
+                channel.stream_stream(
+                    PRODUCE.path, request_serializer=bytes, response_deserializer=PRODUCE.response.decode
+                )(_once(frame, begin_s + number * _PACE_S_PER_MIB * size_bytes / MIB, open_until), timeout=10.0)
                 for number, channel in enumerate(opened)
             ]
             for call in calls:
