@@ -23,8 +23,10 @@ from tests.simulation.whole.faults import Faults
 from tests.simulation.whole.host import AGAIN_S, DATA_PATH, PORT
 from tests.simulation.whole.loop import Process, VirtualLoop
 from tests.simulation.whole.machine import SimulatedMachine
-from tests.simulation.whole.plan import FAULTS, Plan
+from tests.simulation.whole.operations import Operations
+from tests.simulation.whole.plan import FAULTS, LATER, OLDER, Plan
 from tests.simulation.whole.retention import Retention
+from tests.simulation.whole.run import apart
 from tests.simulation.whole.transacting import Transacting
 from tests.simulation.whole.workload import Workload
 from tests.simulation.whole.world import World
@@ -119,6 +121,46 @@ def test_a_machine_of_whose_process_death_was_asked_is_killed_and_started_again(
 
     world.run(direct())
     assert ran[0] in (10, 11)  # a timer and a step each
+
+
+# -- versions
+
+
+def test_a_broker_of_another_version_is_refused_and_an_operator_gives_it_the_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    ends, levels = apart(upgraded_and_taken_back)
+    assert ends > 0
+    assert levels == [2, 2, 2]
+
+
+def upgraded_and_taken_back() -> tuple[int, list[int]]:
+    """How often it was refused, and the level that each disk records in the end."""
+    world = World(3, Plan(levels=dict.fromkeys((1, 2, 3), LATER)))
+    workload = Workload(world, History())
+
+    async def direct() -> None:
+        for host in world.hosts.values():
+            host.levels = OLDER  # a cluster is founded by the older version
+            host.start()
+        await workload.make_topics()
+        for host in world.hosts.values():
+            host.levels = LATER
+            host.kill()
+            host.start()
+            await asyncio.sleep(3.0)
+        Operations(world, workload).upgrade()
+        await asyncio.sleep(3.0)
+        host = world.hosts[1]
+        host.levels = OLDER
+        host.kill()
+        host.start()
+        await asyncio.sleep(10.0)
+        assert host.levels == LATER
+
+    world.run(direct())
+    return world.hosts[1].ends["UnsupportedVersion"], [host._recorded_level() for host in world.hosts.values()]
 
 
 # -- disks

@@ -2,16 +2,18 @@
 and groups keep their offsets.
 
 V8     "latest" is at or above what was acknowledged, and above every earlier answer, when it was asked for
+level  it never goes down, and no broker is registered that does not support it
 group  a committed offset that was answered is what the group has, until it commits another
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from minilog.aio import Admin, Consumer
-from minilog.errors import MinilogError
+from minilog.errors import MinilogError, UnsupportedVersion
 from minilog.types import NewTopic, TopicPartition
 from tests.simulation.invariants.violation import Violation
 
@@ -34,6 +36,7 @@ class Operations:
         self._latest: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._group_is_used = False
+        self._level = 0
 
     def elect(self) -> None:
         """Preferred leaders lead again."""
@@ -57,6 +60,24 @@ class Operations:
             await admin.delete_topics([name])
 
         self._workload.command(come_and_go)
+
+    def upgrade(self) -> None:
+        """The level of the cluster goes up, where all brokers support it."""
+
+        async def ask(admin: Admin) -> None:
+            least = self._level
+            with contextlib.suppress(UnsupportedVersion):
+                _, reached = await admin.upgrade_level()
+                least = max(least, reached)
+            found = await admin.describe_cluster()
+            if found.level < least:
+                raise Violation("level", f"the cluster is at level {found.level}, and was at {least} before")
+            self._level = max(self._level, found.level)
+            for each in found.brokers:
+                if not each.lowest_level <= found.level <= each.highest_level:
+                    raise Violation("level", f"{each} is registered, and the cluster is at level {found.level}")
+
+        self._workload.command(ask)
 
     def latest(self) -> None:
         """Where a partition ends."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from minilog.versions import VersionRange
+
 FAULTS = (
     # faults/processes.py
     "kill", "kill_all", "power", "power_all", "power_early", "restart", "reconfigure", "wrong_voters", "stand_still",
@@ -24,7 +26,11 @@ FAULTS = (
     "kill_client", "stalled_reader", "stalled_writer", "alter", "retain", "trim",
     # operations.py
     "elect", "reassign", "topics", "latest", "group",
+    # of plans with two versions: faults/processes.py, operations.py
+    "other_version", "upgrade",
 )  # fmt: skip
+_OF_VERSIONS = ("other_version", "upgrade")
+OLDER, LATER = VersionRange(1, 1), VersionRange(1, 2)  # the levels that brokers of two versions support
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
 DAMAGES = frozenset(
     ("rot", "rot_of_header", "rot_of_index", "rot_of_small_file", "rot_of_metadata", "emptied_disk")
@@ -34,6 +40,7 @@ LOSES_POWER = frozenset(
      "rot_of_small_file", "rot_of_metadata")
 )  # fmt: skip
 THEMED_SHARE = 0.5
+TWO_VERSIONS_SHARE = 0.5  # of the plans without a theme
 _T = TypeVar("_T")
 
 
@@ -55,6 +62,7 @@ class Plan:
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     clock_rates: Mapping[int, float] = field(default_factory=dict)
     racks: Mapping[int, str] = field(default_factory=dict)
+    levels: Mapping[int, VersionRange] = field(default_factory=dict)  # that brokers support; none: all the same
     latency_s: tuple[float, float] = (0.00005, 0.0005)
     between_brokers_s: float = 0.0  # beside the latency
     window_bytes: int = 1 << 20
@@ -94,13 +102,16 @@ class Plan:
         plan = cls._draw(random.Random(f"plan {seed}"))
         if theme is not None:
             plan = replace(THEMES[theme](plan, chance), theme=theme)
+        elif (versions := random.Random(f"versions {seed}")).random() < TWO_VERSIONS_SHARE:
+            plan = _of_two_versions(plan, versions)
         return _sound(plan, random.Random(f"policy {seed}"))
 
     @classmethod
     def _draw(cls, draw: random.Random) -> Plan:
         brokers = draw.choice((3, 3, 3, 4, 5))
         factor = draw.choice((3, 3, 2))
-        faults = {name: draw.random() ** 2 for name in FAULTS if draw.random() < 0.4 and name not in _LASTING}
+        names = [name for name in FAULTS if name not in _OF_VERSIONS]
+        faults = {name: draw.random() ** 2 for name in names if draw.random() < 0.4 and name not in _LASTING}
         if draw.random() < 0.3:
             faults[draw.choice(_LASTING)] = 0.5
         base = {
@@ -158,6 +169,12 @@ class Plan:
             faults=faults,
             fault_pause_s=draw.choice((0.3, 1.0, 3.0)),
         )
+
+
+def _of_two_versions(plan: Plan, draw: random.Random) -> Plan:
+    """The brokers come back as another version now and then, and an operator raises the level."""
+    faults = {**plan.faults, "other_version": draw.choice((1.0, 2.0)), "upgrade": draw.choice((0.3, 1.0))}
+    return replace(plan, levels={number: draw.choice((OLDER, LATER, LATER)) for number in plan.configs}, faults=faults)
 
 
 def _sound(plan: Plan, draw: random.Random) -> Plan:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from tests.simulation.disk import Death, Killed, PowerLoss
+from tests.simulation.whole.plan import LATER, OLDER
 
 if TYPE_CHECKING:
     from tests.simulation.whole.faults.ground import Ground
@@ -69,6 +70,19 @@ class Processes:
             host.configs[name] = self._random.choice(other[name])
         self._ground.world.note(f"{host.name} will be configured with {host.configs}")
         host.stop()
+        self._ground.start_later(host, 3.0)
+
+    def other_version(self) -> None:
+        """One comes back as the other version, forth more often than back; where that cannot be, an operator sees to it
+        (host.py)."""
+        older = self._ground.some_host(lambda host: host.levels == OLDER)
+        host = older if older is not None and self._random.random() < 0.7 else self._ground.host()
+        host.levels = OLDER if host.levels == LATER else LATER
+        self._ground.world.note(f"{host.name} will support levels {host.levels}")
+        if self._random.random() < 0.5:
+            host.kill()
+        else:
+            host.stop()
         self._ground.start_later(host, 3.0)
 
     def wrong_voters(self) -> bool:
