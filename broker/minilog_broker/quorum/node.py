@@ -30,6 +30,7 @@ from minilog.errors import (
     NotLeaderOrFollower,
     error_from_wire,
 )
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.quorum.cluster import check_cluster, check_new
 from minilog_broker.quorum.effects import QuorumEffect, SessionRefused, SnapshotId, VoteState
@@ -350,7 +351,7 @@ class QuorumNode:
             leader.replicate_request(session_id, request, now_ms)
             self._transitions.look_at_voters(now_ms)
 
-    def next_message(self, session_id: int, now_ms: float) -> peer_pb2.ReplicateResponse | None:
+    def next_message(self, session_id: int, now_ms: float) -> StreamMessage[peer_pb2.ReplicateResponse] | None:
         leader = self._transitions.leader
         return leader.next_message(session_id, now_ms) if leader is not None else None
 
@@ -366,15 +367,15 @@ class QuorumNode:
         self._at(now_ms)
         self._transitions.broke(now_ms)
 
-    def leader_message(self, response: peer_pb2.ReplicateResponse, now_ms: float) -> None:
+    def leader_message(self, response: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
         self._at(now_ms)
         fetcher = self._transitions.fetcher
         if fetcher is None:
             return
-        if response.error.code:
+        if response.message.error.code:
             self._session_refused(response, now_ms)
             return
-        self._elections.leader_names(max(metadata_epochs(response), default=-1), now_ms)
+        self._elections.leader_names(max(metadata_epochs(response.message), default=-1), now_ms)
         if self._transitions.fetcher is not fetcher:
             return
         fetcher.receive(response, now_ms)
@@ -383,8 +384,9 @@ class QuorumNode:
             self._transitions.heard(now_ms)
         self._transitions.look_at_voters(now_ms)
 
-    def _session_refused(self, response: peer_pb2.ReplicateResponse, now_ms: float) -> None:
+    def _session_refused(self, refused: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
         """Whom we asked does not lead, or will not have us."""
+        response = refused.message
         refusal = error_from_wire(response.error)
         if isinstance(refusal, InconsistentClusterId | InconsistentVoters) and not self._ever_heard:
             raise refusal
@@ -396,7 +398,7 @@ class QuorumNode:
             )
         fetcher = self._transitions.fetcher
         if fetcher is not None:
-            fetcher.session.receive(response, now_ms)  # drops it, to open it anew in a while
+            fetcher.session.receive(refused, now_ms)  # drops it, to open it anew in a while
             if (response.quorum_epoch, leader_id) != (self.epoch, fetcher.leader_id):
                 self._transitions.broke(now_ms)
             self._elections.learn(fetcher.leader_id, response.quorum_epoch, leader_id, now_ms)

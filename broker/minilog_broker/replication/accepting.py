@@ -86,7 +86,8 @@ class Accepting:
         if header.is_transactional or entry.transaction is not None:
             entry = self._transactional(header, entry)
             if self._is_to_be_registered(header):
-                self._registering.wait(header.producer_id, entry)
+                # A copy: what came with it in one message is not to stay in memory for as long as this one waits.
+                self._registering.wait(header.producer_id, replace(entry, batch=bytes(entry.batch)))
                 return
         self._accept(header, entry, too_few)
 

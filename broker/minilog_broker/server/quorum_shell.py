@@ -14,10 +14,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
 import structlog
 
+from minilog.aio.payload_stream import PayloadStream
 from minilog.errors import CorruptMessage, MinilogError, wire_error
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2, records_pb2
 from minilog_broker.controller.image import ImageChanges, MetadataImage
 from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
@@ -390,15 +391,15 @@ class QuorumShell:
     async def serve(
         self,
         first: peer_pb2.ReplicateRequest,
-        rest: AsyncIterator[peer_pb2.ReplicateRequest],
-        context: grpc.aio.ServicerContext[Any, Any],
+        rest: AsyncIterator[StreamMessage[peer_pb2.ReplicateRequest]],
+        stream: PayloadStream,
     ) -> None:
         """A Replicate stream of the metadata log."""
 
         def receive(session_id: int, request: peer_pb2.ReplicateRequest) -> None:
             self._event(lambda: self._node.replicate_request(session_id, request, now_ms()))
 
-        def next_message(session_id: int) -> peer_pb2.ReplicateResponse | None:
+        def next_message(session_id: int) -> StreamMessage[peer_pb2.ReplicateResponse] | None:
             try:
                 message = self._node.next_message(session_id, now_ms())
             except (CorruptMessage, OSError) as error:
@@ -410,7 +411,7 @@ class QuorumShell:
         session_id = self._sessions.open()
         try:
             self._event(lambda: self._node.open_session(session_id, first, now_ms()))
-            await self._sessions.serve(session_id, first, rest, context, receive, next_message)
+            await self._sessions.serve(session_id, first, rest, stream, receive, next_message)
         finally:
             self._sessions.close(session_id)
             self._event(lambda: self._node.close_session(session_id))

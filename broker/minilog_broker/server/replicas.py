@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from minilog.errors import CorruptMessage
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2
 from minilog_broker.replication import effects
 from minilog_broker.replication.effects import Effect
@@ -300,7 +301,7 @@ class Replicas:
 
     # -- reads
 
-    def next_message(self, session_id: int) -> object | None:
+    def next_message(self, session_id: int) -> StreamMessage[Any] | None:
         message = self.manager.next_message(session_id, now_ms())
         self.run()
         return message

@@ -31,6 +31,8 @@ from minilog.errors import (
 )
 from minilog.group_messages import Committed
 from minilog.metadata_cache import MetadataCache, PartitionKey
+from minilog.record_batch.header import Buffer
+from minilog.stream_messages import StreamMessage
 from minilog.types import TopicPartition
 from minilog.v1 import data_pb2
 
@@ -243,42 +245,48 @@ class ConsumerCore:
         if assigned is not None and assigned.resolving and assigned.position_number == position_number:
             starting.begin_at_committed(assigned, committed, self._next_number(), self._config)
 
-    def received(self, broker_id: int, response: data_pb2.FetchResponse, now_ms: float) -> bool:
+    def received(self, broker_id: int, response: StreamMessage[data_pb2.FetchResponse], now_ms: float) -> bool:
         """Take a message in; True if there is anything new for the user."""
         session = self._sessions.get(broker_id)
         if session is None:
             return False
-        by_key = {a.key: a for a in self._assigned.values() if a.key is not None} if response.runs else {}
+        by_key = {a.key: a for a in self._assigned.values() if a.key is not None} if response.payloads else {}
         news = False
-        for run in response.runs:
-            session.received_bytes += len(run.batches)
-            self.received_bytes[broker_id] += len(run.batches)
+        for run, batches in zip(response.message.runs, response.payloads, strict=True):
+            session.received_bytes += len(batches)
+            self.received_bytes[broker_id] += len(batches)
             key = PartitionKey(run.partition_id.topic_id, run.partition_id.partition)
             assigned = by_key.get(key)
             if assigned is None or assigned.session is not session or run.position_number != assigned.position_number:
-                session.given_back_bytes += len(run.batches)
+                session.given_back_bytes += len(batches)
                 continue
-            news |= self._take_run(assigned, key, run, session, now_ms)
+            news |= self._take_run(assigned, key, run, batches, session, now_ms)
         return news
 
     def _take_run(
-        self, assigned: Assigned, key: PartitionKey, run: data_pb2.PartitionRun, session: Session, now_ms: float
+        self,
+        assigned: Assigned,
+        key: PartitionKey,
+        run: data_pb2.PartitionRun,
+        batches: Buffer,
+        session: Session,
+        now_ms: float,
     ) -> bool:
         error = error_from_wire(run.error)
         if error is not None or run.leader_epoch < self._cache.seen_epoch(key) or run.HasField("diverging_epoch"):
-            session.given_back_bytes += len(run.batches)
+            session.given_back_bytes += len(batches)
             self._turn_away(assigned, error, run, now_ms)
             return assigned.error is not None
         if run.leader_epoch > assigned.leader_epoch:
             self._cache.see_epoch(key, run.leader_epoch)
             assigned.begin_epoch(run.leader_epoch)
         assigned.heard(requests.readable_end(run, self._config))
-        if not run.batches:
+        if not batches:
             return False
         try:
-            assigned.receive(run.batches, frozenset(run.aborted_producer_ids), session)
+            assigned.receive(batches, frozenset(run.aborted_producer_ids), session)
         except CorruptMessage as broken:
-            session.given_back_bytes += len(run.batches)
+            session.given_back_bytes += len(batches)
             self._broken(assigned, broken, now_ms)
             return assigned.error is not None
         return True

@@ -13,6 +13,7 @@ import msgspec
 
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import iterate_headers
+from minilog.stream_messages import REPLICATE, StreamMessage
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
@@ -203,11 +204,11 @@ class Machine:
         if own is not None and own.is_open:
             while (request := node.next_request(world.now_ms)) is not None:
                 own.first_sent = True
-                world.carry(own, self, world.machine(own.target), request.SerializeToString())
+                world.carry(own, self, world.machine(own.target), REPLICATE.request.encode(StreamMessage(request)))
         for stream in list(world.streams.values()):
             if stream.target == self.node_id:
                 while (message := node.next_message(stream.session_id, world.now_ms)) is not None:
-                    world.carry(stream, self, world.machine(stream.opener), message.SerializeToString())
+                    world.carry(stream, self, world.machine(stream.opener), REPLICATE.response.encode(message))
         self._carry_out(node)
 
     # -- effects
@@ -247,7 +248,9 @@ class Machine:
                 for stream in self.world.streams.values():
                     if stream.session_id == session_id:
                         opener = self.world.machine(stream.opener)
-                        self.world.carry(stream, self, opener, effect.response.SerializeToString())
+                        self.world.carry(
+                            stream, self, opener, REPLICATE.response.encode(StreamMessage(effect.response))
+                        )
             case effects.OpenLeaderSession(leader_id=leader_id):
                 self.world.open_stream(self, leader_id)
             case effects.CloseLeaderSession():
