@@ -23,6 +23,7 @@ from tests.simulation.whole.faults import Faults
 from tests.simulation.whole.host import AGAIN_S, DATA_PATH, PORT
 from tests.simulation.whole.loop import Process, VirtualLoop
 from tests.simulation.whole.machine import SimulatedMachine
+from tests.simulation.whole.network import Pipe
 from tests.simulation.whole.operations import Operations
 from tests.simulation.whole.plan import FAULTS, LATER, OLDER, Plan
 from tests.simulation.whole.retention import Retention
@@ -224,6 +225,17 @@ def test_brokers_are_far_from_each_other_and_near_to_clients() -> None:
     assert world.network.delay_s("b1", "b2") > 1.0
     assert world.network.delay_s("b1", "client") < 0.1
     world.loop.close()
+
+
+def test_what_is_sent_at_one_moment_arrives_in_its_order(world: World) -> None:
+    pipe, items = Pipe(world.network, "b1", "b2"), list(range(100))
+
+    async def direct() -> None:
+        for item in items:
+            pipe.send(item)
+        assert [await pipe.get() for _ in items] == items
+
+    world.run(direct())
 
 
 # -- what may be lost

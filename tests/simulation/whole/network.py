@@ -81,11 +81,11 @@ class Network:
         drawn = self.random.uniform(*self.latency_s) + self.far_s.get((source, target), 0.0)
         return drawn + self.extra_s.get((source, target), 0.0) + size_bytes / LOOPBACK_BYTES_PER_S
 
-    def carry(self, source: str, target: str, arrive: Callable[[], None], delay_s: float) -> None:
-        """Call `arrive` when it is through, which may be never. The dead say nothing."""
+    def carry(self, source: str, target: str, arrive: Callable[[], None], delay_s: float) -> bool:
+        """Call `arrive` when it is through, which may be never. The dead say nothing: whether it is under way."""
         sender = PROCESS.get()
         if sender is not None and sender.dead:
-            return
+            return False
 
         def through() -> None:
             waiting = self._cut.get((source, target))
@@ -95,6 +95,7 @@ class Network:
                 waiting.append(arrive)
 
         self.loop.after(delay_s, through)
+        return True
 
     # -- connections
 
@@ -170,6 +171,7 @@ class Pipe:
     def __init__(self, network: Network, source: str, target: str) -> None:
         self._network = network
         self._source, self._target = source, target
+        self._under_way: deque[tuple[Any, int]] = deque()
         self._items: deque[tuple[Any, int]] = deque()
         self._last_s = 0.0
         self._held_bytes = 0
@@ -193,10 +195,12 @@ class Pipe:
         now_s = network.loop.now_s
         arrives_s = max(self._last_s, now_s + network.delay_s(self._source, self._target, size_bytes))
         self._last_s = arrives_s
-        network.carry(self._source, self._target, lambda: self._arrive(item, size_bytes), arrives_s - now_s)
+        if network.carry(self._source, self._target, self._arrive, arrives_s - now_s):
+            self._under_way.append((item, size_bytes))
 
-    def _arrive(self, item: Any, size_bytes: int) -> None:
-        self._items.append((item, size_bytes))
+    def _arrive(self) -> None:
+        """The next of what is under way: timers of one moment run in any order."""
+        self._items.append(self._under_way.popleft())
         _wake(self._reader)
 
     async def get(self) -> Any:
