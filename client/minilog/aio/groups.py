@@ -13,7 +13,7 @@ from minilog.aio.cluster import Cluster
 from minilog.aio.coordinators import Coordinators
 from minilog.aio.runtime import now_s
 from minilog.coordinators_of import GROUPS_TOPIC_NAME
-from minilog.errors import UnstableOffsetCommit
+from minilog.errors import MinilogError, UnstableOffsetCommit
 from minilog.group_messages import Committed, commit_request, committed_offsets, delete_request, fetch_request
 from minilog.limits import MAX_GROUP_OFFSETS, parts_of
 from minilog.metadata_cache import PartitionKey
@@ -60,21 +60,27 @@ class Groups:
     async def _fetch(
         self, group_id: str, request: coordinator_pb2.FetchOffsetsRequest, deadline_s: float
     ) -> dict[PartitionKey, Committed]:
+        unstable: UnstableOffsetCommit | None = None
         while True:
-            response = await self._coordinators.call(
-                GROUPS_TOPIC_NAME,
-                group_id,
-                lambda channel: GroupServiceStub(channel).FetchOffsets,
-                request,
-                timeout_ms=max(1, int((deadline_s - now_s()) * 1000.0)),
-                changes=False,
-            )
             try:
+                response = await self._coordinators.call(
+                    GROUPS_TOPIC_NAME,
+                    group_id,
+                    lambda channel: GroupServiceStub(channel).FetchOffsets,
+                    request,
+                    timeout_ms=max(1, int((deadline_s - now_s()) * 1000.0)),
+                    changes=False,
+                )
                 return committed_offsets(response)
             except UnstableOffsetCommit as error:
                 if now_s() + _UNSTABLE_PAUSE_S >= deadline_s:
                     raise
                 _log.debug("asking again: %s", error)
+                unstable = error
+            except MinilogError as error:
+                if unstable is None:
+                    raise
+                raise unstable from error  # the little time that was left is not what it waited for
             await asyncio.sleep(_UNSTABLE_PAUSE_S)
 
     async def list(self) -> list[coordinator_pb2.GroupListing]:
