@@ -3,10 +3,11 @@
 loop.py       the event loop on virtual time, and the processes that its callbacks belong to
 network.py    links between processes: latency, cuts, connections that break
 calls.py      gRPC's calls, channels and servers on that network: the generated stubs and servicers work unchanged
+wire.py       what is said, for whoever looks
 machine.py    what a broker or a client takes from its machine: clocks, chance, disks, network
 host.py       one machine: its disk, the broker that runs on it or none, and what befalls it
 world.py      all of it together, from a seed
-plan.py, faults.py                                 what befalls it
-workload.py, transacting.py, operations.py         what programs and operators do meanwhile
-judge.py, run.py                                   what must be; one seed, and many
+plan.py, faults.py                                        what befalls it
+workload.py, reading.py, transacting.py, operations.py    what programs and operators do meanwhile
+judge/, run.py                                            what must be; one seed, and many
 """

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.whole.loop import PROCESS, Process, VirtualLoop
+from tests.simulation.whole.wire import Wire
 
 WINDOW_BYTES = 1 << 20  # that a direction of a call holds: more waits at its writer, as HTTP/2 has it
 LOOPBACK_BYTES_PER_S = 500e6
@@ -23,8 +24,9 @@ LOOPBACK_BYTES_PER_S = 500e6
 class Network:
     """See the module's text. `listening`: servers by (host, port); `dark`: hosts without power, which refuse nobody."""
 
-    def __init__(self, loop: VirtualLoop, chance: random.Random, latency_s: tuple[float, float]) -> None:
+    def __init__(self, loop: VirtualLoop, chance: random.Random, latency_s: tuple[float, float], wire: Wire) -> None:
         self.loop = loop
+        self.wire = wire
         self.random = chance
         self.latency_s = latency_s
         self.extra_s: dict[tuple[str, str], float] = {}

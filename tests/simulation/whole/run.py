@@ -19,7 +19,7 @@ from tests.simulation import mutants
 from tests.simulation.history import History
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.faults import Faults
-from tests.simulation.whole.judge import check_over, check_transactions, copies_agree, watch
+from tests.simulation.whole.judge import Judge, check_over, check_transactions, copies_agree, watch
 from tests.simulation.whole.plan import Plan
 from tests.simulation.whole.transacting import Transacting
 from tests.simulation.whole.workload import Workload
@@ -47,7 +47,8 @@ class Result:
 
 async def direct(world: World, history: History, workload: Workload, transacting: Transacting) -> None:
     """The run, from the outside."""
-    plan, faults = world.plan, Faults(world, workload, transacting)
+    plan, faults, judge = world.plan, Faults(world, workload, transacting), Judge(world)
+    looking = asyncio.get_running_loop().create_task(judge.watch())
     for host in world.hosts.values():
         host.start()
     await workload.make_topics()
@@ -76,6 +77,7 @@ async def direct(world: World, history: History, workload: Workload, transacting
         if world.now_s > deadline_s:
             raise Violation("V19", "a broker that was asked to stop does not end")
         await asyncio.sleep(LOOK_S)
+    looking.cancel()
     copies_agree(world, workload, faults)
 
 

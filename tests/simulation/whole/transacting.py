@@ -15,6 +15,7 @@ from minilog.aio import Consumer, Producer
 from minilog.errors import MinilogError
 from minilog.types import TopicPartition
 from tests.simulation.invariants.violation import Violation
+from tests.simulation.whole.reading import polled
 
 if TYPE_CHECKING:
     from tests.simulation.whole.machine import ClientMachine
@@ -117,7 +118,7 @@ class Transacting:
         async with Consumer(settings, machine) as consumer:
             await consumer.assign([TopicPartition(TOPIC, each, 0) for each in self.positions[name]])
             while True:
-                for record in await consumer.poll(0.5):
+                for record in await polled(consumer, 0.5):
                     self._saw(record.value or b"", record.partition, record.offset)
                 for partition in self.positions[name]:
                     self.positions[name][partition] = consumer.position(TopicPartition(TOPIC, partition)) or 0

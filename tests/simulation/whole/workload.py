@@ -14,6 +14,7 @@ from minilog_broker.replication.state import PartitionKey
 from tests.simulation.history import History, Outcome, Write
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole import transacting
+from tests.simulation.whole.reading import polled
 
 if TYPE_CHECKING:
     from tests.simulation.whole.world import World
@@ -195,7 +196,7 @@ class Workload:
         async with Consumer(settings, machine) as consumer:  # type: ignore[arg-type]
             await consumer.assign([TopicPartition(at.topic, at.partition, 0) for at in self.keys])
             while True:
-                for record in await consumer.poll(1.0):
+                for record in await polled(consumer, 1.0):
                     key = self.keys[TopicPartition(record.topic, record.partition)]
                     if record.offset < deleted.get(key, 0):
                         text = f"{name} reads {record.offset}, and all below {deleted[key]} was deleted before it began"

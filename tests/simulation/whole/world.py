@@ -23,6 +23,7 @@ from tests.simulation.whole.loop import NOBODY, PROCESS, Process, VirtualLoop
 from tests.simulation.whole.machine import ClientMachine
 from tests.simulation.whole.network import Network
 from tests.simulation.whole.plan import Plan
+from tests.simulation.whole.wire import Wire
 
 TRACE_LINES = 400
 
@@ -35,7 +36,8 @@ class World:
         self.plan = plan = Plan.draw(seed) if plan is None else plan
         self.loop = VirtualLoop()
         self.random = random.Random(f"world {seed}")
-        self.network = Network(self.loop, random.Random(f"network {seed}"), plan.latency_s)
+        self.wire = Wire()
+        self.network = Network(self.loop, random.Random(f"network {seed}"), plan.latency_s, self.wire)
         self.counts: Counter[str] = Counter()
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
         voters = tuple(VoterAddress(n, f"b{n}", PORT) for n in range(1, min(plan.brokers, 5) + 1))
@@ -83,9 +85,10 @@ class World:
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An error that no task took: the run is over."""
         error = context.get("exception")
-        self._fail(error if error is not None else RuntimeError(context.get("message")))
+        self.fail(error if error is not None else RuntimeError(context.get("message")))
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """The run is over: this was not to be."""
         self.note(f"the run fails: {error!r}")
         if not self._failed.done():
             self._failed.set_exception(error)
@@ -103,7 +106,7 @@ class World:
 
         def ended(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
-                self._fail(error)
+                self.fail(error)
 
         task = self.loop.spawn(process, work)
         task.add_done_callback(ended, context=NOBODY)

@@ -1,0 +1,47 @@
+"""All watchers of one run, on its wires and disks. What one finds ends the run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.whole.judge.producers import Producers
+from tests.simulation.whole.judge.quorum import Quorum
+from tests.simulation.whole.judge.replication import Replication
+from tests.simulation.whole.judge.transactions import Transactions
+from tests.simulation.whole.judge.truth import Truth
+
+if TYPE_CHECKING:
+    from tests.simulation.whole.calls import Call
+    from tests.simulation.whole.world import World
+
+LOOK_S = 0.2
+
+
+class Judge:
+    """See the module's text."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.truth = Truth(world)
+        transactions = Transactions(self.truth.copies)
+        watchers = Replication(self.truth, transactions), Quorum(self.truth), Producers(self.truth)
+        self._watchers = [watcher.saw for watcher in watchers]
+        world.wire.watch(self._saw)
+
+    def _saw(self, call: Call, message: Any, answers: bool) -> None:
+        """Of whoever speaks it is not the fault."""
+        try:
+            for watcher in self._watchers:
+                watcher(call, message, answers)
+        except Exception as error:
+            self._world.fail(error)
+
+    async def watch(self) -> None:
+        """Until cancelled: at all disks, whether anybody speaks or not."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                self.truth.look()
+            except Exception as error:
+                self._world.fail(error)
