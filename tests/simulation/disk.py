@@ -128,7 +128,12 @@ class SimulatedFile:
 
     def pread(self, size_bytes: int, position: int) -> bytes:
         self._check()
-        return bytes(self._inode.live[position : position + size_bytes])
+        disk = self._disk
+        if disk.armed:
+            disk.may_fail_to_read(self._path)
+        found = bytes(self._inode.live[position : position + size_bytes])
+        disk.read_bytes += len(found)
+        return found
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         self._check()
@@ -173,9 +178,9 @@ class SimulatedDisk:
     """See the module's text. A FileSystem of minilog_broker.storage.files; the root `/` is there.
 
     `failures`: (operation, part of the path, errno), each met once. `full_parts`: writes that make a file longer fail
-    where one is in the path, but in the metadata log's, for which some space stays reserved. `changes` counts changes.
-    `life` counts processes: files of former ones are closed. `renames` counts changes of segments' names,
-    synced or not, and what befell content otherwise than by a write.
+    where one is in the path, but in the metadata log's, for which some space stays reserved. `changes` counts changes,
+    `read_bytes` what was read. `life` counts processes: files of former ones are closed. `renames` counts changes of
+    segments' names, synced or not, and what befell content otherwise than by a write.
     """
 
     def __init__(self, rng: random.Random, *, out_of_order: bool = False) -> None:
@@ -186,6 +191,7 @@ class SimulatedDisk:
         self.renames = 0
         self.flips: list[tuple[str, Inode, int]] = []  # bits that are not what was written: path, file, position
         self.wipes = 0
+        self.read_bytes = 0
         self.failures: list[tuple[str, str, int]] = []
         self.full_parts: tuple[str, ...] = ()
         self.armed = False  # something may fail: kept so that the usual path asks one flag
@@ -321,6 +327,14 @@ class SimulatedDisk:
     def may_fail(self, operation: str, path: str) -> None:
         if not self.passes(operation, path):
             self.interrupt(path)
+
+    def may_fail_to_read(self, path: str) -> None:
+        """A "pread" is no change: nobody dies in one, and a full disk is read."""
+        for failure in self.failures:
+            if failure[0] == "pread" and failure[1] in path:
+                self.failures.remove(failure)
+                self._arm()
+                raise OSError(failure[2], os.strerror(failure[2]), path)
 
     def _change_names(self, operation: str, path: str, change: NameChange) -> None:
         if self.armed:

@@ -10,8 +10,9 @@ import pytest
 
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.loop import PROCESS, Deadlock, Process, Spin, VirtualLoop
-from tests.simulation.whole.plan import FAULTS, Plan
+from tests.simulation.whole.plan import DAMAGES, FAULTS, Plan
 from tests.simulation.whole.run import run_many
+from tests.simulation.whole.themes import THEMES
 from tests.simulation.whole.world import World
 
 SEEDS = (2, 4, 13)
@@ -28,8 +29,26 @@ def test_seeds_come_right_and_the_same_seed_is_the_same_run(monkeypatch: pytest.
 
 
 def test_a_plan_has_only_faults_that_there_are() -> None:
-    plans = [Plan.draw(seed) for seed in range(200)]
+    plans = [Plan.draw(seed) for seed in range(300)]
     assert {name for plan in plans for name in plan.faults} == set(FAULTS)
+    assert {plan.theme for plan in plans} == {"", *THEMES}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_a_themes_faults_are_those_that_there_are(theme: str) -> None:
+    plans = [Plan.draw(seed, theme) for seed in range(20)]
+    assert {plan.theme for plan in plans} == {theme}
+    assert set().union(*(plan.faults for plan in plans)) <= set(FAULTS)
+    assert all(plan.faults or plan.outage for plan in plans)
+
+
+def test_what_damages_a_disk_meets_nothing_that_takes_away_the_other_copies() -> None:
+    plans = [Plan.draw(seed) for seed in range(300)]
+    damaged = [plan for plan in plans if DAMAGES & plan.faults.keys() or plan.outage]
+    assert len(damaged) > 20
+    for plan in damaged:
+        assert not {"never_returns", "cut_to_the_end"} & plan.faults.keys()
+        assert plan.least_min == plan.min_in_sync == 2
 
 
 def test_what_a_clients_program_finds_wrong_ends_the_run() -> None:

@@ -317,8 +317,9 @@ class Broker:
         self._replicas.run()
         self._replicas.timer.start()
         self._spawn(self._link.keep_beating())
-        expire = self._coordinators.expire
-        self._spawn(maintain(self._disk, self._logs, self._reserve, self._log_start_moved, expire, self._runtime))
+        expire, interval_s = self._coordinators.expire, self._config.log_retention_check_interval_ms / 1000.0
+        told = self._log_start_moved
+        self._spawn(maintain(self._disk, self._logs, self._reserve, told, expire, interval_s, self._runtime))
         logger.info("registered", broker=self._options.broker_id, broker_epoch=answer.broker_epoch)
 
     def _whole_image(self) -> ImageChanges:

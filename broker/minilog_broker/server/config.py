@@ -142,6 +142,8 @@ class BrokerConfig:
     auto_leader_rebalance_enable: bool = _setting(_boolean(), True)
     leader_imbalance_check_interval_ms: int = _setting(_integer(1), 300_000)
     """Kafka's leader.imbalance.check.interval.seconds, in milliseconds as all our times are."""
+    log_retention_check_interval_ms: int = _setting(_integer(1), 300_000)
+    """How often what is too old or too much is removed: at the first checkpoint behind it."""
     queued_max_request_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
     """What clients have sent and is not yet written to disk: half of it for messages of which a part has come."""
     queued_max_response_bytes: int = _setting(_integer(_MIB), 256 * _MIB)

@@ -19,7 +19,6 @@ from minilog_broker.storage.reserve import Reserve
 logger = structlog.get_logger()
 
 CHECKPOINT_INTERVAL_S = 5.0  # Kafka's: what a restart may have to learn again
-RETENTION_EVERY = 60  # checkpoints: five minutes, Kafka's
 
 
 class WallClock:
@@ -71,20 +70,21 @@ async def maintain(
     reserve: Reserve,
     log_start_moved: Callable[[PartitionKey], None],
     expire: Callable[[int], None],
+    retention_interval_s: float,
     runtime: BrokerRuntime,
 ) -> None:
     """Until cancelled. `log_start_moved` is told of each log that retention has cut, `expire` the wall clock in
-    microseconds while it is trusted."""
+    microseconds while it is trusted: both in the first round behind `retention_interval_s`."""
     clock, space = WallClock(runtime), Space(reserve)
-    rounds = 0
+    due_s = runtime.monotonic_s() + retention_interval_s
     while True:
         await asyncio.sleep(CHECKPOINT_INTERVAL_S)
-        rounds += 1
         try:
             await disk.call(directory.write_checkpoints)
             await disk.call(directory.purge)
             await disk.call(space.look)
-            if rounds % RETENTION_EVERY == 0:
+            if runtime.monotonic_s() >= due_s:
+                due_s = runtime.monotonic_s() + retention_interval_s
                 now_us = clock.trusted_now_us()
                 for key in await disk.call(functools.partial(apply_retention, directory, now_us)):
                     log_start_moved(key)

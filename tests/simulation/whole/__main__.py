@@ -3,6 +3,7 @@
 --seed 4711              one run; --trace prints its last lines, with what the brokers logged
 --seeds 200 --first 0    many; --processes 2
 --mutant NAME            the true rule replaced, until a seed finds it
+--theme NAME             all seeds under this kind of trouble (themes.py); else half of them have one
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.simulation.whole.run import Result, run_many
+from tests.simulation.whole.themes import THEMES
 
 
 def main() -> int:
@@ -33,7 +35,7 @@ def main() -> int:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("seeds", total=seeds)
-        for result in run_many(range(first, first + seeds), options.processes, options.mutant):
+        for result in run_many(range(first, first + seeds), options.processes, options.mutant, options.theme):
             results.append(result)
             progress.update(task, advance=1)
             if result.failure is not None:
@@ -58,6 +60,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--mutant", metavar="NAME")
+    parser.add_argument("--theme", choices=sorted(THEMES))
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     return parser.parse_args()

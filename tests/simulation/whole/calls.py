@@ -270,7 +270,7 @@ class Channel:
 
         network.carry(process.name, host, arrived, network.delay_s(process.name, host))
         await asked
-        if (host, port) not in network.listening:
+        if (host, port) not in network.listening or host in network.refusing:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} refuses connections")
 
     async def _begin(self, method: str, encode: Codec, decode: Codec) -> Call:

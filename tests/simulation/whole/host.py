@@ -2,7 +2,8 @@
 
     start ──► broker runs ──► kill | power loss | stop (it hands over, then ends) | an error of its own ──► none
 
-What runs is minilog_broker.server.broker.Broker, as a process runs it.
+What runs is minilog_broker.server.broker.Broker, as a process runs it. It is down until it listens: what is on its disk
+is read before, which takes its time.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ import asyncio
 import pathlib
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from minilog.errors import MinilogError
+from minilog_broker.failure import CommandFailed
 from minilog_broker.server.broker import Broker
 from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config
 from tests.simulation.disk import Death, PowerLoss, SimulatedDisk
 from tests.simulation.whole.loop import Process, VirtualLoop
 from tests.simulation.whole.machine import SimulatedMachine
 from tests.simulation.whole.network import Network
+
+if TYPE_CHECKING:
+    from tests.simulation.whole.plan import Plan
 
 PORT = 9092
 DATA_PATH = "/data"
@@ -29,8 +36,8 @@ AGAIN_S = 0.5  # a supervisor starts what ended by itself
 class HostDisk(SimulatedDisk):
     """Its machine hears of a death in the middle of a change before anything else happens."""
 
-    def __init__(self, chance: random.Random, died: Callable[[type[Death]], None]) -> None:
-        super().__init__(chance)
+    def __init__(self, chance: random.Random, died: Callable[[type[Death]], None], *, out_of_order: bool) -> None:
+        super().__init__(chance, out_of_order=out_of_order)
         self._died = died
 
     def interrupt(self, path: str) -> None:
@@ -46,33 +53,37 @@ class Host:
         self,
         number: int,
         network: Network,
-        voters: tuple[VoterAddress, ...],
-        configs: Mapping[str, str],
+        plan: Plan,
         chance: random.Random,
-        sync_ms: tuple[float, float],
         note: Callable[[str], None],
+        fail: Callable[[BaseException], None],
     ) -> None:
         self.number = number
         self.name = f"b{number}"
         self.network = network
         self.loop: VirtualLoop = network.loop
-        self.disk = HostDisk(random.Random(chance.getrandbits(64)), self._died)
-        self.sync_ms = sync_ms
+        self.disk = HostDisk(random.Random(chance.getrandbits(64)), self._died, out_of_order=plan.out_of_order)
+        self.sync_ms = plan.sync_ms
         self.wall_offset_us = 0
-        self.clock_rate = 1.0
+        self.clock_rate = plan.clock_rates.get(number, 1.0)
         self.boots = 0
         self.lives = 0
+        self.started_s = 0.0
         self.lost_power_in = -1  # the life that ended so, or during which nothing ran
         self.wanted = False
         self.ends: Counter[str] = Counter()
-        self.configs = dict(configs)
-        self._voters = voters
+        self.configs = dict(plan.configs.get(number, {}))
+        self.rack = plan.racks.get(number)
+        self.voters = tuple(plan.voter_ids)
+        self.lost_power_s: list[float] = []
+        self._read_bytes_per_s = plan.read_bytes_per_s
         self._random = chance
         self._note = note
+        self._fail = fail
         self.process: Process | None = None
         self.machine: SimulatedMachine | None = None
         self.broker: Broker | None = None  # for a debugger only: the judge asks it nothing
-        self.errors: list[BaseException] = []
+        self.errors: list[BaseException] = []  # that ended it: of its disk, its directory or its cluster
         self.well_since_s = 0.0
         self._ailments: Counter[str] = Counter({"down": 1})
 
@@ -106,28 +117,32 @@ class Host:
 
     # -- life
 
-    def start(self) -> None:
-        """Where nothing runs, a broker comes up."""
+    def start(self, voters: Sequence[int] | None = None) -> None:
+        """Where nothing runs, a broker comes up; `voters`: it is told others than it should be."""
         self.wanted = True
         if self.process is not None:
             return
+        told = self.voters if voters is None else tuple(voters)
         self.network.powered(self.name)
         self.lives += 1
+        self.started_s = self.loop.now_s
         origin_s = self._random.uniform(1e3, 1e7)
         process = self.process = Process(self.name, origin_s, self.clock_rate)
-        self.loop.after(START_S * self._random.uniform(0.7, 1.5), self._begin, process)
+        process.busy_s = lambda: self.disk.read_bytes / self._read_bytes_per_s
+        process.die = self.kill
+        self.loop.after(START_S * self._random.uniform(0.7, 1.5), self._begin, process, told)
 
-    def _begin(self, process: Process) -> None:
+    def _begin(self, process: Process, voters: Sequence[int]) -> None:
         if process.dead:
             return
-        self.mends("down")
         machine = self.machine = SimulatedMachine(self, process, random.Random(self._random.getrandbits(64)))
         options = BrokerOptions(
             broker_id=self.number,
             host=self.name,
             port=PORT,
             data_dir=pathlib.Path(DATA_PATH),
-            voters=self._voters,
+            voters=tuple(VoterAddress(number, f"b{number}", PORT) for number in voters),
+            rack=self.rack,
             config=load_config(overrides=self.configs),
         )
 
@@ -145,11 +160,17 @@ class Host:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.errors.append(error)
+            if not isinstance(error, MinilogError | CommandFailed | OSError):
+                self._fail(error)
         self._gone("stop" if error is None else f"{type(error).__name__}: {error}")
         self.disk.end_process()
         self.network.process_ended(process, silently=False)
         if self.wanted:
             self.loop.after(AGAIN_S, self._again)
+
+    def listens(self) -> None:
+        """It takes connections: what it had to read is read."""
+        self.mends("down")
 
     def _again(self) -> None:
         if self.wanted:
@@ -179,6 +200,12 @@ class Host:
             self.network.process_ended(process, silently=True)
         self.disk.lose_power()
         self.lost_power_in = self.lives
+        self.lost_power_s.append(self.loop.now_s)
+
+    def empty_disk(self) -> None:
+        """The machine goes off, and has another disk from then on."""
+        self.lose_power()
+        self.disk.wipe()
 
     def _died(self, death: type[Death]) -> None:
         if self.process is None:
@@ -205,6 +232,31 @@ class Host:
     def go_on(self) -> None:
         if self.process is not None:
             self.loop.go_on(self.process)
+
+    def die_after(self, callbacks: int, death: type[Death]) -> None:
+        """In the middle of what it does, so many callbacks from now."""
+        if self.process is not None:
+            self.process.die = lambda: self._died(death)
+            self.process.callbacks_left = callbacks
+
+    def hang_disk(self, names: Sequence[str]) -> None:
+        """Of the life that runs now: its queues of these names do nothing."""
+        for queue in self.machine.disks if self.machine is not None else ():
+            queue.hangs = queue.name in names
+
+    def unhang_disk(self) -> None:
+        """What hung goes on."""
+        for queue in self.machine.disks if self.machine is not None else ():
+            queue.go_on()
+
+    def get_well(self) -> None:
+        """Its disk, and what runs on it now."""
+        self.disk.calm()
+        self.slow_disk(1.0)
+        self.unhang_disk()
+        if self.process is not None:
+            self.process.callbacks_left = None
+        self.go_on()
 
     def slow_disk(self, factor: float) -> None:
         """Of the life that runs now; 1: as it was."""

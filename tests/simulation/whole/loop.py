@@ -30,13 +30,17 @@ class Spin(Exception):
 
 
 class Process:
-    """One process on the loop. `rate`: its clock's seconds per true one."""
+    """One process on the loop. `rate`: its clock's seconds per true one. `callbacks_left`: it dies behind so many, in
+    the middle of whatever it does; None: it lives. `busy_s`: how long its threads have worked so far."""
 
     def __init__(self, name: str, origin_s: float = 0.0, rate: float = 1.0) -> None:
         self.name = name
         self.origin_s, self.rate = origin_s, rate
         self.dead = False
         self.stands_still = False
+        self.callbacks_left: int | None = None
+        self.die: Callable[[], None] = _live_on
+        self.busy_s: Callable[[], float] = _no_time
         self.tasks: set[asyncio.Task[Any]] = set()
         self.waiting: deque[asyncio.Handle] = deque()  # kept for good when it is dead
 
@@ -48,6 +52,15 @@ class Process:
         context = contextvars.Context()
         context.run(PROCESS.set, self)
         return context
+
+
+def _live_on() -> None:
+    """Nobody has asked for its death."""
+
+
+def _no_time() -> float:
+    """Threads that take no time."""
+    return 0.0
 
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
@@ -110,6 +123,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if process is not None and (process.dead or process.stands_still):
                 process.waiting.append(handle)
                 continue
+            if process is not None and process.callbacks_left is not None and _dies(process):
+                process.waiting.append(handle)
+                continue
             self.events += 1
             handle._run()
 
@@ -144,17 +160,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        """At once: a thread is not seen by the others before it is done."""
+        """A thread is not seen by the others before it is done: its work is done at once, and told when it would be."""
         future = self.create_future()
         process = PROCESS.get()
+        busy_s = _no_time if process is None else process.busy_s
+        began_s, result, failure = busy_s(), None, None
         try:
-            future.set_result(func(*args))
+            result = func(*args)
         except Exception as error:
-            future.set_exception(error)
+            failure = error
         except BaseException:
             if process is None or not process.dead:
                 raise
-        return future  # of a process that died in it: nobody waits for that any more
+            return future  # of a process that died in it: nobody waits for that any more
+        took_s = busy_s() - began_s
+        if took_s > 0.0:
+            self.after(took_s, _settle, future, result, failure, process=process)
+        else:
+            _settle(future, result, failure)
+        return future
 
     async def create_connection(
         self, protocol_factory: Callable[[], Any], host: Any = None, port: Any = None, **_: Any
@@ -165,6 +189,26 @@ class VirtualLoop(asyncio.BaseEventLoop):
         protocol, transport = protocol_factory(), _Probe()
         protocol.connection_made(transport)
         return transport, protocol
+
+
+def _settle(future: asyncio.Future[Any], result: object, failure: Exception | None) -> None:
+    if future.done():
+        return
+    if failure is None:
+        future.set_result(result)
+    else:
+        future.set_exception(failure)
+
+
+def _dies(process: Process) -> bool:
+    """One callback less is left to a process whose death was asked for; whether it is dead now."""
+    assert process.callbacks_left is not None
+    process.callbacks_left -= 1
+    if process.callbacks_left >= 0:
+        return False
+    process.callbacks_left = None
+    process.die()
+    return process.dead
 
 
 class _Probe(asyncio.Transport):

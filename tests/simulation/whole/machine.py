@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,7 @@ class SimulatedMachine(ClientMachine):
         return self._host.disk
 
     def disk(self, name: str, failed: Callable[[BaseException], None]) -> Disk:
-        queue = DiskQueue(self._host, self.process, self.chance(), failed)
+        queue = DiskQueue(name, self._host, self.process, self.chance(), failed)
         self.disks.append(queue)
         return queue
 
@@ -84,7 +85,7 @@ class SimulatedMachine(ClientMachine):
         return Descriptors(OPEN_FILES)
 
     def open_server(self, *, most_connections: int, connection_idle_ms: int) -> grpc.aio.Server:
-        server: Any = Server(self.network)
+        server: Any = _HostServer(self.network, self._host)
         return server  # type: ignore[no-any-return]
 
     def guard(self, port: int, flow: Flow, limits: Limits) -> Guard:
@@ -98,6 +99,18 @@ def _nobody() -> None:
     """The process does not listen to signals yet."""
 
 
+class _HostServer(Server):
+    """Its host is told when it listens."""
+
+    def __init__(self, network: Network, host: Host) -> None:
+        super().__init__(network)
+        self._host = host
+
+    async def start(self) -> None:
+        await super().start()
+        self._host.listens()
+
+
 class _Nobody:
     """The kernel's buffers are not simulated: nobody has to look at them."""
 
@@ -106,15 +119,20 @@ class _Nobody:
 
 
 class DiskQueue:
-    """A Disk: the model of the disk's thread, on the time of the process that it belongs to."""
+    """A Disk: the model of the disk's thread, on the time of the process that it belongs to. What it reads takes as
+    long as the host's disk needs. `hangs`: a call that does not return."""
 
     def __init__(
-        self, host: Host, process: Process, chance: random.Random, failed: Callable[[BaseException], None]
+        self, name: str, host: Host, process: Process, chance: random.Random, failed: Callable[[BaseException], None]
     ) -> None:
+        self.name = name
+        self.hangs = False
         self._host = host
         self._process = process
         self._failed = failed
         self._under_way = 0
+        self._held: deque[Callable[[], None]] = deque()
+        self._working_since_s: float | None = None  # by what the threads have worked
         self.model = DiskThread(self, chance, host.sync_ms)  # type: ignore[arg-type]
 
     @property
@@ -133,15 +151,33 @@ class DiskQueue:
 
     def after(self, delay_ms: float, work: Callable[[Any], None], argument: Any = None) -> None:
         """What the model asks its process for. An event of the thread goes on where the loop is late."""
+        delay_s = delay_ms / 1000.0
+        if self._working_since_s is not None:
+            delay_s += self._process.busy_s() - self._working_since_s
 
         def run() -> None:
+            if self.hangs:
+                self._held.append(run)
+                return
             self._under_way -= 1
-            try:
-                work(argument)
-            except Death:
-                """The host knows: its disk has told it."""
-            except Exception as error:
-                self._failed(error)
+            self._work(work, argument)
 
         self._under_way += 1
-        self._host.network.loop.after(delay_ms / 1000.0, run, process=self._process)
+        self._host.network.loop.after(delay_s, run, process=self._process)
+
+    def _work(self, work: Callable[[Any], None], argument: Any) -> None:
+        self._working_since_s = self._process.busy_s()
+        try:
+            work(argument)
+        except Death:
+            """The host knows: its disk has told it."""
+        except Exception as error:
+            self._failed(error)
+        finally:
+            self._working_since_s = None
+
+    def go_on(self) -> None:
+        """The call returns."""
+        self.hangs = False
+        while self._held:
+            self._host.network.loop.after(0.0, self._held.popleft(), process=self._process)

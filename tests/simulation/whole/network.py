@@ -1,7 +1,10 @@
 """Links between processes: each message takes its latency, order is kept within a direction of a call, as TCP keeps it.
 
+far        brokers are far from each other, and near to their clients, for good
+slow       a link takes longer for a while
 cut        nothing passes; what was sent waits, and arrives when the cut heals, unless the connection is gone by then
 reset      a connection breaks: both ends hear of it
+refused    nobody listens for a while: what is connected stays so
 killed     the kernel closes a process's connections: the other ends hear of it
 power      nobody closes them: the other ends hear nothing, until the machine runs again
 """
@@ -17,18 +20,31 @@ from typing import Any
 from tests.simulation.whole.loop import PROCESS, Process, VirtualLoop
 from tests.simulation.whole.wire import Wire
 
-WINDOW_BYTES = 1 << 20  # that a direction of a call holds: more waits at its writer, as HTTP/2 has it
+WINDOW_BYTES = 1 << 20
 LOOPBACK_BYTES_PER_S = 500e6
 
 
 class Network:
-    """See the module's text. `listening`: servers by (host, port); `dark`: hosts without power, which refuse nobody."""
+    """See the module's text. `listening`: servers by (host, port); `dark`: hosts without power, which refuse nobody;
+    `refusing`: hosts that refuse whoever comes; `far_s`: between two processes, by their names.
 
-    def __init__(self, loop: VirtualLoop, chance: random.Random, latency_s: tuple[float, float], wire: Wire) -> None:
+    `window_bytes`: what a direction of a call holds; more waits at its writer, as HTTP/2 has it."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        chance: random.Random,
+        latency_s: tuple[float, float],
+        wire: Wire,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
         self.loop = loop
         self.wire = wire
         self.random = chance
         self.latency_s = latency_s
+        self.window_bytes = window_bytes
+        self.far_s: dict[tuple[str, str], float] = {}
+        self.refusing: set[str] = set()
         self.extra_s: dict[tuple[str, str], float] = {}
         self.listening: dict[tuple[str, int], Any] = {}
         self.dark: set[str] = set()
@@ -49,8 +65,9 @@ class Network:
             send()
 
     def heal_all(self) -> None:
-        """Every cut and every slow link."""
+        """Every cut and every slow link; whoever refused takes connections again."""
         self.extra_s.clear()
+        self.refusing.clear()
         for pair in list(self._cut):
             self.heal(*pair)
 
@@ -64,7 +81,7 @@ class Network:
     def delay_s(self, source: str, target: str, size_bytes: int = 0) -> float:
         """Of one message."""
         self.messages += 1
-        drawn = self.random.uniform(*self.latency_s)
+        drawn = self.random.uniform(*self.latency_s) + self.far_s.get((source, target), 0.0)
         return drawn + self.extra_s.get((source, target), 0.0) + size_bytes / LOOPBACK_BYTES_PER_S
 
     def carry(self, source: str, target: str, arrive: Callable[[], None], delay_s: float) -> None:
@@ -100,6 +117,12 @@ class Network:
         """The connections of the two break."""
         for connection in self.between(one, other):
             connection.broke()
+
+    def reset_all(self, name: str) -> None:
+        """Every connection of it, whoever opened it."""
+        for connection in list(self._connections):
+            if name in (connection.client.name, connection.host):
+                connection.broke()
 
     def process_ended(self, process: Process, *, silently: bool) -> None:
         """Its server is gone, and its connections: the kernel says so, where there is one."""
@@ -159,7 +182,7 @@ class Pipe:
 
     async def put(self, item: Any, size_bytes: int) -> None:
         """Returns when it is under way; waits while the other side reads nothing."""
-        while self._held_bytes > WINDOW_BYTES and self._error is None:
+        while self._held_bytes > self._network.window_bytes and self._error is None:
             self._writer = asyncio.get_running_loop().create_future()
             await self._writer
         if self._error is not None:
@@ -188,7 +211,7 @@ class Pipe:
             await self._reader
         item, size_bytes = self._items.popleft()
         self._held_bytes -= size_bytes
-        if self._held_bytes <= WINDOW_BYTES:
+        if self._held_bytes <= self._network.window_bytes:
             _wake(self._writer)
         return item
 

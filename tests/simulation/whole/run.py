@@ -18,6 +18,7 @@ from typing import Any
 from tests.simulation import mutants
 from tests.simulation.history import History
 from tests.simulation.invariants.violation import Violation
+from tests.simulation.whole.exceptions import Exceptions
 from tests.simulation.whole.faults import Faults
 from tests.simulation.whole.judge import Judge, check_over, check_transactions, copies_agree, watch
 from tests.simulation.whole.plan import Plan
@@ -47,7 +48,7 @@ class Result:
 
 async def direct(world: World, history: History, workload: Workload, transacting: Transacting) -> None:
     """The run, from the outside."""
-    plan, faults, judge = world.plan, Faults(world, workload, transacting), Judge(world)
+    plan, faults, judge = world.plan, Faults(world, workload, transacting), Judge(world, workload)
     looking = asyncio.get_running_loop().create_task(judge.watch())
     for host in world.hosts.values():
         host.start()
@@ -61,13 +62,14 @@ async def direct(world: World, history: History, workload: Workload, transacting
     if plan.writers:
         transacting.add_reader()
     await asyncio.sleep(plan.quiet_s)
-    watching = asyncio.get_running_loop().create_task(watch(world, workload))
+    exceptions = Exceptions(world, workload, history)
+    watching = asyncio.get_running_loop().create_task(watch(world, workload, exceptions))
     await _unless(watching, faults.rage(plan.safety_s))
     faults.heal()
     watching.cancel()
     if "reassign" in plan.faults:
         await workload.look_at_replicas()
-    await check_over(world, history, workload, faults)
+    await check_over(world, history, workload, faults, exceptions)
     if plan.writers:
         await check_transactions(world, transacting, faults)
     for host in world.hosts.values():
@@ -125,11 +127,13 @@ def _digest(history: History) -> str:
     return hashlib.sha256(repr((told, history.read_count)).encode()).hexdigest()[:16]
 
 
-def run_many(seeds: Sequence[int], processes: int, mutant: str | None = None) -> Iterator[Result]:
-    """Results in the order of the seeds."""
+def run_many(
+    seeds: Sequence[int], processes: int, mutant: str | None = None, theme: str | None = None
+) -> Iterator[Result]:
+    """Results in the order of the seeds; all of `theme`, where one is given."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, _leave_at_once, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
-        yield from pool.imap(functools.partial(_run, mutant=mutant), seeds)
+        yield from pool.imap(functools.partial(_run, mutant=mutant, theme=theme), seeds)
 
 
 def _leave_at_once() -> None:
@@ -138,6 +142,6 @@ def _leave_at_once() -> None:
     atexit.register(os._exit, 0)
 
 
-def _run(seed: int, *, mutant: str | None) -> Result:
+def _run(seed: int, *, mutant: str | None, theme: str | None) -> Result:
     with mutants.mutated(mutant):
-        return run_seed(seed)
+        return run_seed(seed, Plan.draw(seed, theme))

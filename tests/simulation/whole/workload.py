@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from minilog.aio import Admin, Consumer, Producer
-from minilog.errors import MinilogError, TopicAlreadyExists, UnknownOutcome
+from minilog.errors import MinilogError, OffsetOutOfRange, TopicAlreadyExists, UnknownOutcome
 from minilog.types import NewTopic, RecordMetadata, TopicPartition
 from minilog_broker.replication.state import PartitionKey
 from tests.simulation.history import History, Outcome, Write
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole import transacting
-from tests.simulation.whole.reading import polled
+from tests.simulation.whole.retention import Retention
 
 if TYPE_CHECKING:
+    from tests.simulation.whole.machine import ClientMachine
     from tests.simulation.whole.world import World
 
 TOPIC = "t{}"
@@ -38,10 +40,13 @@ class Workload:
         self.replicas: dict[PartitionKey, list[str]] = {}  # names of hosts
         self.acknowledged_s: dict[PartitionKey, float] = {}
         self.acknowledged_end: dict[PartitionKey, int] = {}
-        self.trimmed: dict[PartitionKey, int] = {}  # what is below may be deleted
+        self.trimmed: dict[PartitionKey, int] = {}  # what is below may be deleted: somebody asked for that
+        self._retention = Retention(world, history, self._plan.topic_configs)
         self.deleted: dict[PartitionKey, int] = {}  # what is below is: that was answered
+        unsynced = self._plan.topic_configs.get("flush.policy") == "os"
+        self.unsynced_since_s = 0.0 if unsynced else math.inf  # the topic may be under flush.policy=os since
         history.why_not_skipped = self._why_not_skipped
-        history.may_be_deleted = lambda key: self.trimmed.get(key, 0)
+        history.may_be_deleted = self.may_be_gone
         self.producers: list[str] = []
         self.consumers: list[str] = []
 
@@ -98,10 +103,23 @@ class Workload:
 
     def _new(self, name: str) -> NewTopic:
         plan = self._plan
-        return NewTopic(name, plan.partitions, plan.replication_factor, plan.topic_configs)
+        configs = {"min.insync.replicas": "2"} if name == transacting.TOPIC else plan.topic_configs
+        return NewTopic(name, plan.partitions, plan.replication_factor, dict(configs))
+
+    def may_have_lost(self, key: PartitionKey) -> bool:
+        """Whether an unclean election has come: "latest" may go back."""
+        return self._history.is_exempt(key)
+
+    def may_be_gone(self, key: PartitionKey) -> int:
+        """The offset below which records may be deleted: by command, or by age and size."""
+        at = next(at for at, known in self.keys.items() if known == key)
+        return max(self.trimmed.get(key, 0), self._retention.may_be_gone(at, key))
 
     def alter(self, configs: dict[str, str]) -> None:
         """Somebody alters the topic; whether it comes to pass is not waited for."""
+        self._retention.asked(configs)
+        if configs.get("flush.policy") == "os":
+            self.unsynced_since_s = min(self.unsynced_since_s, self._world.now_s)
 
         async def ask(admin: Admin) -> None:
             await admin.alter_topic(TOPIC.format(0), set_configs=configs)
@@ -132,7 +150,7 @@ class Workload:
         self._world.run_client(process, run())
 
     def _why_not_skipped(self, key: PartitionKey, start: int, end: int, *, committed: bool) -> str | None:
-        return None if start == end or end <= self.trimmed.get(key, 0) else ""
+        return None if start == end or end <= self.may_be_gone(key) else ""
 
     # -- writing
 
@@ -191,17 +209,31 @@ class Workload:
         self._world.run_client(process, self._consume(name, machine, dict(self.deleted)))
         return name
 
-    async def _consume(self, name: str, machine: object, deleted: dict[PartitionKey, int]) -> None:
-        settings = self.settings(auto_offset_reset="earliest", fetch_max_bytes=20_000)
-        async with Consumer(settings, machine) as consumer:  # type: ignore[arg-type]
-            await consumer.assign([TopicPartition(at.topic, at.partition, 0) for at in self.keys])
+    async def _consume(self, name: str, machine: ClientMachine, deleted: dict[PartitionKey, int]) -> None:
+        """Read on, for ever. Where an unclean election took what it has read, it is told so, and begins anew."""
+        while True:
+            try:
+                await self._read(name, machine, deleted)
+            except OffsetOutOfRange as error:
+                if not any(self._history.is_exempt(key) for key in self.keys.values()):
+                    raise Violation("V14", str(error)) from error
+
+    async def _read(self, name: str, machine: ClientMachine, deleted: dict[PartitionKey, int]) -> None:
+        rack = self._plan.consumer_racks[self._generation % len(self._plan.consumer_racks)]
+        settings = self.settings(auto_offset_reset="earliest", fetch_max_bytes=20_000, client_rack=rack)
+        async with Consumer(settings, machine) as consumer:
+            await consumer.assign([TopicPartition(at.topic, at.partition, self._begin(name, at)) for at in self.keys])
             while True:
-                for record in await polled(consumer, 1.0):
+                for record in await consumer.poll(1.0):
                     key = self.keys[TopicPartition(record.topic, record.partition)]
                     if record.offset < deleted.get(key, 0):
                         text = f"{name} reads {record.offset}, and all below {deleted[key]} was deleted before it began"
                         raise Violation("KIP-107", text, key=key)
                     self._history.read(name, key, record.offset, record.value or b"")
+
+    def _begin(self, name: str, at: TopicPartition) -> int:
+        key = self.keys[at]
+        return 0 if self._history.is_exempt(key) else self._history.known_position(name, key) or 0
 
     def positions(self, consumer: str) -> dict[PartitionKey, int]:
         """How far it has read."""

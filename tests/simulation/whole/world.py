@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import logging
+import math
 import random
 from collections import Counter, deque
-from collections.abc import Coroutine, MutableMapping
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from typing import Any
 
 import structlog
 
-from minilog_broker.server.config import VoterAddress
 from tests.simulation.whole.calls import Channel
 from tests.simulation.whole.host import PORT, Host
 from tests.simulation.whole.loop import NOBODY, PROCESS, Process, VirtualLoop
@@ -37,32 +38,33 @@ class World:
         self.loop = VirtualLoop()
         self.random = random.Random(f"world {seed}")
         self.wire = Wire()
-        self.network = Network(self.loop, random.Random(f"network {seed}"), plan.latency_s, self.wire)
+        self.network = Network(
+            self.loop, random.Random(f"network {seed}"), plan.latency_s, self.wire, plan.window_bytes
+        )
         self.counts: Counter[str] = Counter()
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
-        voters = tuple(VoterAddress(n, f"b{n}", PORT) for n in range(1, min(plan.brokers, 5) + 1))
+        self._failed: asyncio.Future[None] = self.loop.create_future()
         self.hosts = {
-            number: Host(
-                number,
-                self.network,
-                voters,
-                plan.configs.get(number, {}),
-                random.Random(f"host {seed} {number}"),
-                plan.sync_ms,
-                self.note,
-            )
+            number: Host(number, self.network, plan, random.Random(f"host {seed} {number}"), self.note, self.fail)
             for number in range(1, plan.brokers + 1)
         }
-        for number, rate in plan.clock_rates.items():
-            self.hosts[number].clock_rate = rate
+        for pair in itertools.permutations(self.hosts.values(), 2):
+            self.network.far_s[pair[0].name, pair[1].name] = plan.between_brokers_s
+        self.listeners: list[Callable[[Mapping[str, Any]], None]] = []  # to what brokers log
+        self._names = {host.name for host in self.hosts.values()}
         self.clients: dict[str, Process] = {}
-        self._failed: asyncio.Future[None] = self.loop.create_future()
+        self._ailing_clients: Counter[tuple[str, str]] = Counter()
+        self._clients_well_since_s = 0.0
         self.loop.connect = self._knock
         self.loop.set_exception_handler(self._unhandled)
 
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{host.name}:{PORT}" for host in self.hosts.values())
+
+    @property
+    def voters(self) -> list[Host]:
+        return [self.hosts[number] for number in self.plan.voter_ids]
 
     def host(self, name: str) -> Host:
         return self.hosts[int(name.removeprefix("b"))]
@@ -92,6 +94,41 @@ class World:
         self.note(f"the run fails: {error!r}")
         if not self._failed.done():
             self._failed.set_exception(error)
+
+    # -- who is well
+
+    def ails(self, name: str, what: str) -> None:
+        """Of a broker or a client: something keeps it from doing what it should."""
+        if name in self.clients:
+            self._ailing_clients[name, what] += 1
+        elif name in self._names:
+            self.host(name).ails(what)
+
+    def mends(self, name: str, what: str) -> None:
+        """That is over."""
+        if name in self._names:
+            self.host(name).mends(what)
+        elif self._ailing_clients[name, what] > 0:
+            self._ailing_clients[name, what] -= 1
+            self._clients_well_since_s = self.now_s
+
+    def mends_all(self, name: str, what: str, *, still: bool) -> None:
+        """However often it was said; unless there is `still` some of it."""
+        if name in self._names:
+            self.host(name).mends_all(what, still=still)
+        elif not still and self._ailing_clients.pop((name, what), 0):
+            self._clients_well_since_s = self.now_s
+
+    def clients_recover(self) -> None:
+        """All of them."""
+        self._ailing_clients.clear()
+        self._clients_well_since_s = self.now_s
+
+    @property
+    def clients_well_since_s(self) -> float:
+        """Since when every client that lives could do what it should; infinity while one cannot."""
+        ailing = any(count and name in self.clients for (name, _), count in self._ailing_clients.items())
+        return math.inf if ailing else self._clients_well_since_s
 
     # -- clients
 
@@ -149,6 +186,8 @@ class World:
         process = PROCESS.get()
         words = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
         self.note(f"{process.name if process else '-'} {method}: {event.get('event')} {words}"[:400])
+        for hear in self.listeners:
+            hear(event)
         raise structlog.DropEvent
 
 

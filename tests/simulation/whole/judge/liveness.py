@@ -24,6 +24,7 @@ from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.host import DATA_PATH
 
 if TYPE_CHECKING:
+    from tests.simulation.whole.exceptions import Exceptions
     from tests.simulation.whole.faults import Faults
     from tests.simulation.whole.host import Host
     from tests.simulation.whole.transacting import Transacting
@@ -35,16 +36,22 @@ STALL_S = 10.0
 SETTLE_S = 3.0  # of writing after the faults
 
 
-async def watch(world: World, workload: Workload) -> None:
+async def watch(world: World, workload: Workload, exceptions: Exceptions) -> None:
     """Until cancelled. V19 while faults rage: where so many replicas as a write needs, and a majority of the voters,
     have been well for long, and one of them has all that was acknowledged on its disk, writes go on."""
     moves = "reassign" in world.plan.faults  # then any broker may be needed
     while True:
         await asyncio.sleep(LOOK_S)
         for at, key in workload.keys.items():
+            if exceptions.lost_all(key):
+                continue
             every = [host.name for host in world.hosts.values()]
             replicas, count = (every, len(every)) if moves else (workload.replicas[key], world.plan.min_in_sync)
-            since_s = max(_good_since_s(world, replicas, count), workload.acknowledged_s.get(key, world.now_s))
+            since_s = max(
+                _good_since_s(world, replicas, count),
+                world.clients_well_since_s,
+                workload.acknowledged_s.get(key, world.now_s),
+            )
             if world.now_s - since_s > STALL_S and _is_held(world, workload, at, replicas):
                 raise Violation(
                     "V19", f"{at} acknowledges nothing since {since_s:.1f} s, and all it needs is well", key=key
@@ -54,9 +61,9 @@ async def watch(world: World, workload: Workload) -> None:
 def _good_since_s(world: World, replicas: list[str], count: int) -> float:
     """Since when there is all that a write needs; infinity where something is missing."""
     hosts = list(world.hosts.values())
-    voters = sorted(host.well_since_s if host.is_well else math.inf for host in hosts)
+    voters = sorted(host.well_since_s if host.is_well else math.inf for host in world.voters)
     needed = sorted(host.well_since_s if host.is_well else math.inf for host in hosts if host.name in replicas)
-    return max(voters[len(hosts) // 2], needed[count - 1])
+    return max(voters[len(voters) // 2], needed[count - 1])
 
 
 def _is_held(world: World, workload: Workload, at: TopicPartition, replicas: list[str]) -> bool:
@@ -84,10 +91,16 @@ def _end_on(host: Host, at: TopicPartition) -> int:
     return end
 
 
-async def check_over(world: World, history: History, workload: Workload, faults: Faults) -> None:
+async def check_over(
+    world: World, history: History, workload: Workload, faults: Faults, exceptions: Exceptions
+) -> None:
     """The faults are over: all comes right within the plan's time, under load; then the last reader reads all."""
     deadline_s = world.now_s + world.plan.liveness_s
-    writable = [key for key, replicas in workload.replicas.items() if faults.leave_enough(replicas)]
+    writable = [
+        key
+        for key, replicas in workload.replicas.items()
+        if faults.leave_enough(replicas) and not exceptions.lost_all(key)
+    ]
     await _all_acknowledge(world, workload, writable, deadline_s)
     await asyncio.sleep(SETTLE_S)
     workload.writing = False
@@ -95,7 +108,9 @@ async def check_over(world: World, history: History, workload: Workload, faults:
         if world.now_s > deadline_s:
             raise Violation("V19", f"{_pending(world, history)} writes are never answered")
         await asyncio.sleep(LOOK_S)
-    ends = dict.fromkeys(writable, 0)  # of others what is acknowledged may wait for who is gone
+    ends = {
+        key: 0 for key in writable if not history.is_exempt(key)
+    }  # of others what is acknowledged may wait for who is gone
     for write in history.writes.values():
         if write.outcome is Outcome.OK and write.key in ends:
             ends[write.key] = max(ends[write.key], write.offset + 1)
@@ -104,7 +119,7 @@ async def check_over(world: World, history: History, workload: Workload, faults:
         if world.now_s > deadline_s + world.plan.liveness_s:
             raise Violation("V14", f"the last reader stops at {workload.positions(last)}, {ends} are acknowledged")
         await asyncio.sleep(LOOK_S)
-    history.check_end(last, {key: (workload.trimmed.get(key, 0), end) for key, end in ends.items()})
+    history.check_end(last, {key: (workload.may_be_gone(key), end) for key, end in ends.items()})
 
 
 async def check_transactions(world: World, transacting: Transacting, faults: Faults) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from minilog.record_batch.header import BatchHeader
 from minilog.v1 import records_pb2
 from minilog_broker.controller.topic_config import effective_topic_config
-from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_run
+from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_leader_change, decode_run
 from minilog_broker.replication.state import PartitionKey, TopicConfig
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.host import DATA_PATH
@@ -108,9 +108,18 @@ class Metadata:
         if len(holders) < needed:
             text = f"b{number} tells that {self.end} is committed, and of the voters {self.voters} only {holders} have "
             raise Violation("V12", f"{text}it on disk", nodes=(number,), epoch=epoch)
-        if newest.partition_leader_epoch < epoch and not self._is_entered(epoch):
+        led = self._leader_of(number, newest.partition_leader_epoch) == number  # then, it was committed by counting
+        if newest.partition_leader_epoch < epoch and not led and not self._is_entered(epoch):
             text = f"b{number} tells in quorum epoch {epoch} that {self.end} is committed, which ends in epoch "
             raise Violation("V12", f"{text}{newest.partition_leader_epoch}", nodes=(number,), epoch=epoch)
+
+    def _leader_of(self, number: int, epoch: int) -> int:
+        """Who led a quorum epoch, by the first entry of it in the log of host `number`; -1 where there is none."""
+        view = self._copies.of(number, LOG_NAME).live
+        for header in view.batches:
+            if header.partition_leader_epoch == epoch:
+                return decode_leader_change(view.content(header.base_offset)).leader_id if header.is_control else -1
+        return -1
 
     def _is_entered(self, epoch: int) -> bool:
         """A majority has an entry of that epoch: what it tells may be less, where it told it to one who is behind."""
@@ -155,10 +164,15 @@ class Metadata:
 
     def check_kept(self) -> None:
         """A majority goes on having what is committed."""
-        holders = self._holders()
+        holders = {*self._holders(), *(voter for voter in self.voters if self._is_harmed(voter))}
         if self.batches and len(holders) <= len(self.voters) // 2:
-            text = f"of the voters {self.voters} only {holders} have on disk what is committed up to {self.end}"
+            text = f"of the voters {self.voters} only {sorted(holders)} have on disk what is committed up to {self.end}"
             raise Violation("V12", text, nodes=tuple(self.voters))
+
+    def _is_harmed(self, number: int) -> bool:
+        """A fault has taken what it had."""
+        disk = self._copies.of(number, LOG_NAME).host.disk
+        return disk.wipes > 0 or any(LOG_NAME in path for path, _, _ in disk.flips)
 
     # -- what it says
 

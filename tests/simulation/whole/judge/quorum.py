@@ -97,7 +97,7 @@ class Quorum:
     # -- who leads
 
     def _began(self, call: Call, message: Any) -> None:
-        number, life = self._truth.speaker(call.client)
+        number, life = self._truth.speaker(call.client)  # a forger has no number
         if message.leader_id == number:
             self._leads(number, life, message.epoch)
 

@@ -154,6 +154,8 @@ class Replication:
 
     def _progress(self, call: Call, message: Any) -> None:
         number, _ = self._truth.speaker(call.client)
+        if number < 0:
+            return
         for progress in message.progress:
             key = PartitionKey(progress.partition_id.topic_id, progress.partition_id.partition)
             name = self._truth.log_name(key)
@@ -165,6 +167,8 @@ class Replication:
                 raise self._truth.violation("V1", f"{text}{view.end}", key, number)
 
     def _propose(self, call: Call, message: Any) -> None:
+        if self._truth.speaker(call.client)[0] < 0:
+            return
         for proposal in message.proposals:
             members = [each.broker_id for each in proposal.in_sync_replicas]
             key = PartitionKey(proposal.partition_id.topic_id, proposal.partition_id.partition)

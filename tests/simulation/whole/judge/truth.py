@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
@@ -17,17 +18,19 @@ from tests.simulation.whole.judge.partition import Partition
 if TYPE_CHECKING:
     from tests.simulation.whole.world import World
 
+STRANGER = (-1, -1)
 _OWN = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)  # brokers delete of them what they do not need
 
 
 class Truth:
-    """See the module's text."""
+    """See the module's text. `may_be_gone`: the offset below which retention, or a command, may have deleted."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, may_be_gone: Callable[[PartitionKey], float]) -> None:
         self._world = world
+        self._may_be_gone = may_be_gone
+        self._hosts = {host.name: host for host in world.hosts.values()}
         self.copies = Copies(list(world.hosts.values()))
-        voters = list(world.hosts)[: min(len(world.hosts), 5)]
-        self.metadata = Metadata(self.copies, voters, self._changed)
+        self.metadata = Metadata(self.copies, list(world.plan.voter_ids), self._changed)
         self.damage = Damage(list(world.hosts.values()), self.metadata)
         self.partitions: dict[PartitionKey, Partition] = {}
         self.changes: list[tuple[float, Change]] = []
@@ -36,9 +39,9 @@ class Truth:
         return Violation(rule, text, nodes=nodes, key=key)
 
     def speaker(self, name: str) -> tuple[int, int]:
-        """The number and the life of a broker, by the name of its host."""
-        host = self._world.host(name)
-        return host.number, host.lives
+        """The number and the life of a broker, by the name of its host; of whoever else speaks, STRANGER."""
+        host = self._hosts.get(name)
+        return STRANGER if host is None else (host.number, host.lives)
 
     def log_name(self, key: PartitionKey) -> str | None:
         return LOG_NAME if key == METADATA_KEY else self.metadata.log_name(key)
@@ -49,7 +52,7 @@ class Truth:
             return None
         found = self.partitions.get(key)
         if found is None:
-            found = self.partitions[key] = Partition(key, self.copies, self.metadata, self.damage)
+            found = self.partitions[key] = Partition(key, self.copies, self.metadata, self.damage, self._may_be_gone)
             if self.metadata.topics[key.topic_id].name in _OWN:
                 found.deletable = math.inf
         self._look_at_policy(found)
