@@ -48,7 +48,9 @@ class Context:
         return self._call.peer
 
     async def read(self) -> Any:
-        return await self._call.up.get()
+        message = await self._call.up.get()
+        self._call.wire.arrived(self._call, False)
+        return message
 
     async def write(self, message: bytes) -> None:
         self._call.wire.answered(self._call, message)
@@ -160,6 +162,7 @@ class Call:
         if item is EOF or isinstance(item, grpc.aio.AioRpcError):
             self._end(item if isinstance(item, grpc.aio.AioRpcError) else None)
             return await self.read()
+        self.wire.arrived(self, True)
         return self.decode(item)
 
     def _end(self, status: BaseException | None) -> None:
@@ -182,6 +185,7 @@ class Call:
     def connection_lost(self) -> None:
         """Both ends hear of it at once; who is dead does not."""
         self._connection.calls.pop(self, None)
+        self.wire.arrived(self, None)
         error = rpc_error(grpc.StatusCode.UNAVAILABLE, "the connection broke")
         self.down.fail(error)
         self.up.fail(error)

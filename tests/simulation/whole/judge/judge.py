@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.whole.judge.coordinators import Coordinators
+from tests.simulation.whole.judge.hearing import Hearing
 from tests.simulation.whole.judge.producers import Producers
 from tests.simulation.whole.judge.quorum import Quorum
 from tests.simulation.whole.judge.replication import Replication
@@ -27,10 +29,18 @@ class Judge:
         self._world = world
         self._workload = workload
         self.truth = Truth(world, self._may_be_gone)
-        transactions = Transactions(self.truth.copies)
-        watchers = Replication(self.truth, transactions), Quorum(self.truth), Producers(self.truth)
-        self._watchers = [watcher.saw for watcher in watchers]
+        self._hearing = Hearing(world, self.truth)
+        coordinators = Coordinators(self.truth)
+        transactions = Transactions(self.truth.copies, coordinators.may_write)
+        self._watchers = [
+            Replication(self.truth, transactions).saw,
+            Quorum(self.truth, self._hearing).saw,
+            Producers(self.truth).saw,
+            coordinators.saw,
+            self._hearing.saw,
+        ]
         world.wire.watch(self._saw)
+        world.wire.listen(self._hearing.heard)
 
     def _may_be_gone(self, key: PartitionKey) -> float:
         return self._workload.may_be_gone(key) if key in self._workload.replicas else 0
@@ -48,6 +58,7 @@ class Judge:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
+                self._hearing.look()
                 self.truth.look()
             except Exception as error:
                 self._world.fail(error)

@@ -215,6 +215,24 @@ class Partition:
         text += f"partition epoch {state.partition_epoch}, and has not {lacks}; {self.end} is committed"
         raise self.fail("V5", text, number)
 
+    def is_held(self, number: int, upto: int) -> bool:
+        """Whether all that the log of host `number` has below `upto` is on the disks of whoever counts: so it may be
+        committed, though nobody was told."""
+        if self.exempt or upto <= self.end:
+            return True
+        state = self.metadata.states.get(self.key)
+        states = [*([] if state is None else [state]), *self.metadata.later(self.key)]
+        mine = [
+            each for each in self.copies.of(number, self.name).live.from_offset(self.end) if each.next_offset <= upto
+        ]
+        return any(all(self._has(each, state, mine) for each in state.in_sync_replicas) for state in states)
+
+    def _has(self, number: int, state: records_pb2.PartitionRecord, batches: list[BatchHeader]) -> bool:
+        if not self._counts(number, state):
+            return True
+        own = self.view(self.copies.of(number, self.name)).from_offset(self.end)
+        return all(is_same(header, next(own, None)) for header in batches)
+
     def _check_holders(self, number: int) -> None:
         state = self.metadata.states.get(self.key)
         if state is None or self.end <= self.min_floor:

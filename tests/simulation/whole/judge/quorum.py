@@ -21,6 +21,7 @@ from tests.simulation.whole.judge.metadata import LOG_NAME
 
 if TYPE_CHECKING:
     from tests.simulation.whole.calls import Call
+    from tests.simulation.whole.judge.hearing import Hearing
     from tests.simulation.whole.judge.truth import Truth
 
 _OK = common_pb2.ERROR_CODE_NONE
@@ -29,8 +30,9 @@ _OK = common_pb2.ERROR_CODE_NONE
 class Quorum:
     """See the module's text. `leaders`: (host, life) by epoch."""
 
-    def __init__(self, truth: Truth) -> None:
+    def __init__(self, truth: Truth, hearing: Hearing) -> None:
         self._truth = truth
+        self._hearing = hearing
         self._requests: weakref.WeakKeyDictionary[Call, Any] = weakref.WeakKeyDictionary()
         self._votes: dict[tuple[int, bytes, int], int] = {}  # voter, its disk, epoch: whom it voted for
         self._promised: dict[tuple[int, bytes], int] = {}
@@ -103,7 +105,9 @@ class Quorum:
 
     def _heard(self, call: Call, message: Any) -> None:
         if message.error.code == _OK:
-            self._leads(*self._truth.speaker(call.host), message.controller_epoch)
+            number, life = self._truth.speaker(call.host)
+            self._leads(number, life, message.controller_epoch)
+            self._hearing.check_answers(number, message.controller_epoch)
 
     def _sent(self, call: Call, message: Any) -> None:
         for run in message.runs:
@@ -123,3 +127,4 @@ class Quorum:
             text = f"b{number} leads quorum epoch {epoch}, its disk has {stored}"
             raise Violation("V11", text, nodes=(number,), epoch=epoch)
         self._truth.metadata.check_leader(number, epoch)
+        self._hearing.leads(number, life, epoch)

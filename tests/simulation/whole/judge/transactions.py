@@ -2,12 +2,13 @@
 
 Of a producer there are in what is committed its transactional batches and then one marker, and nothing behind that; of
 one producer all markers say the same. A last stable offset that is told is at most the first offset of the earliest
-transaction whose marker is not below the high watermark that is told with it.
+transaction whose marker is not below the high watermark that is told with it. Whoever writes was registered for that.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,9 @@ class _OfPartition:
 class Transactions:
     """See the module's text. `fates`: of each producer that has a marker anywhere, whether it is committed."""
 
-    def __init__(self, copies: Copies) -> None:
+    def __init__(self, copies: Copies, may_write: Callable[[int, PartitionKey], bool]) -> None:
         self._copies = copies
+        self._may_write = may_write
         self._of: dict[PartitionKey, _OfPartition] = {}
         self.fates: dict[int, bool] = {}
 
@@ -61,6 +63,9 @@ class Transactions:
             raise partition.fail("V15", f"producer {producer_id} has ended, and writes at {header.base_offset}")
         span = of.spans.get(producer_id)
         if span is None:
+            if not self._may_write(producer_id, partition.key):
+                text = f"producer {producer_id} writes at {header.base_offset}, and was not registered there"
+                raise partition.fail("V15", text)
             of.spans[producer_id] = _Span(header.base_offset, header.next_offset)
             of.unsettled.add(producer_id)
         else:
