@@ -94,6 +94,10 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V10 a lost proposal is forgotten": replication.forgotten_proposal,
 }
 
+OF_WHOLE_BROKERS: dict[str, Callable[[], Patches]] = {  # that the judge of whole/ alone finds
+    "V14 producer ids are given before they are committed": quorum.producer_ids_given_at_once,
+}
+
 
 def named(text: str) -> list[str]:
     """The mutants meant by `text`: all, a number, or the beginning of a name. Raises SystemExit for none."""
@@ -106,7 +110,7 @@ def named(text: str) -> list[str]:
 @contextmanager
 def mutated(name: str | None) -> Iterator[None]:
     """The wrong rule, for the length of the block; None: the true ones."""
-    patches = [] if name is None else [patch.object(*each) for each in MUTANTS[name]()]
+    patches = [] if name is None else [patch.object(*each) for each in (MUTANTS | OF_WHOLE_BROKERS)[name]()]
     _active.extend(patches)
     for each in patches:
         each.start()

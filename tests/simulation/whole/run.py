@@ -128,12 +128,16 @@ def _digest(history: History) -> str:
 
 
 def run_many(
-    seeds: Sequence[int], processes: int, mutant: str | None = None, theme: str | None = None
+    seeds: Sequence[int],
+    processes: int,
+    mutant: str | None = None,
+    theme: str | None = None,
+    plan: Plan | None = None,
 ) -> Iterator[Result]:
-    """Results in the order of the seeds; all of `theme`, where one is given."""
+    """Results in the order of the seeds; all of `theme`, or by the same `plan`, where one is given."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, _leave_at_once, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
-        yield from pool.imap(functools.partial(_run, mutant=mutant, theme=theme), seeds)
+        yield from pool.imap(functools.partial(_run, mutant=mutant, theme=theme, plan=plan), seeds)
 
 
 def _leave_at_once() -> None:
@@ -142,6 +146,6 @@ def _leave_at_once() -> None:
     atexit.register(os._exit, 0)
 
 
-def _run(seed: int, *, mutant: str | None, theme: str | None) -> Result:
+def _run(seed: int, *, mutant: str | None, theme: str | None, plan: Plan | None) -> Result:
     with mutants.mutated(mutant):
-        return run_seed(seed, Plan.draw(seed, theme))
+        return run_seed(seed, Plan.draw(seed, theme) if plan is None else plan)

@@ -3,7 +3,8 @@
 hears    a message of the quorum came to the other's program. A pair is steady since t when no gap between two messages,
          either way, was longer than GAP of the fetch time-out from t on, no connection broke, and neither was stopped
 V20      who leads, and was steady with a majority for STEADY fetch time-outs, is not followed by another leader
-V21      who heard no majority for PATIENCE fetch time-outs answers no heartbeat as the controller
+V21      who heard no majority for PATIENCE fetch time-outs answers no heartbeat as the controller, and tells nobody that
+         it is
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Hearing:
         self._steady_s: dict[tuple[int, int], float] = {}
         self._resumed_s: dict[int, float] = {}
         self._lives: dict[int, int] = {}
+        self._began_s: dict[tuple[int, int], float] = {}  # by epoch and leader
         self._leader: tuple[int, int, int, float] | None = None  # epoch, host, life, since
 
     # -- what comes
@@ -78,11 +80,12 @@ class Hearing:
     def check_answers(self, number: int, epoch: int) -> None:
         """V21: the controller of an epoch answers."""
         voters, now_s = self._truth.metadata.voters, self._world.now_s
-        if self._leader is None or self._leader[:2] != (epoch, number) or len(voters) < 2:
+        began_s = self._began_s.get((epoch, number))
+        if began_s is None or len(voters) < 2:
             return
         others = sorted((self._heard_s.get((v, number), -1e9) for v in voters if v != number), reverse=True)
         needed = len(voters) // 2 + 1 - (number in voters)
-        since_s = max(others[needed - 1], self._leader[3], self._resumed_s.get(number, -1e9))
+        since_s = max(others[needed - 1], began_s, self._resumed_s.get(number, -1e9))
         if now_s - since_s > PATIENCE * self._fetch_timeout_s:
             text = f"b{number} answers as the controller of epoch {epoch}, and has heard no majority for "
             raise Violation("V21", f"{text}{now_s - since_s:.2f} s", nodes=(number,), epoch=epoch)
@@ -90,6 +93,7 @@ class Hearing:
     def leads(self, number: int, life: int, epoch: int) -> None:
         """V20: somebody is heard of who leads an epoch, for the first time."""
         before = self._leader
+        self._began_s[epoch, number] = self._world.now_s
         if before is not None and before[0] > epoch:
             return
         self._leader = epoch, number, life, self._world.now_s

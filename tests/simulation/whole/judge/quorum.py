@@ -45,6 +45,7 @@ class Quorum:
             "/minilog.v1.PeerService/Vote": self._voted,
             "/minilog.v1.PeerService/Heartbeat": self._heard,
             "/minilog.v1.PeerService/Replicate": self._sent,
+            "/minilog.v1.MetadataService/GetMetadata": self._described,
         }
 
     def saw(self, call: Call, message: Any, answers: bool) -> None:
@@ -107,6 +108,11 @@ class Quorum:
         if message.error.code == _OK:
             number, life = self._truth.speaker(call.host)
             self._leads(number, life, message.controller_epoch)
+            self._hearing.check_answers(number, message.controller_epoch)
+
+    def _described(self, call: Call, message: Any) -> None:
+        number, _ = self._truth.speaker(call.host)
+        if message.error.code == _OK and message.controller_id == number:
             self._hearing.check_answers(number, message.controller_epoch)
 
     def _sent(self, call: Call, message: Any) -> None:
