@@ -54,7 +54,7 @@ test-integration: setup
 	$(PYTEST) -m "quiet and not long" tests/integration
 
 test-spark: java setup
-	$(PYTEST) tests/spark
+	$(PYTEST) -n 2 tests/spark
 
 simulate: setup
 	$(BIN)/python -m tests.simulation --first $(FIRST) --minutes $(MINUTES) $(SIMULATE_OPTIONS)

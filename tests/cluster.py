@@ -7,6 +7,7 @@ Where a cluster is `proxied`, what brokers and clients know of each broker is th
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import random
 import signal
@@ -75,6 +76,8 @@ class Cluster:
         """Where clients and other brokers find each broker."""
         self.listen_ports = self.ports
         self.voters = list(range(1, (voters or (VOTERS if brokers >= VOTERS else 1)) + 1))
+        self.environments: dict[int, Mapping[str, str]] = {}
+        """More of the environment, by broker: such as where its version is installed. Counts from the next start."""
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self._life_starts: dict[int, int] = {}
         self.proxy: Proxy | None = None
@@ -114,7 +117,10 @@ class Cluster:
         for broker_id in broker_ids or self.ports:
             with (self.directory / f"broker-{broker_id}.log").open("ab") as log:
                 self._life_starts[broker_id] = log.tell()
-                process = subprocess.Popen(self.command(broker_id), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+                environment = {**os.environ, **self.environments.get(broker_id, {})}
+                process = subprocess.Popen(
+                    self.command(broker_id), stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
+                )
             self.processes[broker_id] = process
             if self.proxy is not None:
                 self.proxy.name(process.pid, broker_name(broker_id))

@@ -21,6 +21,7 @@ from minilog.types import (
     VoterDescription,
 )
 from minilog.v1 import admin_pb2, metadata_pb2
+from minilog.versions import range_from_wire
 
 _Topic = TypeVar("_Topic", admin_pb2.NewTopic, admin_pb2.TopicAlteration)
 _STATES = {
@@ -109,14 +110,19 @@ def directory_id_bytes(text: str | None) -> bytes:
 
 def describe_broker(broker: metadata_pb2.BrokerMetadata) -> BrokerDescription:
     rack = broker.rack if broker.HasField("rack") else None
-    return BrokerDescription(broker.broker_id, broker.host, broker.port, rack, _STATES.get(broker.state, "starting"))
+    state, levels = _STATES.get(broker.state, "starting"), range_from_wire(broker.levels)
+    return BrokerDescription(
+        broker.broker_id, broker.host, broker.port, rack, state, levels.lowest, levels.highest, broker.version
+    )
 
 
 def describe_cluster(answer: metadata_pb2.GetMetadataResponse) -> ClusterDescription:
     controller = answer.controller_id if answer.controller_id >= 0 else None
     brokers = sorted((describe_broker(broker) for broker in answer.brokers), key=lambda broker: broker.id)
     voters = [VoterDescription(each.broker_id, each.directory_id.hex(), each.lost) for each in answer.voters]
-    return ClusterDescription(answer.cluster_id, controller, answer.controller_epoch, brokers, voters)
+    return ClusterDescription(
+        answer.cluster_id, controller, answer.controller_epoch, brokers, voters, answer.level or 1
+    )
 
 
 def describe_topic(

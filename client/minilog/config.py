@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from minilog.errors import InvalidConfig
 from minilog.v1 import common_pb2
+from minilog.versions import PROTOCOL
 
 Address: TypeAlias = tuple[str, int]
 _Parser: TypeAlias = Callable[[str, object], Any]
@@ -63,7 +64,9 @@ class ClientConfig:
 
     def identity(self) -> common_pb2.ClientIdentity:
         """Who we are, for every request."""
-        return common_pb2.ClientIdentity(client_id=self.client_id, client_version=client_version())
+        return common_pb2.ClientIdentity(
+            client_id=self.client_id, client_version=client_version(), protocol=PROTOCOL.to_wire()
+        )
 
 
 @functools.cache

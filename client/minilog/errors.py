@@ -156,6 +156,12 @@ class UnsupportedVersion(MinilogError):
     code = "UNSUPPORTED_VERSION"
 
 
+class LevelNotReached(RetriableError):
+    """The batch is of a form that the cluster's level does not allow, as far as the broker knows: it may be behind."""
+
+    code = "LEVEL_NOT_REACHED"
+
+
 class OutOfOrderSequenceNumber(RetriableError):
     """A batch came before the one that precedes it by sequence."""
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 MAX_PRODUCE_ENTRIES = 500  # of one ProduceRequest: each is judged, given its place and answered
+MAX_PAYLOADS = 1_000  # of one message of a stream: more than it has entries or runs (minilog.stream_messages)
 MAX_POSITIONS = 1_000  # of one FetchRequest or ReplicateRequest; so many that are forgotten, or progress, besides
 MAX_OFFSETS_ENTRIES = 1_000  # of one ListOffsetsRequest: each may search an index
 MAX_DELETION_ENTRIES = 1_000  # of one DeleteRecordsRequest

@@ -48,6 +48,7 @@ class MetadataCache:
 
     cluster_id: str = ""
     metadata_offset: int = -1
+    level: int = 1  # of the cluster: whoever writes something new asks it first
     controller_id: int = -1
     controller_epoch: int = -1
     brokers: dict[int, metadata_pb2.BrokerMetadata] = field(default_factory=dict)
@@ -65,6 +66,7 @@ class MetadataCache:
         if answer.cluster_id != self.cluster_id:
             self._forget_all()
         self.cluster_id, self.metadata_offset = answer.cluster_id, answer.metadata_offset
+        self.level = answer.level or 1
         if answer.controller_epoch >= self.controller_epoch:
             self.controller_id, self.controller_epoch = answer.controller_id, answer.controller_epoch
         self.brokers = {broker.broker_id: broker for broker in answer.brokers}

@@ -145,13 +145,16 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """One broker; `state` is starting, running, fenced or stopping."""
+    """One broker; `state` is starting, running, fenced or stopping. It supports the levels from `lowest_level` on."""
 
     id: int
     host: str
     port: int
     rack: str | None
     state: str
+    lowest_level: int = 1
+    highest_level: int = 1
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +168,14 @@ class VoterDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The cluster; `controller` is None while there is none."""
+    """The cluster; `controller` is None while there is none. `level`: what may be written to its logs."""
 
     cluster_id: str
     controller: int | None
     controller_epoch: int
     brokers: list[BrokerDescription]
     voters: list[VoterDescription] = field(default_factory=list)
+    level: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,17 @@ import pyarrow as pa
 from minilog import Admin, NewTopic, Producer
 from minilog.limits import MAX_OFFSETS_ENTRIES
 from minilog.record_batch.builder import build_batch
+from minilog.stream_messages import FETCH, PRODUCE, StreamMessage, StreamMethod
 from minilog.v1 import (
     admin_pb2,
     admin_pb2_grpc,
     common_pb2,
     data_pb2,
-    data_pb2_grpc,
     metadata_pb2,
     metadata_pb2_grpc,
 )
 from tests.cluster import HOST, Cluster
+from tests.integration.streams_by_hand import call_of
 
 TOPIC = "attacked"
 ANSWER_S = 30.0
@@ -39,8 +40,8 @@ def came_damaged(cluster: Cluster) -> Iterator[None]:
     with _led_partition(cluster, fill_bytes=4 << 20) as (address, partition_id):
         position = data_pb2.FetchPosition(partition_id=partition_id, leader_epoch=-1, came_damaged=True)
         positions = [position] * (78 * 1024 // (position.ByteSize() + 2))
-        request = data_pb2.FetchRequest(credit_bytes=1, positions=positions)
-        with _stream(address, "Fetch") as send:
+        request = StreamMessage(data_pb2.FetchRequest(credit_bytes=1, positions=positions))
+        with _stream(address, FETCH) as send:
             yield
             while True:
                 send(request)
@@ -53,11 +54,11 @@ def bombs(cluster: Cluster) -> Iterator[None]:
     with _led_partition(cluster, configs=largest) as (address, partition_id):
         batch = _bomb(partition_id)
         entries = [
-            data_pb2.ProduceEntry(correlation_id=each, partition_id=partition_id, leader_epoch=-1, batch=batch)
-            for each in range(25)
+            data_pb2.ProduceEntry(correlation_id=each, partition_id=partition_id, leader_epoch=-1) for each in range(25)
         ]
-        request = data_pb2.ProduceRequest(acks=1, timeout_ms=5000, entries=entries)
-        with _stream(address, "Produce") as send:
+        produced = data_pb2.ProduceRequest(acks=1, timeout_ms=5000, entries=entries)
+        request = StreamMessage(produced, [batch] * len(entries))
+        with _stream(address, PRODUCE) as send:
             yield
             while True:
                 send(request)
@@ -130,10 +131,10 @@ def many_positions(cluster: Cluster) -> Iterator[None]:
         data_pb2.FetchPosition(partition_id=common_pb2.PartitionId(topic_id=bytes(16), partition=each))
         for each in range(MILLION)
     ]
-    request = data_pb2.FetchRequest(credit_bytes=1, positions=positions)
+    request = StreamMessage(data_pb2.FetchRequest(credit_bytes=1, positions=positions))
     yield
     while True:
-        with _stream(address, "Fetch") as send:
+        with _stream(address, FETCH) as send:
             send(request)
         yield
 
@@ -167,10 +168,10 @@ def _led_partition(
 
 
 @contextlib.contextmanager
-def _stream(address: str, method: str) -> Iterator[Any]:
+def _stream(address: str, method: StreamMethod) -> Iterator[Any]:
     """A function that sends a message and waits for one: on the stream there is, or a new one where that broke."""
     with _channel(address) as channel:
-        start = getattr(data_pb2_grpc.DataServiceStub(channel), method)
+        start = call_of(channel, method)
         requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         call = start(iter(requests.get, None))
 

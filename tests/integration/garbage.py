@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 import minilog.v1
+from minilog.stream_messages import STREAM_METHODS, StreamMessage
 
 if TYPE_CHECKING:
     from google._upb import _message
@@ -117,8 +118,14 @@ def _value(field: AnyField, chance: random.Random) -> Any:
             return chance.choice(_NUMBERS)
 
 
-def request_of(method: MethodDescriptor, chance: random.Random) -> Message:
-    return random_message(GetMessageClass(method.input_type)(), chance)
+def request_of(method: MethodDescriptor, chance: random.Random) -> bytes:
+    """A senseless request; that of a long-lived stream in a frame, with a payload of noise for each that it names."""
+    message = random_message(GetMessageClass(method.input_type)(), chance)
+    stream = STREAM_METHODS.get(path_of(method))
+    if stream is None:
+        return message.SerializeToString()
+    entries = getattr(message, "entries", ())
+    return stream.request.encode(StreamMessage(message, [chance.randbytes(chance.randrange(200)) for _ in entries]))
 
 
 def call(channel: grpc.Channel, method: MethodDescriptor, requests: list[bytes], timeout_s: float = _CALL_S) -> str:

@@ -28,8 +28,10 @@ from minilog.errors import (
 )
 from minilog.record_batch.builder import build_batch
 from minilog.record_batch.header import HEADER_BYTES, BatchHeader, batch_crc, decode_header, encode_header
-from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
+from minilog.stream_messages import PRODUCE, StreamMessage
+from minilog.v1 import common_pb2, data_pb2
 from tests.cluster import Cluster, running_cluster
+from tests.integration.streams_by_hand import call_of
 
 ANSWER_WITHIN_S = 10.0
 TOPIC = "letters"
@@ -53,9 +55,8 @@ class ProduceStream:
 
     def __init__(self, target: Target) -> None:
         self._channel = grpc.insecure_channel(target.address, options=[("grpc.max_send_message_length", -1)])
-        self._requests: queue.SimpleQueue[data_pb2.ProduceRequest | None] = queue.SimpleQueue()
-        stub = data_pb2_grpc.DataServiceStub(self._channel)
-        self._call = stub.Produce(iter(self._requests.get, None), timeout=ANSWER_WITHIN_S)
+        self._requests: queue.SimpleQueue[StreamMessage[data_pb2.ProduceRequest] | None] = queue.SimpleQueue()
+        self._call = call_of(self._channel, PRODUCE)(iter(self._requests.get, None), timeout=ANSWER_WITHIN_S)
         self._target = target
 
     def __enter__(self) -> ProduceStream:
@@ -73,11 +74,11 @@ class ProduceStream:
             correlation_id=1,
             partition_id=common_pb2.PartitionId(topic_id=topic_id or self._target.topic_id, partition=partition),
             leader_epoch=self._target.leader_epoch,
-            batch=batch,
         )
-        self._requests.put(data_pb2.ProduceRequest(acks=acks, timeout_ms=5000, entries=[entry]))
+        request = data_pb2.ProduceRequest(acks=acks, timeout_ms=5000, entries=[entry])
+        self._requests.put(StreamMessage(request, [batch]))
         while True:
-            for result in next(self._call).results:
+            for result in next(self._call).message.results:
                 return error_from_wire(result.error)
 
 

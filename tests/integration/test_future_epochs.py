@@ -15,9 +15,11 @@ import pytest
 
 from minilog import Admin, NewTopic
 from minilog.errors import InconsistentVoters, InvalidArgument, UnknownLeaderEpoch, error_from_wire
+from minilog.stream_messages import REPLICATE, StreamMessage
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration.clients import Writer, read_all
+from tests.integration.streams_by_hand import call_of
 from tests.integration.well_behaved import unnoticed
 
 pytestmark = pytest.mark.quiet
@@ -73,12 +75,12 @@ class Peer:
         self.me, self.to, self.cluster = me, to, cluster
 
     def __enter__(self) -> Peer:
-        self._channel = grpc.insecure_channel(f"{HOST}:{self.cluster.ports[self.to]}")
-        self.stub = peer_pb2_grpc.PeerServiceStub(self._channel)
+        self.channel = grpc.insecure_channel(f"{HOST}:{self.cluster.ports[self.to]}")
+        self.stub = peer_pb2_grpc.PeerServiceStub(self.channel)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._channel.close()
+        self.channel.close()
 
     def vote(self, epoch: int, *, pre_vote: bool = False, log_end: int = 2**40) -> peer_pb2.VoteResponse:
         request = peer_pb2.VoteRequest(
@@ -227,9 +229,9 @@ def test_a_follower_with_a_leader_epoch_of_the_future_gets_nothing(cluster: Clus
             )
             where = position.positions.add()
             where.leader_epoch, where.fetch_offset, where.position_number = LARGEST, 2**40, 1
-            answers = peer.stub.Replicate(iter([position]), timeout=1.0)
+            answers = call_of(peer.channel, REPLICATE)(iter([StreamMessage(position)]), timeout=1.0)
             try:
-                runs = [run for answer in answers for run in answer.runs]
+                sent = [batches for answer in answers for batches in answer.payloads]
             except grpc.RpcError:
-                runs = []
-            assert not [run for run in runs if run.batches]
+                sent = []
+            assert not any(sent)

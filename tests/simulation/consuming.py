@@ -16,6 +16,7 @@ from minilog.consumer.effects import CloseSession, Effect, OpenSession, RefreshM
 from minilog.consumer.partition import Run
 from minilog.errors import CorruptMessage, MinilogError, OffsetNotAvailable, OffsetOutOfRange
 from minilog.offsets_query import OffsetsQuery, offset_of
+from minilog.stream_messages import StreamMessage
 from minilog.types import TopicPartition
 from minilog.v1 import data_pb2
 from minilog_broker.replication.state import PartitionKey
@@ -197,8 +198,8 @@ class SimulatedConsumer:
             self.core.session_opened(broker_id)
             self._run()
 
-        def received(response: data_pb2.FetchResponse) -> None:
-            if response.runs:
+        def received(response: StreamMessage[data_pb2.FetchResponse]) -> None:
+            if response.payloads:
                 self.core.received(broker_id, response, self._client.now_ms)
                 self._run()
 

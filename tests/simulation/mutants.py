@@ -6,12 +6,27 @@ fault plans knows which is on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from tests.simulation.wrong import clients, quorum, replication, settings, storage, transactions, trimming
+from tests.simulation.wrong import (
+    clients,
+    controlling,
+    coordinating,
+    copies,
+    programs,
+    quorum,
+    recovery,
+    repairs,
+    replication,
+    settings,
+    shell,
+    storage,
+    transactions,
+    trimming,
+)
 from tests.simulation.wrong.replication import Patches
 
 MUTANTS: dict[str, Callable[[], Patches]] = {
@@ -94,23 +109,89 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V10 a lost proposal is forgotten": replication.forgotten_proposal,
 }
 
-OF_WHOLE_BROKERS: dict[str, Callable[[], Patches]] = {  # that the judge of whole/ alone finds
-    "V14 producer ids are given before they are committed": quorum.producer_ids_given_at_once,
+# Searched for with whole brokers (tests/simulation/whole), and pinned there: whole/pins.tsv.
+OF_WHOLE_BROKERS: dict[str, Callable[[], Patches]] = {
+    "shell a life begins before its registration is replayed": shell.nobody_waits_for_the_replay,
+    "shell metadata counts before it is synced": shell.metadata_counts_unsynced,
+    "shell a controller hears last that it was deposed": shell.deposed_hears_it_last,
+    "shell a session lasts from its answer": shell.session_lasts_from_its_answer,
+    "shell markers that were not answered count as written": shell.no_answer_is_a_yes,
+    "shell what a former log's disk answers is the new one's": shell.former_log_answers,
+    "shell a proposal without an answer is never sent again": shell.lost_proposal_is_not_told,
+    "shell a stream that broke is not told": shell.broken_stream_is_not_told,
+    "shell a session stays when its stream ends": shell.ended_session_stays,
+    "shell a replica that failed is not said": shell.failed_replica_is_not_said,
+    "shell an error of a disk is logged and goes no further": shell.disk_error_is_logged_only,
+    "shell damage that was met is not recorded": shell.damage_is_not_recorded,
+    "shell a coordinator does not hear that it is deposed": shell.coordinator_goes_on,
+    "shell a wake-up between two looks is lost": shell.wake_up_is_lost,
+    "shell a broker that stops does not hand over": shell.no_hand_over,
+    "20 a rolled segment is not synced": recovery.rolled_segment_not_synced,
+    "20 recovery believes whole headers": recovery.headers_only,
+    "V6 a checkpoint is not lowered before a truncation": recovery.checkpoint_stays_at_a_truncation,
+    "V19 a checkpoint promises what is not synced": recovery.checkpoint_promises_unsynced,
+    "14 a producer snapshot of what was cut is believed": recovery.snapshot_of_what_was_cut,
+    "14 what is behind a producer snapshot is not read": recovery.snapshot_is_all,
+    "V15 a producer snapshot forgets what was aborted": recovery.snapshot_forgets_the_aborted,
+    "V19 the mark of a clean stop outlives its life": recovery.clean_stop_outlives_its_life,
+    "V11 whom a voter voted for is forgotten at a restart": recovery.vote_forgotten_at_a_restart,
+    "V5 the HW is where min members are": copies.high_watermark_at_min_members,
+    "V9 an epoch that is known is no divergence": copies.known_epoch_is_no_divergence,
+    "V3 an epoch begins at the high watermark": copies.epoch_begins_at_the_high_watermark,
+    "V19 nobody is put out for its lag": copies.nobody_is_put_out,
+    "V16 an ISR below min refuses what was appended": copies.below_min_is_a_refusal,
+    "17 a producer writes while its marker is on its way": copies.writes_while_its_marker_is_on_its_way,
+    "V15 a run names those whose abort markers it has": copies.aborted_by_markers_in_the_run,
+    "KIP-107 followers keep what their leader deleted": copies.followers_keep_what_was_deleted,
+    "KIP-107 eligible leaders are not asked": copies.eligible_leaders_are_not_asked,
+    "V12 a controller answers brokers before it is committed": controlling.answers_before_it_is_committed,
+    "V14 producer ids are told before they are committed": controlling.producer_ids_before_they_are_committed,
+    "V10 a proposal from an older partition epoch is accepted": controlling.any_partition_epoch,
+    "V6 the first live replica leads, in the ISR or not": controlling.first_live_replica_leads,
+    "V6 the preferred leader need not be in sync": controlling.preferred_leads_out_of_sync,
+    "V17 who registers again goes on as the same life": controlling.registered_again_is_the_same_life,
+    "V6 a reassignment is done with the first of its replicas": controlling.reassigned_with_the_first,
+    "V20 a new controller gives nobody time": controlling.no_time_from_a_new_controller,
+    "V15 a commit is answered when it is decided": coordinating.answered_when_decided,
+    "V15 a new coordinator does not finish what was decided": coordinating.decided_is_not_finished,
+    "V19 a take-over leaves open what was open": coordinating.taken_over_stays_open,
+    "12 a group's offsets are told without a decision": coordinating.told_without_a_decision,
+    "V19 no transaction times out": coordinating.no_time_out,
+    "V14 what is unknown goes out under another producer id": programs.unknown_goes_out_under_another_id,
+    "V16 the last attempt counts alone": programs.last_attempt_counts,
+    "V14 a batch that is sent again has a new sequence": programs.sent_again_is_numbered_anew,
+    "V19 a refusal teaches a producer nothing": programs.refusals_teach_nothing,
+    "V16 what is out when a producer closes is failed": programs.closed_with_what_is_out,
+    "V8 older metadata is believed": programs.older_metadata_is_believed,
+    "V14 a damaged run is skipped": programs.damaged_run_is_skipped,
+    "V19 runs that are dropped cost credit": programs.dropped_runs_cost_credit,
+    "V14 a reset goes back behind where a consumer was": programs.reset_goes_back,
+    "R1 a copy that was cut joins by what it told before": repairs.old_progress_of_a_copy_that_was_cut,
+    "R2 a broker's own configuration counts": repairs.own_configuration_counts,
+    "R3 whole copies are not eligible after an unclean stop": repairs.whole_copies_are_not_eligible,
+    "R4 who is late excuses for a full period": repairs.late_excuses_for_a_full_period,
+    "R5 who is not heard is put out and taken in for ever": repairs.put_out_and_taken_in_for_ever,
+    "R6 a joiner whose session is closed is waited for": repairs.closed_joiner_is_waited_for,
+    "R7 a log that cannot be read ends the start": repairs.unreadable_log_ends_the_start,
+    "R8 a valid batch behind an invalid one is damage": repairs.valid_batch_behind_is_damage,
+    "R9 an end that was forgotten is refused": repairs.forgotten_ends_are_refused,
+    "R11 every plausible epoch is adopted": repairs.every_plausible_epoch_is_adopted,
 }
 
 
-def named(text: str) -> list[str]:
-    """The mutants meant by `text`: all, a number, or the beginning of a name. Raises SystemExit for none."""
-    found = [name for name in MUTANTS if text in ("all", name, name.split()[0]) or name.startswith(text)]
+def named(text: str, table: Collection[str] = MUTANTS.keys()) -> list[str]:
+    """The mutants of `table` meant by `text`: all, a number, or the beginning of a name. Raises SystemExit for none."""
+    found = [name for name in table if text in ("all", name, name.split()[0]) or name.startswith(text)]
     if not found:
-        raise SystemExit(f"there is no mutant {text!r}; there are: " + "; ".join(MUTANTS))
+        raise SystemExit(f"there is no mutant {text!r}; there are: " + "; ".join(table))
     return found
 
 
 @contextmanager
 def mutated(name: str | None) -> Iterator[None]:
     """The wrong rule, for the length of the block; None: the true ones."""
-    patches = [] if name is None else [patch.object(*each) for each in (MUTANTS | OF_WHOLE_BROKERS)[name]()]
+    make = (MUTANTS | OF_WHOLE_BROKERS)[name] if name is not None else list
+    patches = [patch.object(*each) for each in make()]
     _active.extend(patches)
     for each in patches:
         each.start()

@@ -145,7 +145,7 @@ class SimulatedProducer:
             case Send(broker_id, request):
                 if (talk := self._talks.get(broker_id)) is not None:
                     talk.send(request)
-                    self._sender.written(request)
+                    self._sender.written(request.message)
             case RefreshMetadata():
                 self._picture.refresh()
             case NeedProducerId():
@@ -209,4 +209,4 @@ class SimulatedProducer:
 
 def _settles(effect: Effect) -> bool:
     """Does carrying it out make room for another batch, or settle one (what is sent under acks=0 is done)?"""
-    return isinstance(effect, Delivered | Failed) or (isinstance(effect, Send) and effect.request.acks == 0)
+    return isinstance(effect, Delivered | Failed) or (isinstance(effect, Send) and effect.request.message.acks == 0)

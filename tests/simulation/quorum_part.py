@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minilog.errors import StorageError
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
@@ -310,7 +311,7 @@ class QuorumPart:
         if self._stream is not None and self._stream.open and self._pump is not None:
             self._pump.wake()
 
-    def _leader_message(self, message: peer_pb2.ReplicateResponse) -> None:
+    def _leader_message(self, message: StreamMessage[peer_pb2.ReplicateResponse]) -> None:
         life = self._life
         if self._stream is not None:
             life.touched.heard[(self._stream.target_id, life.node.node_id)] = None
@@ -332,7 +333,7 @@ class QuorumPart:
         self.node.replicate_request(session_id, request, self._life.now_ms)
         self.run()
 
-    def next_message(self, session_id: int) -> peer_pb2.ReplicateResponse | None:
+    def next_message(self, session_id: int) -> StreamMessage[peer_pb2.ReplicateResponse] | None:
         message = self.node.next_message(session_id, self._life.now_ms)
         self.run()
         return message

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minilog.errors import CorruptMessage
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2
 from minilog_broker.replication import effects
 from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, LedEffect, StoppedLeading
@@ -348,8 +349,8 @@ class Replicas:
         self.run()
         return message
 
-    def _leader_message(self, leader_id: int, message: peer_pb2.ReplicateResponse) -> None:
-        for run in message.runs:
+    def _leader_message(self, leader_id: int, message: StreamMessage[peer_pb2.ReplicateResponse]) -> None:
+        for run in message.message.runs:
             self._life.touch(PartitionKey(run.partition_id.topic_id, run.partition_id.partition))
         self.manager.leader_message(leader_id, message, self._life.now_ms)
         self.run()

@@ -17,6 +17,7 @@ from minilog.errors import (
     wire_error,
 )
 from minilog.record_batch.header import Buffer
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.effects import AnswerProduce
 from minilog_broker.replication.state import PartitionKey
@@ -288,17 +289,18 @@ class Serving:
         end.on_closed = closed
         self.process.after(self._keepalive_ms, sign)
 
-    def _produce(self, stream: ProduceStream, request: data_pb2.ProduceRequest) -> None:
-        life = self._life
-        for entry in request.entries:
+    def _produce(self, stream: ProduceStream, received: StreamMessage[data_pb2.ProduceRequest]) -> None:
+        life, request = self._life, received.message
+        for entry, payload in zip(request.entries, received.payloads, strict=True):
+            batch = bytes(payload)
             key = PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
-            ticket = ProduceTicket(stream, entry.correlation_id, entry.partition_id, key, request.acks, entry.batch)
+            ticket = ProduceTicket(stream, entry.correlation_id, entry.partition_id, key, request.acks, batch)
             life.touch(key)
             if request.acks not in ACKS:
                 refused = InvalidRequiredAcks(f"acks={request.acks} is not one of 0, 1 and all (-1 on the wire)")
                 self.answer_produce(AnswerProduce(ticket, refused, -1, -1, -1, -1))
                 continue
-            said = (entry.leader_epoch, request.acks, request.timeout_ms, entry.batch, life.now_ms, _transaction(entry))
+            said = (entry.leader_epoch, request.acks, request.timeout_ms, batch, life.now_ms, _transaction(entry))
             life.manager.produce(ticket, key, *said)
         life.replicas.run()
 
@@ -343,10 +345,10 @@ class Serving:
                 return None
             message = self._next_data(session.session_id)
             if message is not None and life.plan.trims_per_s:
-                for run in message.runs:
+                for run, batches in zip(message.message.runs, message.payloads, strict=True):
                     key = PartitionKey(run.partition_id.topic_id, run.partition_id.partition)
-                    if run.batches:
-                        life.touched.sent.append(Sent(life.node.node_id, key, run.batches))
+                    if batches:
+                        life.touched.sent.append(Sent(life.node.node_id, key, batches))
             return message
 
         session.pump = Pump(self.process, end, take)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from minilog.stream_messages import FETCH, PRODUCE, REPLICATE, Framing, StreamMessage
 from tests.simulation.process import Process
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ WINDOW = 4  # messages under way one way: behind them a sender waits, as for HTT
 CUT_POLL_MS = 20.0  # what waits at a cut tries again so soon, then after twice as long: TCP's retransmission
 LONGEST_CUT_POLL_MS = 320.0
 _CLOSE = None
+_FRAMINGS: dict[type[Any], Framing[Any]] = {
+    framing.kind: framing for framing in (PRODUCE.request, FETCH.response, REPLICATE.response)
+}
 
 
 def _nothing(_: Any = None) -> None:
@@ -56,8 +60,14 @@ class End:
         return False
 
     def send(self, message: Any) -> None:
-        """Send a protobuf message to the other side."""
-        if not self.closed:
+        """Send a protobuf message to the other side; one of a kind that has payloads arrives as a StreamMessage."""
+        if self.closed:
+            return
+        if isinstance(message, StreamMessage):
+            self._put(type(message.message), _FRAMINGS[type(message.message)].encode(message))
+        elif type(message) in _FRAMINGS:
+            self.send(StreamMessage(message))
+        else:
             self._put(type(message), message.SerializeToString())
 
     def close(self) -> None:
@@ -105,7 +115,8 @@ class End:
 
     def hear(self, message: tuple[type[Any], bytes]) -> None:
         if not self.closed:
-            self.on_message(message[0].FromString(message[1]))
+            kind, data = message
+            self.on_message(_FRAMINGS[kind].decode(data) if kind in _FRAMINGS else kind.FromString(data))
 
     def hear_close(self, _: Any = None) -> None:
         if not self.closed:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import pathlib
-import random
 import subprocess
 import sys
 
@@ -14,7 +12,6 @@ import pytest
 
 from minilog.v1 import admin_pb2, metadata_pb2
 from tests.simulation.cluster import Cluster
-from tests.simulation.disk import PowerLoss, SimulatedDisk
 from tests.simulation.network import Failure
 from tests.simulation.plan import Plan
 
@@ -137,69 +134,3 @@ def test_a_clean_stop_leaves_its_mark_and_an_unclean_one_does_not() -> None:
     assert cluster.nodes[2].files.exists("/data/clean-stop")
     cluster.nodes[3].kill()
     assert not cluster.nodes[3].files.exists("/data/clean-stop")
-
-
-# -- the disk
-
-
-def written(disk: SimulatedDisk, path: str = "/file", content: bytes = b"content") -> None:
-    file = disk.open(path, create=True)
-    file.write([content], 0)
-    file.fdatasync()
-    disk.fsync_dir("/")
-
-
-def test_what_was_synced_survives_and_what_was_not_may_be_lost() -> None:
-    contents = set()
-    for seed in range(50):
-        disk = SimulatedDisk(random.Random(seed))
-        written(disk)
-        disk.open("/file").write([b"unsynced"], 7)
-        disk.lose_power()
-        contents.add(disk.content("/file"))
-        assert disk.content("/file").startswith(b"content")
-    assert {b"content", b"contentunsynced"} < contents  # and torn ones
-
-
-def test_a_name_that_was_not_synced_may_be_lost() -> None:
-    there = set()
-    for seed in range(20):
-        disk = SimulatedDisk(random.Random(seed))
-        disk.open("/file", create=True).fdatasync()
-        disk.lose_power()
-        there.add(disk.exists("/file"))
-    assert there == {True, False}
-
-
-def test_power_may_be_lost_in_the_middle_of_a_change() -> None:
-    disk = SimulatedDisk(random.Random(0))
-    written(disk)
-    disk.die_after(0, PowerLoss)
-    with pytest.raises(PowerLoss):
-        disk.open("/file").write([b"more"], 7)
-
-
-def test_a_full_disk_takes_nothing_that_makes_a_file_longer() -> None:
-    disk = SimulatedDisk(random.Random(0))
-    written(disk)
-    disk.fill("/file")
-    file = disk.open("/file")
-    file.write([b"CON"], 0)
-    with pytest.raises(OSError, match="No space") as raised:
-        file.write([b"more"], 7)
-    assert raised.value.errno == errno.ENOSPC
-
-
-def test_what_a_failed_sync_left_in_memory_goes_with_the_process() -> None:
-    contents = set()
-    for seed in range(20):
-        disk = SimulatedDisk(random.Random(seed))
-        written(disk)
-        file = disk.open("/file")
-        file.write([b"more"], 7)
-        disk.fail("fdatasync", errno.EIO)
-        with pytest.raises(OSError, match="Input/output"):
-            file.fdatasync()
-        disk.end_process()
-        contents.add(disk.content("/file"))
-    assert b"content" in contents

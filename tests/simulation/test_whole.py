@@ -48,7 +48,7 @@ def test_what_damages_a_disk_meets_nothing_that_takes_away_the_other_copies() ->
     assert len(damaged) > 20
     for plan in damaged:
         assert not {"never_returns", "cut_to_the_end"} & plan.faults.keys()
-        assert plan.least_min == plan.min_in_sync == 2
+        assert plan.least_min == plan.min_in_sync >= 2
 
 
 def test_what_a_clients_program_finds_wrong_ends_the_run() -> None:

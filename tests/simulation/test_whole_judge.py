@@ -20,7 +20,7 @@ AT_ONCE = {
     "16 LSO above HW": "V1",
     "19 vote answered before it is written": "V11",
     "24 progress before fsync": "V1",
-    "V14 producer ids are given before they are committed": "V14",
+    "V14 producer ids are told before they are committed": "V14",
 }
 PATH = "/data/t-0"
 TOPIC_ID = bytes(16)
@@ -29,7 +29,7 @@ TOPIC_ID = bytes(16)
 def _batch(offset: int, records: int = 2, epoch: int = 0) -> bytes:
     columns = records_to_columns([b"%d" % number for number in range(offset, offset + records)])
     batch = build_batch(TOPIC_ID, 0, columns, timestamp_us=1)
-    return placement(len(batch), offset, epoch) + batch[PLACEMENT_BYTES:]
+    return placement(batch, offset, epoch) + batch[PLACEMENT_BYTES:]
 
 
 @pytest.mark.parametrize("mutant", AT_ONCE)

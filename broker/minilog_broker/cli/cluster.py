@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from minilog.health import ClusterHealth
+from minilog.types import BrokerDescription
+from minilog.versions import VersionRange
 from minilog_broker.cli.common import (
     DEFAULT_BOOTSTRAP_SERVERS,
     AsJson,
@@ -31,16 +33,13 @@ def describe(bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as
     with admin_client(bootstrap_servers) as admin:
         found = admin.describe_cluster()
     if as_json:
-        brokers = [
-            {"id": each.id, "host": each.host, "port": each.port, "rack": each.rack, "state": each.state}
-            for each in found.brokers
-        ]
         print_json(
             {
                 "cluster_id": found.cluster_id,
+                "level": found.level,
                 "controller": found.controller,
                 "controller_epoch": found.controller_epoch,
-                "brokers": brokers,
+                "brokers": [broker_document(each) for each in found.brokers],
                 "voters": [
                     {"id": each.id, "directory_id": each.directory_id, "lost": each.lost} for each in found.voters
                 ],
@@ -56,10 +55,48 @@ def describe(bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as
             each.port,
             each.rack or "-",
             each.state,
+            each.version or "-",
+            str(VersionRange(each.lowest_level, each.highest_level)),
         )
         for each in found.brokers
     )
-    print_table(("broker", "role", "host", "port", "rack", "state"), rows, title=f"cluster {found.cluster_id}")
+    columns = ("broker", "role", "host", "port", "rack", "state", "version", "levels")
+    print_table(columns, rows, title=f"cluster {found.cluster_id}, level {found.level}")
+
+
+def broker_document(broker: BrokerDescription) -> dict[str, Any]:
+    """What machines get to read of one broker."""
+    return {
+        "id": broker.id,
+        "host": broker.host,
+        "port": broker.port,
+        "rack": broker.rack,
+        "state": broker.state,
+        "version": broker.version,
+        "levels": [broker.lowest_level, broker.highest_level],
+    }
+
+
+@app.command(epilog="Example: minilog cluster upgrade (after the last broker was started with the new version)")
+def upgrade(
+    level: Annotated[
+        int | None, typer.Option("--level", min=1, help="By default the highest that any broker supports.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    as_json: AsJson = False,
+) -> None:
+    """Let the brokers write what came with a level; refused while one of them does not support it.
+
+    There is no way back: brokers of a version that does not support the level refuse to start from then on.
+    """
+    with admin_client(bootstrap_servers) as admin:
+        former, reached = admin.upgrade_level(level)
+    if as_json:
+        print_json({"former_level": former, "level": reached})
+    elif former == reached:
+        say(f"the cluster is at level {reached} already")
+    else:
+        say(f"the cluster is at level {reached} from now on; it was at {former}")
 
 
 @app.command(epilog="Example: minilog cluster health || echo look at it")

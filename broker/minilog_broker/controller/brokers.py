@@ -31,6 +31,7 @@ from minilog.errors import (
 )
 from minilog.v1 import common_pb2, peer_pb2, records_pb2
 from minilog.v1.peer_pb2 import RecoveryFinding as _Finding
+from minilog.versions import range_from_wire
 from minilog_broker.controller.election import (
     Departure,
     ElectionRules,
@@ -43,6 +44,7 @@ from minilog_broker.controller.election import (
 from minilog_broker.controller.image import Broker
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.liveness import Liveness
+from minilog_broker.levels import check_level
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
 
 DIRECTORY_ID_BYTES = 16
@@ -135,6 +137,11 @@ class BrokerLives:
                 f"this is cluster {image.cluster_id}: start it with the voters of its own cluster, "
                 f"or with an empty directory"
             )
+        levels = range_from_wire(request.levels)
+        version = request.client.client_version or "unknown"
+        check_level(
+            image.level, levels, f"cluster {image.cluster_id}, which broker {broker_id} (version {version}) joins,"
+        )
         recorded = sorted(voter.broker_id for voter in image.voters)
         given = sorted(voter.broker_id for voter in request.voters)
         if given and given != recorded:
@@ -337,4 +344,6 @@ def _registration_record(request: peer_pb2.RegisterRequest) -> records_pb2.Broke
         rack=request.rack if request.HasField("rack") else None,
         host_label=request.host_label or request.host,
         kernel_boot_id=request.kernel_boot_id,
+        levels=range_from_wire(request.levels).to_wire(),
+        version=request.client.client_version,
     )

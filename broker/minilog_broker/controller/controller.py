@@ -11,7 +11,8 @@
     propose_isr(ticket, ProposeInSyncReplicasRequest)  ProposeInSyncReplicasResponse
     create_topics, delete_topics, alter_topics         their responses
     create_internal_topic(ticket, request)             CreateInternalTopicResponse
-    elect_leaders, alter_reassignments, replace_voter  their responses
+    elect_leaders, alter_reassignments, replace_voter, upgrade_level
+                                                       their responses
     allocate_producer_ids(ticket, request)             AllocateProducerIdsResponse
     tick(now_ms), next_tick_ms                         silence fences; preferred leaders lead again
     committed(offset)                                  the answers that waited for this committed end
@@ -31,17 +32,20 @@ from typing import TypeVar
 
 from minilog.errors import MinilogError, NotController, wire_error
 from minilog.v1 import admin_pb2, peer_pb2, records_pb2
+from minilog.versions import VersionRange
 from minilog_broker.controller.brokers import BrokerLives, require_life
 from minilog_broker.controller.effects import Answer, ControllerEffect, ProbeBroker, Response
 from minilog_broker.controller.image import Broker, MetadataImage
 from minilog_broker.controller.in_sync import propose_in_sync_replicas
 from minilog_broker.controller.ledger import NOTHING_REPORTED, AppendRecords, Ledger, Reported
+from minilog_broker.controller.levels import Levels
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.controller.preferred import PreferredLeaders
 from minilog_broker.controller.reassignment import alter_reassignments
 from minilog_broker.controller.topic_config import topic_config_values
 from minilog_broker.controller.topics import Topics
 from minilog_broker.controller.voters import VoterReplacements
+from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.replication.state import TopicConfig
 
 PRODUCER_ID_BLOCK = 1000  # Kafka's: a broker asks once in so many producers
@@ -60,6 +64,7 @@ class ControllerSettings:
 
     defaults: TopicConfig
     broker_id: int = -1
+    levels: VersionRange = SUPPORTED_LEVELS
     broker_session_timeout_ms: float = 3_000
     num_partitions: int = 1
     default_replication_factor: int | None = None
@@ -77,6 +82,7 @@ class _Term:
     topics: Topics
     preferred: PreferredLeaders
     voters: VoterReplacements
+    levels: Levels
 
 
 class Controller:
@@ -149,7 +155,8 @@ class Controller:
         self._committed = end_offset
         preferred = PreferredLeaders(ledger, settings.leader_imbalance_check_interval_ms, now_ms)
         lives, voters = BrokerLives(ledger, liveness), VoterReplacements(ledger)
-        self._term = _Term(epoch, ledger, liveness, lives, topics, preferred, voters)
+        levels = Levels(ledger, settings.levels)
+        self._term = _Term(epoch, ledger, liveness, lives, topics, preferred, voters, levels)
         for broker in unfenced:
             if broker.broker_id != settings.broker_id:
                 self._probe(broker, now_ms)
@@ -293,6 +300,9 @@ class Controller:
         self._decide(
             ticket, lambda term: term.voters.replace(request, self._committed), admin_pb2.ReplaceVoterResponse()
         )
+
+    def upgrade_level(self, ticket: object, request: admin_pb2.UpgradeLevelRequest) -> None:
+        self._decide(ticket, lambda term: term.levels.upgrade(request), admin_pb2.UpgradeLevelResponse())
 
     # -- topics
 

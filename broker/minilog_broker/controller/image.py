@@ -10,6 +10,9 @@
     TopicDeletionRecord       a topic, its partitions and its configuration are gone
     ProducerIdBlockRecord     the first producer id that nobody was given
     VoterReplacedRecord       a voter goes on with another directory
+    ClusterLevelRecord        what may be written to the logs from here on
+
+A record of any other kind is of a later version: it never comes so far (quorum/records.py).
 
 `apply` notes what changed; `take_changes` hands that over, so that nobody walks the whole image for one record.
 `become` takes over the content of a snapshot (controller.snapshot), and notes whatever may be another than before.
@@ -21,7 +24,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from minilog.v1 import records_pb2
+from minilog.versions import FIRST, VersionRange, range_from_wire
 from minilog_broker.controller.topic_config import effective_topic_config, shown_topic_config
+from minilog_broker.levels import FIRST_LEVEL
 from minilog_broker.quorum.voters import Voter, replaced, voters_of
 from minilog_broker.replication.state import BrokerLife, PartitionKey, PartitionState, TopicConfig
 
@@ -38,6 +43,8 @@ class Broker:
     rack: str | None
     host_label: str
     kernel_boot_id: str
+    levels: VersionRange = FIRST
+    version: str = ""
     fenced: bool = True
     stopping: bool = False
 
@@ -76,6 +83,7 @@ class MetadataImage:
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
+        self.level = FIRST_LEVEL
         self.voters: tuple[Voter, ...] = ()
         self.brokers: dict[int, Broker] = {}
         self.topics: dict[bytes, Topic] = {}
@@ -97,13 +105,13 @@ class MetadataImage:
     def _content(self) -> tuple[object, ...]:
         configs = {topic_id: values for topic_id, values in self.configs.items() if values}
         index = {broker_id: keys for broker_id, keys in self.partitions_of_broker.items() if keys}
-        names = (self.cluster_id, self.voters, self.next_producer_id)
+        names = (self.cluster_id, self.level, self.voters, self.next_producer_id)
         return (*names, self.brokers, self.topics, self.topic_ids, self.partitions, configs, index)
 
     def copy(self) -> MetadataImage:
         """An independent image of the same content, without changes to hand over."""
         twin = MetadataImage()
-        twin.cluster_id, twin.voters = self.cluster_id, self.voters
+        twin.cluster_id, twin.level, twin.voters = self.cluster_id, self.level, self.voters
         twin.brokers, twin.topics = dict(self.brokers), dict(self.topics)
         twin.topic_ids, twin.partitions = dict(self.topic_ids), dict(self.partitions)
         twin.configs = {topic_id: dict(values) for topic_id, values in self.configs.items()}
@@ -119,7 +127,7 @@ class MetadataImage:
         changes.configs |= (self.configs.keys() | other.configs.keys()) & other.topics.keys()
         changes.removed |= self.partitions.keys() - other.partitions.keys()
         changes.partitions = set(other.partitions)
-        self.cluster_id, self.voters = other.cluster_id, other.voters
+        self.cluster_id, self.level, self.voters = other.cluster_id, other.level, other.voters
         self.brokers, self.topics, self.topic_ids = other.brokers, other.topics, other.topic_ids
         self.partitions, self.configs = other.partitions, other.configs
         self.partitions_of_broker = other.partitions_of_broker
@@ -171,7 +179,6 @@ class MetadataImage:
         self.end_offset = end_offset
 
     def apply(self, offset: int, record: records_pb2.MetadataRecord) -> None:
-        """Apply the record at `offset`. A kind of a later version is skipped: it cannot concern this one."""
         match record.WhichOneof("record"):
             case "cluster":
                 self._apply_cluster(record.cluster)
@@ -191,6 +198,10 @@ class MetadataImage:
                 self.next_producer_id = record.producer_id_block.next_producer_id
             case "voter_replaced":
                 self.voters = replaced(self.voters, record.voter_replaced)
+            case "cluster_level":
+                self.level = record.cluster_level.level
+            case other:
+                raise AssertionError(f"the image does not know the record {other}")
         self.end_offset = offset + 1
 
     def _apply_cluster(self, record: records_pb2.ClusterRecord) -> None:
@@ -207,6 +218,8 @@ class MetadataImage:
             rack=record.rack if record.HasField("rack") else None,
             host_label=record.host_label,
             kernel_boot_id=record.kernel_boot_id,
+            levels=range_from_wire(record.levels),
+            version=record.version,
         )
         self._changes.brokers.add(record.broker_id)
 

@@ -22,7 +22,8 @@ SNAPSHOT_BYTES = 16 << 20  # a replay of so much takes a second or two; a cluste
 
 
 def newest_snapshot(snapshots: SnapshotFiles) -> SnapshotId | None:
-    """The newest whole one on disk: what a QuorumNode is started with. Damaged ones are passed over."""
+    """The newest whole one on disk: what a QuorumNode is started with. Damaged ones are passed over. Raises
+    UnsupportedVersion where a later version wrote it."""
     for snapshot_id in snapshots.list():
         try:
             check_snapshot(snapshots.read(snapshot_id), snapshot_id)
@@ -36,7 +37,7 @@ class MetadataReplay:
     """See the module's text. `image` is changed here only; ask it for what changed after `replay` or `load`."""
 
     def __init__(
-        self, node: QuorumNode, image: MetadataImage, snapshots: SnapshotFiles, *, snapshot_bytes: int = SNAPSHOT_BYTES
+        self, node: QuorumNode, image: MetadataImage, snapshots: SnapshotFiles, *, snapshot_bytes: int
     ) -> None:
         self.image = image
         self._node = node
@@ -48,7 +49,8 @@ class MetadataReplay:
     def replay(self) -> bool:
         """Apply the next committed decisions, about a mebibyte of them; whether there were any.
 
-        Raises InconsistentClusterId or InconsistentVoters where they say that we do not belong here.
+        Raises InconsistentClusterId or InconsistentVoters where they say that we do not belong here, UnsupportedVersion
+        where a later version wrote them.
         """
         decisions = self._node.take_committed()
         for decision in decisions:
@@ -69,7 +71,7 @@ class MetadataReplay:
             ) from error
         self.image.become(loaded)
         self._bytes_behind, self._epoch = 0, snapshot_id.epoch
-        self._node.snapshot_loaded(snapshot_id, loaded.cluster_id, loaded.voters)
+        self._node.snapshot_loaded(snapshot_id, loaded.cluster_id, loaded.voters, loaded.level)
 
     def snapshot_due(self) -> tuple[SnapshotId, bytes] | None:
         """When enough log is behind the last snapshot: the next one and its content, to be written now; else None."""

@@ -21,7 +21,9 @@ from minilog.record_batch.builder import build_control_batch
 from minilog.record_batch.header import Buffer, check_crc, iterate_headers
 from minilog.record_batch.reader import read_control
 from minilog.v1 import records_pb2
+from minilog.versions import parse_known
 from minilog_broker.controller.image import Broker, MetadataImage, record_of
+from minilog_broker.quorum.cluster import level_record
 from minilog_broker.quorum.records import METADATA_KEY, decode_run, encode_records, place
 from minilog_broker.storage.snapshot_files import SnapshotId
 
@@ -32,6 +34,7 @@ _NO_TIME = 0  # a snapshot says what is, not when it was said
 def image_records(image: MetadataImage) -> Iterator[records_pb2.MetadataRecord]:
     """Records that build `image` when they are applied in this order to an empty one."""
     if image.cluster_id is not None:
+        yield level_record(image.level)  # first: whoever does not support it need not look at what follows
         voters = [
             records_pb2.Voter(broker_id=v.broker_id, directory_id=v.directory_id, host=v.host, port=v.port)
             for v in image.voters
@@ -70,6 +73,8 @@ def _broker_records(broker: Broker) -> Iterator[records_pb2.MetadataRecord]:
             host_label=broker.host_label,
             kernel_boot_id=broker.kernel_boot_id,
             broker_epoch=broker.broker_epoch,
+            levels=broker.levels.to_wire(),
+            version=broker.version,
         )
     )
     if not broker.fenced or broker.stopping:
@@ -104,7 +109,8 @@ def _control(record: records_pb2.ControlRecord, offset: int, epoch: int) -> Buff
 
 
 def decode_snapshot(content: Buffer, snapshot_id: SnapshotId) -> MetadataImage:
-    """The image in a snapshot's file. Raises CorruptMessage where it is damaged, not whole, or another snapshot."""
+    """The image in a snapshot's file. Raises CorruptMessage where it is damaged, not whole, or another snapshot;
+    UnsupportedVersion where a later version wrote it."""
     image = MetadataImage()
     view, header, footer, count = memoryview(content), None, None, 0
     for position, batch_header in iterate_headers(view):
@@ -133,7 +139,7 @@ def decode_snapshot(content: Buffer, snapshot_id: SnapshotId) -> MetadataImage:
 
 def _read_control(batch: Buffer) -> records_pb2.ControlRecord:
     try:
-        return records_pb2.ControlRecord.FromString(read_control(batch))
+        return parse_known(records_pb2.ControlRecord, read_control(batch), "a control batch of a snapshot")
     except DecodeError as error:
         raise CorruptMessage(f"a control batch of a snapshot cannot be read: {error}") from error
 
@@ -152,5 +158,5 @@ def _apply(image: MetadataImage, batch: Buffer) -> int:
 
 
 def check_snapshot(content: Buffer, snapshot_id: SnapshotId) -> None:
-    """What came from a peer or the disk is that snapshot, and whole. Raises CorruptMessage."""
+    """What came from a peer or the disk is that snapshot, and whole. Raises as decode_snapshot."""
     decode_snapshot(content, snapshot_id)

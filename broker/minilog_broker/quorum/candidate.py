@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum.ballot import Ballot
+from minilog_broker.quorum.cluster import NewVoter
 from minilog_broker.quorum.effects import SendVote
 from minilog_broker.quorum.member import NO_LEADER, Member, Role
 from minilog_broker.quorum.voters import VoterKey
@@ -11,14 +12,14 @@ from minilog_broker.quorum.voting import vote_request
 
 
 class Candidate:
-    """See the module's text. `directories`: what the voters said of themselves, for a first entry. Over at `due_ms`."""
+    """See the module's text. `new_voters`: what the voters said of themselves, for a first entry. Over at `due_ms`."""
 
     role = Role.CANDIDATE
     leader_id = NO_LEADER
 
-    def __init__(self, member: Member, epoch: int, due_ms: float, directories: dict[int, bytes]) -> None:
+    def __init__(self, member: Member, epoch: int, due_ms: float, new_voters: dict[int, NewVoter]) -> None:
         self.due_ms = due_ms
-        self.directories = directories
+        self.new_voters = new_voters
         self._member = member
         self._epoch = epoch
         self.ballot = Ballot(member.voter_sets(), member.own_key)

@@ -5,11 +5,20 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from minilog.errors import InconsistentClusterId, InconsistentVoters
+from minilog.errors import InconsistentClusterId, InconsistentVoters, UnsupportedVersion
 from minilog.v1 import peer_pb2, records_pb2
+from minilog.versions import VersionRange
 from minilog_broker.quorum.member import Member
 from minilog_broker.quorum.voters import Voter
+
+
+class NewVoter(NamedTuple):
+    """What a voter said of itself while no cluster is recorded."""
+
+    directory_id: bytes
+    levels: VersionRange
 
 
 def new_cluster_id(rng: random.Random) -> str:
@@ -17,16 +26,33 @@ def new_cluster_id(rng: random.Random) -> str:
 
 
 def cluster_record(
-    cluster_id: str, voters: Sequence[peer_pb2.VoterAddress], directory_ids: Mapping[int, bytes]
+    cluster_id: str, voters: Sequence[peer_pb2.VoterAddress], found: Mapping[int, NewVoter]
 ) -> records_pb2.MetadataRecord:
     """The first entry of a new cluster's log."""
     recorded = [
         records_pb2.Voter(
-            broker_id=voter.broker_id, directory_id=directory_ids[voter.broker_id], host=voter.host, port=voter.port
+            broker_id=voter.broker_id,
+            directory_id=found[voter.broker_id].directory_id,
+            host=voter.host,
+            port=voter.port,
         )
         for voter in voters
     ]
     return records_pb2.MetadataRecord(cluster=records_pb2.ClusterRecord(cluster_id=cluster_id, voters=recorded))
+
+
+def level_record(level: int) -> records_pb2.MetadataRecord:
+    """From this record on the cluster is at `level`."""
+    return records_pb2.MetadataRecord(cluster_level=records_pb2.ClusterLevelRecord(level=level))
+
+
+def founding_level(voters: Mapping[int, NewVoter]) -> int:
+    """The highest level that all voters of a new cluster support. Raises UnsupportedVersion where there is none."""
+    level = min(voter.levels.highest for voter in voters.values())
+    if all(level in voter.levels for voter in voters.values()):
+        return level
+    ranges = ", ".join(f"broker {voter_id} supports {voter.levels}" for voter_id, voter in sorted(voters.items()))
+    raise UnsupportedVersion(f"no cluster can be founded, for its voters have no level in common: {ranges}")
 
 
 def check_cluster(member: Member, cluster_id: str, voters: Iterable[Voter]) -> None:

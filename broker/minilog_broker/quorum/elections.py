@@ -73,6 +73,7 @@ class Elections:
             leader_id=self._leader_id if transitions.hears_leader(now_ms) else NO_LEADER,
             directory_id=member.directory_id,
             cluster_id=member.cluster_id,
+            levels=member.levels.to_wire(),
         )
         transitions.keeper.when_durable(lambda: member.emit(AnswerVote(ticket, response)))
 

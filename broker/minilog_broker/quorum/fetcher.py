@@ -7,6 +7,7 @@ position below the leader's log start, or a log that has nothing in common with 
 
 from __future__ import annotations
 
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.quorum.effects import FetchSnapshot, SnapshotId
 from minilog_broker.quorum.member import Member
@@ -72,9 +73,10 @@ class Fetcher:
 
     # -- messages
 
-    def receive(self, response: peer_pb2.ReplicateResponse, now_ms: float) -> None:
+    def receive(self, response: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
         """A message of the leader, which is not a refusal of the session."""
-        for run in response.runs:
+        message = response.message
+        for run in message.runs:
             if not _is_metadata(run.partition_id):
                 continue
             self.confirmed = (
@@ -82,9 +84,9 @@ class Fetcher:
             )  # else it leads an earlier one, and cannot be followed in ours
             if self.confirmed and run.HasField("diverging_epoch"):
                 self._cut_at_our_start(run.diverging_epoch)
-        if response.HasField("snapshot_id"):
-            self._needs_snapshot(SnapshotId(response.snapshot_id.end_offset, response.snapshot_id.epoch), now_ms)
-            response = peer_pb2.ReplicateResponse()
+        if message.HasField("snapshot_id"):
+            self._needs_snapshot(SnapshotId(message.snapshot_id.end_offset, message.snapshot_id.epoch), now_ms)
+            response = StreamMessage(peer_pb2.ReplicateResponse())
         self.session.receive(response, now_ms)
 
     def _cut_at_our_start(self, told: data_pb2.DivergingEpoch) -> None:

@@ -23,6 +23,7 @@ from minilog.errors import (
     UnknownLeaderEpoch,
 )
 from minilog.record_batch.header import check_crc, decode_header
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.quorum.commit import committed_end
 from minilog_broker.quorum.effects import (
@@ -39,7 +40,7 @@ from minilog_broker.quorum.voters_heard import VotersHeard
 from minilog_broker.replication.divergence import NO_COMMON_EPOCH, BelowLogStart, Diverged, LeaderEpochs, check_position
 from minilog_broker.replication.host import TimerKind
 from minilog_broker.replication.replica_log import Ends, QueuedAppend
-from minilog_broker.replication.session import Session, Subscription, below_log_start
+from minilog_broker.replication.session import Session, Subscription, below_log_start, message_of
 from minilog_broker.replication.source import Audience, Judgement, Refuse, Send, Wait
 from minilog_broker.replication.state import PartitionKey
 
@@ -202,15 +203,15 @@ class Leader:
         except (OSError, CorruptMessage) as error:
             raise StorageError(f"the metadata log of broker {self._member.node_id} is damaged: {error}") from error
 
-    def next_message(self, session_id: int, now_ms: float) -> peer_pb2.ReplicateResponse | None:
+    def next_message(self, session_id: int, now_ms: float) -> StreamMessage[peer_pb2.ReplicateResponse] | None:
         session = self._sessions.get(session_id)
         runs = session.next_runs(now_ms) if session is not None else None
         if runs is None:
             return None
-        response = peer_pb2.ReplicateResponse(runs=runs)
+        response = message_of(peer_pb2.ReplicateResponse, runs)
         subscription, snapshot = self._subscriptions.get(session_id), self._log.snapshot
         if snapshot is not None and subscription is not None and self._needs_snapshot(subscription):
-            response.snapshot_id.end_offset, response.snapshot_id.epoch = snapshot
+            response.message.snapshot_id.end_offset, response.message.snapshot_id.epoch = snapshot
         return response
 
     def _needs_snapshot(self, subscription: Subscription) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from minilog.v1 import peer_pb2
+from minilog.versions import VersionRange
 from minilog_broker.quorum.effects import AppendToLog, QuorumEffect, StartLogAt, TruncateLog
 from minilog_broker.quorum.metadata_log import MetadataLog
 from minilog_broker.quorum.settings import QuorumSettings
@@ -45,6 +46,7 @@ class Member:
         settings: ReplicationSettings,
         timing: QuorumSettings,
         rng: random.Random,
+        levels: VersionRange,
     ) -> None:
         self.node_id = node_id
         self.directory_id = directory_id
@@ -55,6 +57,7 @@ class Member:
         self.settings = settings
         self.timing = timing
         self.rng = rng
+        self.levels = levels  # that this broker can read and write
         self.voters = VoterHistory()
         self.now_ms = 0.0  # of the event that is being worked on
         self.fetching_snapshot = False  # one at a time

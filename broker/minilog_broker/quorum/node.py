@@ -12,8 +12,8 @@
 
 Roles are files of their own, and `transitions` owns the way from one to the other: its text has the table. Effects and
 what answers each: quorum.effects. Times are monotonic milliseconds; `timestamp_us` is the wall clock's, for the record
-batches only. An event raises InconsistentVoters or InconsistentClusterId where this node does not belong: the process
-ends with that sentence.
+batches only. An event raises InconsistentVoters or InconsistentClusterId where this node does not belong, and
+UnsupportedVersion where a later version wrote what it has to read: the process ends with that sentence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from minilog.errors import (
     NotLeaderOrFollower,
     error_from_wire,
 )
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2, records_pb2
+from minilog.versions import VersionRange
+from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum.cluster import check_cluster, check_new
 from minilog_broker.quorum.effects import QuorumEffect, SessionRefused, SnapshotId, VoteState
 from minilog_broker.quorum.elections import Elections
@@ -55,7 +58,7 @@ if TYPE_CHECKING:
 
 class QuorumNode:
     """See the module's text. `cluster_id`: what the data directory knows; None where it is new. `voters`: the addresses
-    this broker was started with. `snapshot`: the newest whole one on disk."""
+    this broker was started with. `snapshot`: the newest whole one on disk. `levels`: that this broker can read."""
 
     def __init__(
         self,
@@ -69,10 +72,13 @@ class QuorumNode:
         quorum_settings: QuorumSettings,
         snapshot: SnapshotId | None,
         rng: random.Random,
+        levels: VersionRange = SUPPORTED_LEVELS,
     ) -> None:
         self.node_id = node_id
         self._log = MetadataLog(log, snapshot)
-        self._member = Member(node_id, directory_id, cluster_id, voters, self._log, settings, quorum_settings, rng)
+        self._member = Member(
+            node_id, directory_id, cluster_id, voters, self._log, settings, quorum_settings, rng, levels
+        )
         self._snapshots = Snapshots(self._member)
         known = (vote.epoch, self._log.last_epoch, log.epochs.latest_epoch, snapshot and snapshot.epoch)
         epoch = max(each or 0 for each in known)
@@ -309,12 +315,15 @@ class QuorumNode:
         self._at(now_ms)
         self._member.fetching_snapshot = False
 
-    def snapshot_loaded(self, snapshot_id: SnapshotId, cluster_id: str | None, voters: Sequence[Voter]) -> None:
+    def snapshot_loaded(
+        self, snapshot_id: SnapshotId, cluster_id: str | None, voters: Sequence[Voter], level: int
+    ) -> None:
         """LoadSnapshot is carried out (MetadataReplay.load): what the image says of the cluster. Raises as `start`."""
         member, now_ms = self._member, self._member.now_ms
         if self._snapshots.loading != snapshot_id:
             return
         self._snapshots.loading = None
+        self._snapshots.check_level(level)
         if cluster_id is not None:
             member.voters.start_at(snapshot_id.end_offset, cluster_id, voters)
             check_cluster(member, cluster_id, voters)
@@ -350,7 +359,7 @@ class QuorumNode:
             leader.replicate_request(session_id, request, now_ms)
             self._transitions.look_at_voters(now_ms)
 
-    def next_message(self, session_id: int, now_ms: float) -> peer_pb2.ReplicateResponse | None:
+    def next_message(self, session_id: int, now_ms: float) -> StreamMessage[peer_pb2.ReplicateResponse] | None:
         leader = self._transitions.leader
         return leader.next_message(session_id, now_ms) if leader is not None else None
 
@@ -366,15 +375,15 @@ class QuorumNode:
         self._at(now_ms)
         self._transitions.broke(now_ms)
 
-    def leader_message(self, response: peer_pb2.ReplicateResponse, now_ms: float) -> None:
+    def leader_message(self, response: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
         self._at(now_ms)
         fetcher = self._transitions.fetcher
         if fetcher is None:
             return
-        if response.error.code:
+        if response.message.error.code:
             self._session_refused(response, now_ms)
             return
-        self._elections.leader_names(max(metadata_epochs(response), default=-1), now_ms)
+        self._elections.leader_names(max(metadata_epochs(response.message), default=-1), now_ms)
         if self._transitions.fetcher is not fetcher:
             return
         fetcher.receive(response, now_ms)
@@ -383,8 +392,9 @@ class QuorumNode:
             self._transitions.heard(now_ms)
         self._transitions.look_at_voters(now_ms)
 
-    def _session_refused(self, response: peer_pb2.ReplicateResponse, now_ms: float) -> None:
+    def _session_refused(self, refused: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
         """Whom we asked does not lead, or will not have us."""
+        response = refused.message
         refusal = error_from_wire(response.error)
         if isinstance(refusal, InconsistentClusterId | InconsistentVoters) and not self._ever_heard:
             raise refusal
@@ -396,7 +406,7 @@ class QuorumNode:
             )
         fetcher = self._transitions.fetcher
         if fetcher is not None:
-            fetcher.session.receive(response, now_ms)  # drops it, to open it anew in a while
+            fetcher.session.receive(refused, now_ms)  # drops it, to open it anew in a while
             if (response.quorum_epoch, leader_id) != (self.epoch, fetcher.leader_id):
                 self._transitions.broke(now_ms)
             self._elections.learn(fetcher.leader_id, response.quorum_epoch, leader_id, now_ms)

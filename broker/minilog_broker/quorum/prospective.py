@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 
 from minilog.v1 import peer_pb2
+from minilog.versions import range_from_wire
 from minilog_broker.quorum.ballot import Ballot
+from minilog_broker.quorum.cluster import NewVoter
 from minilog_broker.quorum.effects import SendVote
 from minilog_broker.quorum.member import NO_LEADER, Member, Role
 from minilog_broker.quorum.voters import VoterKey
@@ -30,7 +32,7 @@ class Prospective:
         self._epoch = epoch
         self._founding = not member.voters.current
         self.ballot = Ballot(member.voter_sets(), member.own_key, unanimous=self._founding)
-        self.directories = {member.node_id: member.directory_id}
+        self.new_voters = {member.node_id: NewVoter(member.directory_id, member.levels)}
 
     def ask(self) -> None:
         self.ballot.grant(self._member.own_key)
@@ -55,5 +57,5 @@ class Prospective:
         if not response.granted or (self._founding and response.cluster_id):
             self.ballot.deny(key)
             return
-        self.directories[key.broker_id] = response.directory_id
+        self.new_voters[key.broker_id] = NewVoter(response.directory_id, range_from_wire(response.levels))
         self.ballot.grant(key)

@@ -17,6 +17,7 @@ from minilog.record_batch.builder import build_batch, build_control_batch, recor
 from minilog.record_batch.header import PLACEMENT_BYTES, Buffer, check_crc, decode_header, iterate_headers, placement
 from minilog.record_batch.reader import read_control, read_payload
 from minilog.v1 import peer_pb2, records_pb2
+from minilog.versions import parse_known
 from minilog_broker.replication.effects import PlacedBatches
 from minilog_broker.replication.state import PartitionKey
 
@@ -55,12 +56,13 @@ def encode_leader_change(
 
 def place(batch: bytes, base_offset: int, epoch: int) -> PlacedBatches:
     """`batch` at its place in the log."""
-    placed = placement(len(batch), base_offset, epoch) + batch[PLACEMENT_BYTES:]
+    placed = placement(batch, base_offset, epoch) + batch[PLACEMENT_BYTES:]
     return PlacedBatches((decode_header(placed),), (placed,))
 
 
 def decode_run(run: Buffer) -> Iterator[CommittedBatch]:
-    """The decisions in a run of whole batches. Raises CorruptMessage where a batch or a record is damaged."""
+    """The decisions in a run of whole batches. Raises CorruptMessage where a batch or a record is damaged,
+    UnsupportedVersion where a later version wrote one: it is never passed over."""
     view = memoryview(run)
     for position, header in iterate_headers(view):
         batch = view[position : position + header.length]
@@ -68,7 +70,8 @@ def decode_run(run: Buffer) -> Iterator[CommittedBatch]:
         records: tuple[records_pb2.MetadataRecord, ...] = ()
         if not header.is_control:
             values = read_payload(batch, header).column("value").to_pylist()
-            records = tuple(_decoded(records_pb2.MetadataRecord, value, header.base_offset) for value in values)
+            kind, offset = records_pb2.MetadataRecord, header.base_offset
+            records = tuple(_decoded(kind, value, "record", offset) for value in values)
         yield CommittedBatch(
             header.base_offset, header.next_offset, header.partition_leader_epoch, records, header.length
         )
@@ -77,12 +80,16 @@ def decode_run(run: Buffer) -> Iterator[CommittedBatch]:
 def decode_leader_change(batch: Buffer) -> records_pb2.LeaderChangeRecord:
     """What a control batch of this log says. Raises CorruptMessage."""
     offset = decode_header(batch).base_offset
-    return _decoded(records_pb2.ControlRecord, read_control(batch), offset).leader_change
+    return _decoded(records_pb2.ControlRecord, read_control(batch), "control", offset).leader_change
 
 
-def _decoded(kind: type[_Message], value: bytes | None, offset: int) -> _Message:
-    """A record of ours: its batch's checksums fit, so what cannot be read was written wrong."""
+def _decoded(kind: type[_Message], value: bytes | None, kinds: str, offset: int) -> _Message:
+    """A record of ours, one of `kinds`: its batch's checksums fit, so what cannot be read was written wrong."""
+    what = f"a record in the metadata log's batch at offset {offset}"
     try:
-        return kind.FromString(value or b"")
+        record = parse_known(kind, value or b"", what)
     except DecodeError as error:
         raise CorruptMessage(f"the metadata log's batch at offset {offset} has a record that cannot be read") from error
+    if record.WhichOneof(kinds) is None:
+        raise CorruptMessage(f"{what} says nothing")
+    return record

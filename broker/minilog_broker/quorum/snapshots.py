@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from minilog.errors import InconsistentClusterId, NotLeaderOrFollower, OffsetOutOfRange, StorageError
 from minilog.v1 import peer_pb2
+from minilog_broker.levels import check_level
 from minilog_broker.quorum.cluster import check_cluster
 from minilog_broker.quorum.effects import AdvanceLogStart, LoadSnapshot, StartLogAt
 from minilog_broker.quorum.member import Member
@@ -104,6 +105,10 @@ class Snapshots:
 
     # -- replay
 
+    def check_level(self, level: int) -> None:
+        """The cluster is at `level`. Raises UnsupportedVersion where this broker cannot read that."""
+        check_level(level, self._member.levels, f"cluster {self._member.cluster_id}")
+
     def take_committed(self) -> list[CommittedBatch]:
         """The next committed decisions, about REPLAY_BYTES of them; none while there are none, or a snapshot is due."""
         start, end = self.replayed_end_offset, self._log.high_watermark
@@ -112,6 +117,8 @@ class Snapshots:
         decisions = list(decode_run(self._log.log.read(start, REPLAY_BYTES, end)))
         for decision in decisions:
             for record in decision.records:
+                if record.HasField("cluster_level"):
+                    self.check_level(record.cluster_level.level)
                 if record.HasField("cluster"):
                     check_cluster(self._member, record.cluster.cluster_id, voters_of(record.cluster))
         self.replayed_end_offset = decisions[-1].end_offset

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from minilog_broker.quorum.candidate import Candidate
-from minilog_broker.quorum.cluster import cluster_record, new_cluster_id
+from minilog_broker.quorum.cluster import NewVoter, cluster_record, founding_level, level_record, new_cluster_id
 from minilog_broker.quorum.effects import VoteState
 from minilog_broker.quorum.epochs_told import EpochsTold
 from minilog_broker.quorum.fetcher import Fetcher
@@ -168,16 +168,16 @@ class Transitions:
             if isinstance(state, Prospective) and state.waits_until_ms() > now_ms:
                 state.due_ms = min(state.due_ms, state.waits_until_ms())
             elif isinstance(state, Prospective):
-                self.stand_in(self.epoch + 1, state.directories, now_ms)
+                self.stand_in(self.epoch + 1, state.new_voters, now_ms)
             else:
                 self._lead(state, now_ms)
         elif state.ballot.exhausted:
             state.due_ms = min(state.due_ms, now_ms + self._back_off_ms())
 
-    def stand_in(self, epoch: int, directories: dict[int, bytes], now_ms: float) -> None:
+    def stand_in(self, epoch: int, new_voters: dict[int, NewVoter], now_ms: float) -> None:
         """Stand in `epoch`: ask for votes once it and our own vote are on disk."""
         self.epoch = epoch
-        state = Candidate(self._member, epoch, now_ms + self._member.election_timeout_ms(), directories)
+        state = Candidate(self._member, epoch, now_ms + self._member.election_timeout_ms(), new_voters)
         self._enter(state, now_ms)
         self.keeper.record(epoch, self._member.node_id, self._member.directory_id)
         self.keeper.when_durable(lambda: self._ask(state))
@@ -196,8 +196,9 @@ class Transitions:
         member = self._member
         opening = [encode_leader_change(member.node_id, self.epoch, member.given, self._timestamp_us)]
         if not member.voters.current:
-            first = cluster_record(new_cluster_id(member.rng), member.given, state.directories)
-            opening.append(encode_records([first], self._timestamp_us))
+            first = cluster_record(new_cluster_id(member.rng), member.given, state.new_voters)
+            level = level_record(founding_level(state.new_voters))
+            opening.append(encode_records([first, level], self._timestamp_us))
         leader = Leader(member, self.epoch, now_ms)
         self._enter(leader, now_ms)
         self._rounds = 0

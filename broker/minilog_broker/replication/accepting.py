@@ -28,7 +28,13 @@ from minilog.errors import (
     RequestTimedOut,
     UnknownOutcome,
 )
-from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader, Buffer, decode_header
+from minilog.record_batch.header import (
+    NO_PRODUCER_ID,
+    BatchHeader,
+    Buffer,
+    check_attributes_of_level,
+    decode_header,
+)
 from minilog.record_batch.validation import validate_batch
 from minilog_broker.replication.effects import AnswerProduce
 from minilog_broker.replication.host import Host, TimerKind
@@ -83,10 +89,12 @@ class Accepting:
         header = entry.validated or validate_batch(*self._key, entry.batch, max_message_bytes=max_message_bytes)
         if isinstance(header, MinilogError):
             raise header
+        check_attributes_of_level(header, self._host.level.current)
         if header.is_transactional or entry.transaction is not None:
             entry = self._transactional(header, entry)
             if self._is_to_be_registered(header):
-                self._registering.wait(header.producer_id, entry)
+                # A copy: what came with it in one message is not to stay in memory for as long as this one waits.
+                self._registering.wait(header.producer_id, replace(entry, batch=bytes(entry.batch)))
                 return
         self._accept(header, entry, too_few)
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from minilog.errors import MinilogError
+from minilog.errors import MinilogError, UnsupportedVersion
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog_broker.replication.led import LedEffect
 from minilog_broker.replication.state import PartitionKey, TopicConfig
@@ -277,6 +277,15 @@ class PartitionOffline:
 
 
 @dataclass(frozen=True, slots=True)
+class LaterVersionMet:
+    """A batch, in this broker's log or on its way into it, was written by a later version: the broker ends, and leaves
+    all as it is."""
+
+    key: PartitionKey
+    error: UnsupportedVersion
+
+
+@dataclass(frozen=True, slots=True)
 class ProposalAnswer:
     """The controller's answer to a proposal: an error where it was refused. What became of it comes as metadata, with
     the configuration it was decided under: an answer may be old, or of a controller that is deposed."""
@@ -309,5 +318,6 @@ Effect: TypeAlias = (
     | LeaderSessionReady
     | ProposeInSyncReplicas
     | PartitionOffline
+    | LaterVersionMet
     | LedEffect
 )

@@ -20,13 +20,14 @@ import enum
 from collections.abc import Callable
 from typing import Protocol
 
-from minilog.errors import CorruptMessage
-from minilog.record_batch.header import BatchHeader, check_crc, iterate_headers
+from minilog.errors import CorruptMessage, UnsupportedVersion
+from minilog.record_batch.header import BatchHeader, Buffer, check_crc, iterate_headers
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.divergence import Diverged, StartAnewAt, truncation
 from minilog_broker.replication.effects import (
     AppendToLog,
     Effect,
+    LaterVersionMet,
     PlacedBatches,
     StartLogAt,
     TruncateLog,
@@ -186,14 +187,15 @@ class FollowerPartition:
 
     # -- what comes from the leader
 
-    def receive(self, run: data_pb2.PartitionRun, now_ms: float) -> int:
-        """Take a run or news. Returns the bytes whose credit goes back at once; those appended go back when written."""
-        returned_bytes = self._receive(run, now_ms)
+    def receive(self, run: data_pb2.PartitionRun, batches: Buffer, now_ms: float) -> int:
+        """Take a run with its batches, or news. Returns the bytes whose credit goes back at once; those appended go
+        back when written."""
+        returned_bytes = self._receive(run, batches, now_ms)
         self.on_change(now_ms)
         return returned_bytes
 
-    def _receive(self, run: data_pb2.PartitionRun, now_ms: float) -> int:
-        size_bytes = len(run.batches)
+    def _receive(self, run: data_pb2.PartitionRun, batches: Buffer, now_ms: float) -> int:
+        size_bytes = len(batches)
         if run.leader_epoch != self.leader_epoch or run.position_number != self.position_number:
             # Sent for an older position, or in an older epoch: ours is on its way, or waits there for our epoch.
             return size_bytes
@@ -206,9 +208,9 @@ class FollowerPartition:
             told = Diverged(run.diverging_epoch.epoch, run.diverging_epoch.end_offset)
             self._diverged(told, run.log_start_offset, now_ms)
             return size_bytes
-        if run.producers_below and not self._take_producers(run.producers_below, now_ms):
+        if (producers_below := run.producers_below) and not self._take_producers(producers_below, now_ms):
             return size_bytes
-        if size_bytes and not self._append(run, now_ms):
+        if size_bytes and not self._append(run, batches, now_ms):
             return size_bytes
         if not self.accepted:
             # What came with the position was not counted where the leader could judge it only later: say it again.
@@ -257,17 +259,17 @@ class FollowerPartition:
         known = self.log.last_epoch is not None and run.HasField("previous_epoch")
         return not known or run.previous_epoch == self.log.last_epoch
 
-    def _append(self, run: data_pb2.PartitionRun, now_ms: float) -> bool:
+    def _append(self, run: data_pb2.PartitionRun, batches: Buffer, now_ms: float) -> bool:
         """Append a run, or drop it (False)."""
         if not self._belongs(run):
             self._take_position()
             return False
-        headers, markers, good_bytes, corrupt = self._check_batches(run.batches)
+        headers, markers, good_bytes, corrupt = self._check_batches(batches)
         if headers:
             # The whole run where it is good: its bytes go to the disk as they came.
-            buffer = run.batches if good_bytes == len(run.batches) else memoryview(run.batches)[:good_bytes]
+            buffer = batches if good_bytes == len(batches) else memoryview(batches)[:good_bytes]
             credit = self._outbox.credit_source()
-            self.log.queue_append(QueuedAppend(headers, len(run.batches), credit, markers))
+            self.log.queue_append(QueuedAppend(headers, len(batches), credit, markers))
             self._emit(AppendToLog(self.key, PlacedBatches(headers, (buffer,))))
         if corrupt:
             self._came_corrupt(now_ms)
@@ -276,7 +278,7 @@ class FollowerPartition:
         return bool(headers)
 
     def _check_batches(
-        self, batches: bytes
+        self, batches: Buffer
     ) -> tuple[tuple[BatchHeader, ...], dict[int, tuple[Marker, ...]], int, bool]:
         """(headers of the good batches, the markers among them, their bytes, whether a bad one follows)."""
         headers: list[BatchHeader] = []
@@ -297,6 +299,9 @@ class FollowerPartition:
                 headers.append(header)
                 good_bytes, end, epoch = position + header.length, header.next_offset, batch_epoch
         except CorruptMessage:
+            return tuple(headers), markers, good_bytes, True
+        except UnsupportedVersion as error:
+            self._emit(LaterVersionMet(self.key, error))
             return tuple(headers), markers, good_bytes, True
         return tuple(headers), markers, good_bytes, False
 

@@ -26,6 +26,7 @@ from minilog.errors import (
     NotLeaderOrFollower,
     OffsetOutOfRange,
     UnknownLeaderEpoch,
+    UnsupportedVersion,
 )
 from minilog.v1 import data_pb2
 from minilog_broker.replication.follower import FollowerPartition
@@ -130,7 +131,7 @@ class FollowerReads:
             return self._log.log.read(offset, max_bytes, end_offset)
         except OffsetOutOfRange:  # retention was quicker: the session looks at the log start
             return b""
-        except (OSError, CorruptMessage) as error:
+        except (OSError, CorruptMessage, UnsupportedVersion) as error:
             self.read_failed(error)
             return b""
 

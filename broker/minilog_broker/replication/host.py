@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication.copy_checks import CopyChecks
 from minilog_broker.replication.effects import Effect
 from minilog_broker.replication.settings import ReplicationSettings
@@ -75,6 +76,7 @@ class Host:
     broker_id: int
     settings: ReplicationSettings
     broker_epoch: int | None = None
+    level: ClusterLevel = field(default_factory=lambda: ClusterLevel(SUPPORTED_LEVELS))
     session_ends_ms: float = -math.inf  # with the controller, by this broker's clock: see serving.py
     lives: dict[int, BrokerLife] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)

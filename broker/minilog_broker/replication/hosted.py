@@ -13,11 +13,12 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from minilog.errors import CorruptMessage
+from minilog.errors import CorruptMessage, UnsupportedVersion
 from minilog_broker.replication.effects import (
     ConfigureLog,
     DeleteLog,
     ForgetTornTail,
+    LaterVersionMet,
     OpenLog,
     PartitionOffline,
     RecoverLog,
@@ -357,6 +358,8 @@ class HostedReplica:
         """An I/O error, or a copy that is damaged: said to the controller, which elects another."""
         if self.offline is not None:
             return
+        if isinstance(error, UnsupportedVersion):
+            self._host.emit(LaterVersionMet(self.key, error))
         self.offline = str(error)
         self._opening = False
         self.drop_role(now_ms, why=f"the replica failed: {error}")

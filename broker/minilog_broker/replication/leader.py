@@ -25,6 +25,7 @@ from minilog.errors import (
     OffsetNotAvailable,
     OffsetOutOfRange,
     UnknownLeaderEpoch,
+    UnsupportedVersion,
 )
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.accepting import Accepting
@@ -363,7 +364,7 @@ class LeaderPartition:
             view.forget(session.broker_epoch)
         try:
             judgement = inside_a_batch(self.log, position) or self._judge_log(position)
-        except (OSError, CorruptMessage) as error:
+        except (OSError, CorruptMessage, UnsupportedVersion) as error:
             self.read_failed(error)
             return Wait()
         view.accepted = isinstance(judgement, Send)
@@ -400,7 +401,7 @@ class LeaderPartition:
             return self.log.log.read(offset, max_bytes, end_offset)
         except OffsetOutOfRange:  # retention was quicker: the session looks at the log start
             return b""
-        except (OSError, CorruptMessage) as error:
+        except (OSError, CorruptMessage, UnsupportedVersion) as error:
             self.read_failed(error)
             return b""
 

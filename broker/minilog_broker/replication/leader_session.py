@@ -21,6 +21,7 @@ import random
 from dataclasses import dataclass
 
 from minilog.limits import MAX_POSITIONS
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.effects import CloseLeaderSession, LeaderSessionReady, OpenLeaderSession
 from minilog_broker.replication.follower import FollowerPartition
@@ -268,23 +269,23 @@ class LeaderSession:
 
     # -- messages
 
-    def receive(self, message: peer_pb2.ReplicateResponse, now_ms: float) -> None:
+    def receive(self, response: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
         """A message of the leader."""
         if self.state is not LinkState.OPEN:
             return
         self._last_heard_ms = now_ms
-        if message.error.code:
+        if response.message.error.code:
             self._drop(now_ms)
             return
         self._pause_ms = self._host.settings.reopen_min_ms
-        for run in message.runs:
+        for run, batches in zip(response.message.runs, response.payloads, strict=True):
             key = PartitionKey(run.partition_id.topic_id, run.partition_id.partition)
             follower = self.followers.get(key)
-            dropped_bytes = len(run.batches) if follower is None else follower.receive(run, now_ms)
+            dropped_bytes = len(batches) if follower is None else follower.receive(run, batches, now_ms)
             if dropped_bytes:
                 self.give_back(self._number, dropped_bytes)
-            if key in self._throttles and run.batches:
-                self._spend(key, len(run.batches), now_ms)
+            if key in self._throttles and batches:
+                self._spend(key, len(batches), now_ms)
 
     def next_request(self, now_ms: float) -> peer_pb2.ReplicateRequest | None:
         """All there is to tell; an empty request as a sign of life; else None, and the next thing wakes again."""

@@ -24,7 +24,9 @@ from minilog.errors import (
     wire_error,
 )
 from minilog.record_batch.header import BatchHeader, Buffer
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
+from minilog_broker.levels import ClusterLevel
 from minilog_broker.replication.effects import (
     AnswerDeleteRecords,
     AnswerMarkers,
@@ -56,8 +58,10 @@ _ALL_ACKS = (-1, 0, 1)
 class ReplicaManager:
     """See the module's text."""
 
-    def __init__(self, broker_id: int, settings: ReplicationSettings, rng: random.Random) -> None:
-        self._host = Host(broker_id, settings)
+    def __init__(
+        self, broker_id: int, settings: ReplicationSettings, rng: random.Random, level: ClusterLevel | None = None
+    ) -> None:
+        self._host = Host(broker_id, settings) if level is None else Host(broker_id, settings, level=level)
         self._leaders = LeaderSessions(self._host, rng)
         self._replicas: dict[PartitionKey, HostedReplica] = {}
         self._configs: dict[bytes, TopicConfig] = {}
@@ -326,7 +330,7 @@ class ReplicaManager:
 
     def next_message(
         self, session_id: int, now_ms: float
-    ) -> data_pb2.FetchResponse | peer_pb2.ReplicateResponse | None:
+    ) -> StreamMessage[data_pb2.FetchResponse] | StreamMessage[peer_pb2.ReplicateResponse] | None:
         """The next message of a session; None: nothing now, SessionReady tells when. Ask again until None."""
         return self._served.next_message(session_id, now_ms)
 
@@ -340,7 +344,7 @@ class ReplicaManager:
         """It broke, or could not be opened. Not told after CloseLeaderSession."""
         self._leaders.to(leader_id).closed(now_ms)
 
-    def leader_message(self, leader_id: int, message: peer_pb2.ReplicateResponse, now_ms: float) -> None:
+    def leader_message(self, leader_id: int, message: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
         """A message of a leader, on the stream that is open now."""
         self._leaders.to(leader_id).receive(message, now_ms)
 

@@ -24,7 +24,7 @@ def append_at_end(
     """Queue the batch behind all that was given to the disk; its header, as it is in the log. `markers`: its own."""
     offset = log.end
     placed = replace(header, base_offset=offset, partition_leader_epoch=leader_epoch)
-    buffers = (placement(header.length, offset, leader_epoch), memoryview(batch)[PLACEMENT_BYTES:])
+    buffers = (placement(batch, offset, leader_epoch), memoryview(batch)[PLACEMENT_BYTES:])
     log.queue_append(QueuedAppend((placed,), header.length, None, {offset: markers} if markers else {}))
     host.emit(AppendToLog(key, PlacedBatches((placed,), buffers)))
     return placed

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from minilog.errors import InvalidArgument, MinilogError, StaleBrokerEpoch, TimedOut
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.effects import SessionReady, SessionRefused
 from minilog_broker.replication.host import Host, TimerKind
 from minilog_broker.replication.hosted import HostedReplica
-from minilog_broker.replication.session import Session, Subscription
+from minilog_broker.replication.session import Session, Subscription, message_of
 from minilog_broker.replication.source import Audience
 from minilog_broker.replication.state import PartitionKey
 
@@ -157,14 +158,14 @@ class ServedSessions:
 
     def next_message(
         self, session_id: int, now_ms: float
-    ) -> data_pb2.FetchResponse | peer_pb2.ReplicateResponse | None:
+    ) -> StreamMessage[data_pb2.FetchResponse] | StreamMessage[peer_pb2.ReplicateResponse] | None:
         """What a session has to say."""
         session = self._sessions.get(session_id)
         if session is None or (runs := session.next_runs(now_ms)) is None:
             return None
         if session.audience is Audience.FOLLOWER:
-            return peer_pb2.ReplicateResponse(runs=runs)
-        return data_pb2.FetchResponse(runs=runs)
+            return message_of(peer_pb2.ReplicateResponse, runs)
+        return message_of(data_pb2.FetchResponse, runs)
 
     # -- time
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 import enum
 import itertools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
 
 from minilog.errors import (
     CorruptMessage,
@@ -26,10 +27,12 @@ from minilog.errors import (
     MinilogError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    UnsupportedVersion,
     wire_error,
 )
 from minilog.record_batch.header import decode_header
-from minilog.v1 import common_pb2, data_pb2
+from minilog.stream_messages import StreamMessage
+from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.divergence import Diverged
 from minilog_broker.replication.own_delay import excused
 from minilog_broker.replication.settings import ReplicationSettings
@@ -39,6 +42,9 @@ from minilog_broker.replication.state import PartitionKey
 _LENGTH = struct.Struct("<I")
 _LENGTH_AT = 4
 _NO_LIMIT = 1 << 62
+_Response = TypeVar("_Response", data_pb2.FetchResponse, peer_pb2.ReplicateResponse)
+RunWithBatches: TypeAlias = tuple[data_pb2.PartitionRun, bytes]
+"""A run and its payload."""
 MAX_RUNS = 500  # of one message: what makes it, and what takes it, holds a loop for some ten milliseconds
 
 
@@ -248,12 +254,12 @@ class Session:
             due_ms = now_ms + self.settings.session_keepalive_ms
         self.hold(self.session_id, due_ms)
 
-    def next_runs(self, now_ms: float) -> list[data_pb2.PartitionRun] | None:
+    def next_runs(self, now_ms: float) -> list[RunWithBatches] | None:
         """The runs of the next message; empty: a sign of life; None: nothing to say (the next thing wakes again)."""
         runs = self._data_runs(now_ms)
         if self._news and now_ms >= self._last_news_ms + self.settings.news_interval_ms:
             for key in list(itertools.islice(self._news, MAX_RUNS - len(runs))):
-                runs.append(self._run(self._news.pop(key), b""))
+                runs.append((self._run(self._news.pop(key)), b""))
             if not self._news:  # else the rest goes with the next message, at once
                 self._last_news_ms = now_ms
         if not runs and now_ms < self.last_sent_ms + self.settings.session_keepalive_ms:
@@ -264,8 +270,8 @@ class Session:
         self.last_sent_ms = now_ms
         return runs
 
-    def _data_runs(self, now_ms: float) -> list[data_pb2.PartitionRun]:
-        runs: list[data_pb2.PartitionRun] = []
+    def _data_runs(self, now_ms: float) -> list[RunWithBatches]:
+        runs: list[RunWithBatches] = []
         left = self.settings.message_bytes
         while self._ready and left > 0 and len(runs) < MAX_RUNS and self._has_credit():
             key = next(iter(self._ready))
@@ -274,7 +280,7 @@ class Session:
             if run is None:
                 continue
             runs.append(run)
-            size_bytes = len(run.batches)
+            size_bytes = len(run[1])
             left -= size_bytes
             self.sent_bytes += size_bytes
             subscription.sent_bytes += size_bytes
@@ -283,7 +289,7 @@ class Session:
                 self._ready[key] = subscription  # its next turn is after the others'
         return runs
 
-    def _read(self, subscription: Subscription, max_bytes: int, now_ms: float) -> data_pb2.PartitionRun | None:
+    def _read(self, subscription: Subscription, max_bytes: int, now_ms: float) -> RunWithBatches | None:
         source = subscription.source
         assert source is not None
         offset, bound = subscription.next_offset, subscription.bound()
@@ -300,7 +306,7 @@ class Session:
             return None
         try:
             first, end_offset, last_epoch = _bounds(batches)
-        except CorruptMessage as error:
+        except (CorruptMessage, UnsupportedVersion) as error:
             source.read_failed(error)
             return None
         if self.audience is Audience.FOLLOWER and first > offset:
@@ -308,22 +314,21 @@ class Session:
             return None
         if subscription.previous_epoch is None:
             subscription.previous_epoch = source.epoch_before(first)
-        run = self._run(subscription, batches)
+        run = self._run(subscription)
         run.first_offset = first
         if subscription.previous_epoch is not None:
             run.previous_epoch = subscription.previous_epoch
         if self.audience is Audience.COMMITTED_CONSUMER:
             run.aborted_producer_ids.extend(source.aborted_within(first, end_offset))
         subscription.next_offset, subscription.previous_epoch = end_offset, last_epoch
-        return run
+        return run, batches
 
-    def _run(self, subscription: Subscription, batches: bytes) -> data_pb2.PartitionRun:
+    def _run(self, subscription: Subscription) -> data_pb2.PartitionRun:
         key, source = subscription.key, subscription.source
         run = data_pb2.PartitionRun(
             partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
             leader_epoch=-1 if source is None else source.leader_epoch,
             position_number=subscription.position.position_number,
-            batches=batches,
         )
         if source is not None:
             ends = source.ends()
@@ -336,6 +341,11 @@ class Session:
         if (diverged := subscription.diverged) is not None:
             run.diverging_epoch.epoch, run.diverging_epoch.end_offset = diverged.epoch, diverged.end_offset
         return run
+
+
+def message_of(kind: type[_Response], runs: Sequence[RunWithBatches]) -> StreamMessage[_Response]:
+    """The message that carries these runs."""
+    return StreamMessage(kind(runs=[run for run, _ in runs]), [batches for _, batches in runs])
 
 
 def below_log_start(offset: int, log_start_offset: int) -> OffsetOutOfRange:

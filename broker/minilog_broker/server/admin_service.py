@@ -41,3 +41,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self, request: admin_pb2.ReplaceVoterRequest, context: object
     ) -> admin_pb2.ReplaceVoterResponse:
         return await self._controller.replace_voter(request)
+
+    async def UpgradeLevel(  # noqa: N802
+        self, request: admin_pb2.UpgradeLevelRequest, context: object
+    ) -> admin_pb2.UpgradeLevelResponse:
+        return await self._controller.upgrade_level(request)

@@ -12,7 +12,8 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from minilog.errors import InvalidArgument
+from minilog.errors import CorruptMessage, InvalidArgument
+from minilog.stream_messages import STREAM_METHODS, StreamMessage, split
 from minilog.v1 import admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.server.request_limits import all_limits
 from minilog_broker.server.traffic import LARGE_BYTES, PEER_SERVICES, Parse
@@ -37,15 +38,17 @@ class Admission:
 
     def parser(self, path: str) -> Parse:
         """What makes requests of the bytes that come for this call: a path such as /minilog.v1.DataService/Fetch."""
-        limits = self._limits[path]
+        limits, method = self._limits[path], STREAM_METHODS.get(path)
         turns = self._turns_of_brokers if limits.service_name in PEER_SERVICES else self._turns
 
-        async def parsed(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
-            if len(data) > LARGE_BYTES or limits.is_large(data):
-                await turns.take()
+        async def parsed(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message | StreamMessage[Message]:
             try:
-                return limits.parse(data)
-            except InvalidArgument as error:
+                content, payloads = split(data) if method is not None else (data, [])
+                if len(data) > LARGE_BYTES or limits.is_large(content):
+                    await turns.take()
+                request = limits.parse(content)
+                return request if method is None else method.request.join(request, payloads)
+            except (InvalidArgument, CorruptMessage) as error:
                 refusal = str(error)
             except DecodeError:
                 refusal = f"what came for {limits.name} is no request of it"

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 from minilog.errors import MinilogError
-from minilog.record_batch.header import BatchHeader
+from minilog.record_batch.header import BatchHeader, Buffer
 from minilog.record_batch.validation import decoded_bytes, validate_batch
 from minilog_broker.replication.state import PartitionKey
 
@@ -31,21 +31,21 @@ class BatchValidation:
         self._max_message_bytes = max_message_bytes
         self._thread = ThreadPoolExecutor(1, "batch-validation")
 
-    async def validate(self, keys: Sequence[PartitionKey], batches: Sequence[bytes]) -> list[Validated]:
+    async def validate(self, keys: Sequence[PartitionKey], batches: Sequence[Buffer]) -> list[Validated]:
         """For each batch what came of it. None for those of a message that costs little, and for those that the core
         refuses without a look at them."""
         if sum(map(decoded_bytes, batches)) <= INLINE_BYTES:
             return [None] * len(batches)
         return [await self._validate(key, batch) for key, batch in zip(keys, batches, strict=True)]
 
-    async def _validate(self, key: PartitionKey, batch: bytes) -> Validated:
+    async def _validate(self, key: PartitionKey, batch: Buffer) -> Validated:
         max_message_bytes = self._max_message_bytes(key)
         if max_message_bytes is None:
             return None
         return await asyncio.get_running_loop().run_in_executor(self._thread, _outcome, key, batch, max_message_bytes)
 
 
-def _outcome(key: PartitionKey, batch: bytes, max_message_bytes: int) -> Validated:
+def _outcome(key: PartitionKey, batch: Buffer, max_message_bytes: int) -> Validated:
     try:
         return validate_batch(*key, batch, max_message_bytes=max_message_bytes)
     except MinilogError as error:

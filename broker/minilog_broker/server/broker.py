@@ -117,6 +117,7 @@ class Broker:
             None,
             boot_id=runtime.boot_id(),
             random_bytes=runtime.unique_bytes,
+            levels=self._options.levels,
         )
         try:
             await self._live(files, directory)
@@ -169,16 +170,14 @@ class Broker:
     def _build(self, settings: ReplicationSettings) -> None:
         """Make the parts and join them."""
         options = self._options
-        manager = ReplicaManager(options.broker_id, settings, self._runtime.chance())
+        manager = ReplicaManager(options.broker_id, settings, self._runtime.chance(), self._quorum.level)
         self._replicas = replicas = Replicas(manager, self._disk, self._logs, self._reserve, self._outside())
         self._link = self._controller_link()
         self._internal_topics = InternalTopics(self._link.create_internal_topic)
         self._coordinators = self._build_coordinators(replicas)
         self._links = LeaderLinks(replicas, self._client, self._address_of, self._runtime)
         self._registrations = PartitionRegistrations(replicas, self._calls.register_partitions, self._spawn)
-        self._controller = ControllerShell(
-            self._quorum, options.broker_id, self._config, self._turns, self._runtime.chance()
-        )
+        self._controller = ControllerShell(self._quorum, options, self._turns, self._runtime.chance())
         self._to_replicas = ImageToReplicas(
             self._quorum.image,
             replicas,

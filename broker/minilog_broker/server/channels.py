@@ -11,6 +11,7 @@ import asyncio
 
 import grpc
 
+from minilog.errors import CorruptMessage
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog_broker.version import CLIENT_VERSION
 
@@ -67,8 +68,8 @@ async def let_calls_end(grace_s: float) -> None:
         await asyncio.wait(others, timeout=grace_s)
 
 
-# What a call raises when the other side is gone or the stream has ended.
-STREAM_ERRORS = (grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError)
+# What a call raises when the other side is gone or not understood, or the stream has ended.
+STREAM_ERRORS = (grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError, CorruptMessage)
 
 
 def reason(error: BaseException) -> str:

@@ -19,7 +19,10 @@ from typing import Any
 from minilog.config import config_names
 from minilog.errors import InvalidConfig
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog_broker.controller.replay import SNAPSHOT_BYTES
+from minilog.versions import VersionRange
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_INT64, MAX_SEGMENT_BYTES
+from minilog_broker.levels import SUPPORTED_LEVELS
 
 ENVIRONMENT_PREFIX = "MINILOG_"
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -133,6 +136,8 @@ class BrokerConfig:
     """Before a candidate stands again; the jitter comes on top."""
     quorum_fetch_timeout_ms: int = _setting(_integer(10), 1_000)
     """A quorum leader not heard for so long is looked for anew; one that hears no majority for so long resigns."""
+    metadata_log_max_record_bytes_between_snapshots: int = _setting(_integer(1024), SNAPSHOT_BYTES)
+    """So much of replayed metadata log, and another snapshot of the image is written."""
     transaction_timeout_ms: int = _setting(_integer(1, _MOST_TIMEOUT_MS), 900_000)
     """A transaction whose writers asked for no other is aborted when nothing was heard of them for so long."""
     transaction_max_timeout_ms: int = _setting(_integer(1, _MOST_TIMEOUT_MS), _DAY_MS)
@@ -185,6 +190,8 @@ class BrokerOptions:
     """1, 3 or 5: the brokers whose majority agrees on metadata."""
     rack: str | None = None
     config: BrokerConfig = dataclasses.field(default_factory=BrokerConfig)
+    levels: VersionRange = SUPPORTED_LEVELS
+    """That this broker can read and write; another range makes it another version, for tests."""
 
 
 _KINDS: dict[str, _Kind] = {

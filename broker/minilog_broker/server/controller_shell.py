@@ -19,7 +19,7 @@ from minilog_broker.controller.controller import Controller, ControllerSettings
 from minilog_broker.controller.effects import Answer, ControllerEffect, PartitionWaits, ProbeBroker, UncleanElection
 from minilog_broker.controller.ledger import Reported
 from minilog_broker.replication.state import TopicConfig
-from minilog_broker.server.config import BrokerConfig
+from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.quorum_shell import QuorumShell
 from minilog_broker.server.timer import CoreTimer, now_ms
 from minilog_broker.server.turns import Turns
@@ -35,6 +35,7 @@ _Decision = TypeVar(
     admin_pb2.ElectLeadersResponse,
     admin_pb2.AlterPartitionReassignmentsResponse,
     admin_pb2.ReplaceVoterResponse,
+    admin_pb2.UpgradeLevelResponse,
 )
 _TopicsRequest = TypeVar(
     "_TopicsRequest", admin_pb2.CreateTopicsRequest, admin_pb2.DeleteTopicsRequest, admin_pb2.AlterTopicsRequest
@@ -58,14 +59,14 @@ def default_topic_config(config: BrokerConfig) -> TopicConfig:
 class ControllerShell:
     """See the module's text."""
 
-    def __init__(
-        self, quorum: QuorumShell, broker_id: int, config: BrokerConfig, turns: Turns, chance: random.Random
-    ) -> None:
+    def __init__(self, quorum: QuorumShell, options: BrokerOptions, turns: Turns, chance: random.Random) -> None:
+        config = options.config
         self._quorum = quorum
         self._turns = turns
         settings = ControllerSettings(
             defaults=default_topic_config(config),
-            broker_id=broker_id,
+            broker_id=options.broker_id,
+            levels=options.levels,
             broker_session_timeout_ms=config.broker_session_timeout_ms,
             num_partitions=config.num_partitions,
             default_replication_factor=config.default_replication_factor,
@@ -141,6 +142,11 @@ class ControllerShell:
     async def replace_voter(self, request: admin_pb2.ReplaceVoterRequest) -> admin_pb2.ReplaceVoterResponse:
         return await self._decide(
             admin_pb2.ReplaceVoterResponse, lambda ticket: self._controller.replace_voter(ticket, request)
+        )
+
+    async def upgrade_level(self, request: admin_pb2.UpgradeLevelRequest) -> admin_pb2.UpgradeLevelResponse:
+        return await self._decide(
+            admin_pb2.UpgradeLevelResponse, lambda ticket: self._controller.upgrade_level(ticket, request)
         )
 
     async def _each_topic(

@@ -7,11 +7,13 @@ ready. Nothing waits here: the core answers when the high watermark, a time-out 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from minilog.errors import InvalidRequiredAcks, wire_error
+from minilog.record_batch.header import Buffer
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
 from minilog_broker.replication.effects import AnswerDeleteRecords, AnswerProduce
 from minilog_broker.replication.parked import TransactionalWrite
@@ -42,7 +44,7 @@ class ProduceStream:
         self.results.append(result)
         self.ready.set()
 
-    def next_message(self) -> data_pb2.ProduceResponse | None:
+    def next_message(self) -> StreamMessage[data_pb2.ProduceResponse] | None:
         """All that is ready; an empty message as a sign of life when due; else None."""
         if self.results:
             results, self.results = self.results, []
@@ -51,7 +53,7 @@ class ProduceStream:
         else:
             return None
         self.sent_at_ms = now_ms()
-        return data_pb2.ProduceResponse(results=results)
+        return StreamMessage(data_pb2.ProduceResponse(results=results))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +102,21 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Produced:
-    """A produce request without its message, which would hold all of its bytes for as long as any part is looked at."""
+    """What a produce request says, and its batches as they came."""
 
     acks: int
     timeout_ms: int
     entries: list[_Entry]
-    batches: list[bytes]
+    batches: Sequence[Buffer]
     validated: list[Validated]
 
     @classmethod
-    def of(cls, request: data_pb2.ProduceRequest) -> _Produced:
+    def of(cls, received: StreamMessage[data_pb2.ProduceRequest]) -> _Produced:
+        request = received.message
         entries = [
             _Entry(_key(each), each.correlation_id, each.leader_epoch, _transaction(each)) for each in request.entries
         ]
-        batches = [each.batch for each in request.entries]  # each access copies
-        return cls(request.acks, request.timeout_ms, entries, batches, [])
+        return cls(request.acks, request.timeout_ms, entries, received.payloads, [])
 
     @property
     def keys(self) -> list[PartitionKey]:
@@ -130,7 +132,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         self._keepalive_s = keepalive_ms / 1000.0
 
     async def Produce(  # type: ignore[override]  # noqa: N802
-        self, request_iterator: AsyncIterator[data_pb2.ProduceRequest], context: ClientStream
+        self, request_iterator: AsyncIterator[StreamMessage[data_pb2.ProduceRequest]], context: ClientStream
     ) -> None:
         stream = ProduceStream(self._keepalive_s)
         life_sign = asyncio.ensure_future(_wake_every(stream.ready, self._keepalive_s))
@@ -151,11 +153,13 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         while self._replicas.backlog_bytes > MAX_BACKLOG_BYTES or len(stream.results) > MAX_UNTAKEN_RESULTS:  # noqa: ASYNC110
             await asyncio.sleep(ROOM_PAUSE_S)
 
-    async def _validated(self, incoming: AsyncIterator[data_pb2.ProduceRequest]) -> AsyncIterator[_Produced]:
+    async def _validated(
+        self, incoming: AsyncIterator[StreamMessage[data_pb2.ProduceRequest]]
+    ) -> AsyncIterator[_Produced]:
         """In order: the next message of a stream is taken when the one before it is validated."""
         async for request in incoming:
             produced = _Produced.of(request)
-            del request  # of what may be large there is one copy here, and none while nothing comes
+            del request  # none of what may be large is held here while nothing comes
             produced.validated = await self._validation.validate(produced.keys, produced.batches)
             yield produced
             del produced
@@ -178,20 +182,21 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             answer_produce(AnswerProduce(ProduceTicket(stream, entry.correlation_id, entry.key), error, -1, -1, -1, -1))
 
     async def Fetch(  # type: ignore[override]  # noqa: N802
-        self, request_iterator: AsyncIterator[data_pb2.FetchRequest], context: ClientStream
+        self, request_iterator: AsyncIterator[StreamMessage[data_pb2.FetchRequest]], context: ClientStream
     ) -> None:
         replicas = self._replicas
         session_id = replicas.sessions.open()
         opened = False
 
-        def receive(request: data_pb2.FetchRequest) -> None:
+        def receive(received: StreamMessage[data_pb2.FetchRequest]) -> None:
             nonlocal opened
+            request = received.message
             if not opened:
                 replicas.manager.open_consumer_session(session_id, request.isolation_level, now_ms())
                 opened = True
             replicas.fetch(session_id, request)
 
-        def next_message() -> object | None:
+        def next_message() -> StreamMessage[Any] | None:
             if error := replicas.sessions.refusal(session_id):
                 raise error  # ends the stream; the client opens another
             return replicas.next_message(session_id) if opened else None

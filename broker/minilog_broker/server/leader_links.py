@@ -12,12 +12,14 @@ from collections.abc import Callable
 import grpc
 import structlog
 
-from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
+from minilog.aio.payload_stream import open_stream
+from minilog.stream_messages import REPLICATE, StreamMessage
+from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.replication.effects import OpenLeaderSession
 from minilog_broker.server.channels import STREAM_ERRORS, reason
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.runtime import BrokerRuntime
-from minilog_broker.server.streams import messages, pump
+from minilog_broker.server.streams import pump
 from minilog_broker.server.timer import now_ms
 
 logger = structlog.get_logger()
@@ -85,7 +87,7 @@ class LeaderLinks:
             manager.leader_session_opened(leader_id, now_ms())
             replicas.run()
 
-        def receive(message: peer_pb2.ReplicateResponse) -> None:
+        def receive(message: StreamMessage[peer_pb2.ReplicateResponse]) -> None:
             if self._ready.get(leader_id) is ready:  # else the core has closed this stream meanwhile
                 manager.leader_message(leader_id, message, now_ms())
                 replicas.run()
@@ -103,24 +105,24 @@ async def converse(
     channel: grpc.aio.Channel,
     client: common_pb2.ClientIdentity,
     opened: Callable[[], None],
-    receive: Callable[[peer_pb2.ReplicateResponse], None],
+    receive: Callable[[StreamMessage[peer_pb2.ReplicateResponse]], None],
     next_request: Callable[[], peer_pb2.ReplicateRequest | None],
     ready: asyncio.Event,
 ) -> None:
     """One Replicate stream on `channel`, which is its own, until it breaks; STREAM_ERRORS tell how."""
     first = True
 
-    def next_identified() -> peer_pb2.ReplicateRequest | None:
+    def next_identified() -> StreamMessage[peer_pb2.ReplicateRequest] | None:
         nonlocal first
         request = next_request()
         if request is not None and first:
             first = False
             request.client.CopyFrom(client)
-        return request
+        return None if request is None else StreamMessage(request)
 
     async with channel:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await channel.channel_ready()
-        call = peer_pb2_grpc.PeerServiceStub(channel).Replicate()
+        stream = open_stream(channel, REPLICATE)
         opened()
-        await pump(messages(call), receive, next_identified, call.write, ready)
+        await pump(stream.received(), receive, next_identified, stream.write, ready)

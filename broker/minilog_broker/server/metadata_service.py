@@ -5,9 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from minilog.errors import BrokerNotAvailable, MinilogError, UnknownTopicId, UnknownTopicOrPartition, wire_error
+from minilog.errors import (
+    BrokerNotAvailable,
+    MinilogError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+    wire_error,
+)
 from minilog.limits import parts_of
-from minilog.v1 import metadata_pb2, metadata_pb2_grpc
+from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
+from minilog.versions import PROTOCOL, check_protocol, range_from_wire
 from minilog_broker.controller.image import Broker, Topic
 from minilog_broker.controller.ledger import NOTHING_REPORTED, Reported
 from minilog_broker.quorum.voters import Voter
@@ -17,6 +25,7 @@ from minilog_broker.server.quorum_shell import QuorumShell
 from minilog_broker.server.replicas import Replicas
 from minilog_broker.server.timer import now_ms
 from minilog_broker.server.turns import Piece, Turns
+from minilog_broker.version import CLIENT_VERSION
 
 PARTITIONS_AT_ONCE = 250  # described before a look at the clock: some milliseconds
 
@@ -63,9 +72,14 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
     async def GetMetadata(  # noqa: N802
         self, request: metadata_pb2.GetMetadataRequest, context: object
     ) -> metadata_pb2.GetMetadataResponse:
-        if not self._is_registered():  # its image is still that of a former life, or of none
-            error = BrokerNotAvailable("this broker is starting: ask another one, or again")
-            return metadata_pb2.GetMetadataResponse(error=wire_error(error), controller_id=-1, metadata_offset=-1)
+        own_name = f"broker {self._quorum.broker_id} (version {CLIENT_VERSION})"
+        refusal: MinilogError | None = _refusal(request.client, own_name)
+        if refusal is None and not self._is_registered():  # its image is still that of a former life, or of none
+            refusal = BrokerNotAvailable("this broker is starting: ask another one, or again")
+        if refusal is not None:
+            return _identified(
+                metadata_pb2.GetMetadataResponse(error=wire_error(refusal), controller_id=-1, metadata_offset=-1)
+            )
         reported = self._reported()
         answer = metadata_pb2.GetMetadataResponse(
             cluster_id=self._image.cluster_id or "",
@@ -75,7 +89,9 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             metadata_offset=self._image.end_offset,
             brokers=[_broker(each, reported) for each in self._image.brokers.values()],
             voters=[_voter(each, self._image.brokers.get(each.broker_id)) for each in self._image.voters],
+            level=self._image.level,
         )
+        _identified(answer)
         piece = await self._begin(request)
         for topic in self._topics(request):
             told = answer.topics.add()
@@ -150,6 +166,23 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             return metadata_pb2.InitProducerIdResponse(error=wire_error(error), producer_id=-1, producer_epoch=-1)
 
 
+def _refusal(client: common_pb2.ClientIdentity, own_name: str) -> UnsupportedVersion | None:
+    """Where the client and this broker speak no common version of the protocol."""
+    name = f"client {client.client_id} (version {client.client_version or 'unknown'})"
+    try:
+        check_protocol(PROTOCOL, own_name, range_from_wire(client.protocol), name)
+    except UnsupportedVersion as error:
+        return error
+    return None
+
+
+def _identified(answer: metadata_pb2.GetMetadataResponse) -> metadata_pb2.GetMetadataResponse:
+    """With what the client needs to judge this broker itself."""
+    answer.protocol.CopyFrom(PROTOCOL.to_wire())
+    answer.broker_version = CLIENT_VERSION
+    return answer
+
+
 def _broker(broker: Broker, reported: Reported = NOTHING_REPORTED) -> metadata_pb2.BrokerMetadata:
     if broker.stopping:
         state = metadata_pb2.BROKER_STATE_STOPPING
@@ -165,6 +198,8 @@ def _broker(broker: Broker, reported: Reported = NOTHING_REPORTED) -> metadata_p
         state=state,
         broker_epoch=broker.broker_epoch,
         no_space=broker.broker_id in reported.full,
+        levels=broker.levels.to_wire(),
+        version=broker.version,
     )
 
 

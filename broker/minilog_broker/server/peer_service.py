@@ -12,7 +12,9 @@ from typing import Any
 
 import grpc
 
+from minilog.aio.payload_stream import PayloadStream
 from minilog.errors import InvalidArgument, wire_error
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from minilog_broker.server.controller_shell import ControllerShell
 from minilog_broker.server.quorum_shell import QuorumShell
@@ -44,24 +46,25 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
                 self._controller.heartbeat_stream_broke(*life)
 
     async def Replicate(  # type: ignore[override]  # noqa: N802
-        self, request_iterator: AsyncIterator[peer_pb2.ReplicateRequest], context: grpc.aio.ServicerContext[Any, Any]
+        self, request_iterator: AsyncIterator[StreamMessage[peer_pb2.ReplicateRequest]], context: PayloadStream
     ) -> None:
-        first = await anext(request_iterator, None)
-        if first is None:
+        received = await anext(request_iterator, None)
+        if received is None:
             return
+        first = received.message
         if first.cluster_metadata:
             await self._quorum.serve(first, request_iterator, context)
         elif first.broker_epoch < 0:
             error = InvalidArgument(f"broker {first.broker_id} opened a session without a broker epoch: register first")
-            await context.write(peer_pb2.ReplicateResponse(error=wire_error(error)))
+            await context.write(StreamMessage(peer_pb2.ReplicateResponse(error=wire_error(error))))
         else:
             await self._serve_follower(first, request_iterator, context)
 
     async def _serve_follower(
         self,
         first: peer_pb2.ReplicateRequest,
-        rest: AsyncIterator[peer_pb2.ReplicateRequest],
-        context: grpc.aio.ServicerContext[Any, Any],
+        rest: AsyncIterator[StreamMessage[peer_pb2.ReplicateRequest]],
+        stream: PayloadStream,
     ) -> None:
         replicas, manager = self._replicas, self._replicas.manager
 
@@ -73,7 +76,7 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         try:
             manager.open_follower_session(session_id, first.broker_id, first.broker_epoch, now_ms())
             replicas.run()
-            await replicas.sessions.serve(session_id, first, rest, context, receive, replicas.next_message)
+            await replicas.sessions.serve(session_id, first, rest, stream, receive, replicas.next_message)
         finally:
             replicas.close_session(session_id)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.server.channels import STREAM_ERRORS, reason
 from minilog_broker.server.leader_links import converse
@@ -23,7 +24,7 @@ class QuorumLink:
         client: common_pb2.ClientIdentity,
         opened: Callable[[], None],
         closed: Callable[[], None],
-        receive: Callable[[peer_pb2.ReplicateResponse], None],
+        receive: Callable[[StreamMessage[peer_pb2.ReplicateResponse]], None],
         next_request: Callable[[], peer_pb2.ReplicateRequest | None],
         runtime: BrokerRuntime,
     ) -> None:

@@ -14,13 +14,15 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
 import structlog
 
-from minilog.errors import CorruptMessage, MinilogError, wire_error
+from minilog.aio.payload_stream import PayloadStream
+from minilog.errors import CorruptMessage, MinilogError, UnsupportedVersion, wire_error
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2, records_pb2
 from minilog_broker.controller.image import ImageChanges, MetadataImage
 from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
+from minilog_broker.levels import ClusterLevel
 from minilog_broker.quorum import effects as quorum
 from minilog_broker.quorum.effects import NO_LEADER, QuorumEffect
 from minilog_broker.quorum.node import QuorumNode
@@ -73,8 +75,10 @@ class QuorumShell:
     ) -> None:
         self._now_us = runtime.wall_us  # for the record batches only
         self.image = MetadataImage()
+        self.level = ClusterLevel(options.levels)
+        self._directory, self._reserve = directory, reserve
         self._listeners = listeners
-        self._broker_id = options.broker_id
+        self.broker_id = options.broker_id
         self._shortest_timeout_ms = settings.shortest_timeout_ms
         self._fetch_timeout_ms = float(options.config.quorum_fetch_timeout_ms)
         self._failed = failed
@@ -92,8 +96,14 @@ class QuorumShell:
             QuorumSettings(config.quorum_election_timeout_ms, config.quorum_fetch_timeout_ms),
             newest_snapshot(self._snapshots),
             runtime.chance(),
+            options.levels,
         )
-        self._replay = MetadataReplay(self._node, self.image, self._snapshots)
+        self._replay = MetadataReplay(
+            self._node,
+            self.image,
+            self._snapshots,
+            snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+        )
         self._peers = QuorumPeers(
             {each.id: (each.host, each.port) for each in options.voters}, config.quorum_fetch_timeout_ms, runtime
         )
@@ -130,7 +140,7 @@ class QuorumShell:
 
     def lost_leader(self) -> tuple[int, float] | None:
         """The leader before this one, and for how many milliseconds the voters had not heard it when they elected."""
-        if self._former_leader_id in (NO_LEADER, self._broker_id):
+        if self._former_leader_id in (NO_LEADER, self.broker_id):
             return None
         return self._former_leader_id, self._fetch_timeout_ms
 
@@ -245,6 +255,8 @@ class QuorumShell:
                 self._spawn(self._begin_epoch(voter_id, begin))
             case quorum.FetchSnapshot():
                 self._spawn(self._fetch_snapshot(effect))
+            case effects.LaterVersionMet(error=error):
+                self._failed(error)
             case quorum.LoadSnapshot(snapshot_id=snapshot_id):
                 self._replay.load(snapshot_id)
                 self._image_changed()
@@ -310,6 +322,10 @@ class QuorumShell:
             asyncio.get_running_loop().call_soon(self._event, _nothing)
 
     def _image_changed(self) -> None:
+        if self.image.level != self.level.current:
+            self._reserve.write_metadata(lambda: self._directory.set_level(self.image.level))
+            self.level.reach(self.image.level)
+            logger.info("the cluster's level", level=self.image.level)
         self._progress.set()
         self._listeners.image_changed(self.image.take_changes())
 
@@ -324,7 +340,7 @@ class QuorumShell:
     async def _fetch_snapshot(self, effect: quorum.FetchSnapshot) -> None:
         request = peer_pb2.FetchSnapshotRequest(
             cluster_id=self.image.cluster_id or "",
-            broker_id=self._broker_id,
+            broker_id=self.broker_id,
             epoch=self._node.epoch,
             snapshot_id=peer_pb2.SnapshotId(end_offset=effect.snapshot_id.end_offset, epoch=effect.snapshot_id.epoch),
         )
@@ -332,6 +348,8 @@ class QuorumShell:
             await receive_snapshot(
                 self._snapshots, effect.snapshot_id, self._peers.fetch_snapshot(effect.leader_id, request)
             )
+        except UnsupportedVersion as error:  # another try would tell the same
+            self._failed(error)
         except (MinilogError, ValueError) as error:
             logger.warning("a snapshot could not be fetched", leader=effect.leader_id, error=str(error))
             self._event(lambda: self._node.snapshot_unfetched(now_ms()))
@@ -385,19 +403,22 @@ class QuorumShell:
     async def serve(
         self,
         first: peer_pb2.ReplicateRequest,
-        rest: AsyncIterator[peer_pb2.ReplicateRequest],
-        context: grpc.aio.ServicerContext[Any, Any],
+        rest: AsyncIterator[StreamMessage[peer_pb2.ReplicateRequest]],
+        stream: PayloadStream,
     ) -> None:
         """A Replicate stream of the metadata log."""
 
         def receive(session_id: int, request: peer_pb2.ReplicateRequest) -> None:
             self._event(lambda: self._node.replicate_request(session_id, request, now_ms()))
 
-        def next_message(session_id: int) -> peer_pb2.ReplicateResponse | None:
+        def next_message(session_id: int) -> StreamMessage[peer_pb2.ReplicateResponse] | None:
             try:
                 message = self._node.next_message(session_id, now_ms())
             except (CorruptMessage, OSError) as error:
                 self._failed(self._log.damaged(str(error)))
+                return None
+            except UnsupportedVersion as error:
+                self._failed(error)
                 return None
             self._event(_nothing)
             return message
@@ -405,7 +426,7 @@ class QuorumShell:
         session_id = self._sessions.open()
         try:
             self._event(lambda: self._node.open_session(session_id, first, now_ms()))
-            await self._sessions.serve(session_id, first, rest, context, receive, next_message)
+            await self._sessions.serve(session_id, first, rest, stream, receive, next_message)
         finally:
             self._sessions.close(session_id)
             self._event(lambda: self._node.close_session(session_id))

@@ -81,4 +81,5 @@ def registration_request(
         recovered_replicas=recovered_replicas(found, logs),
         host_label=options.rack or host,
         voters=[peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters],
+        levels=options.levels.to_wire(),
     )

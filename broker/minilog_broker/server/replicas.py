@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from minilog.errors import CorruptMessage
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2
 from minilog_broker.replication import effects
 from minilog_broker.replication.effects import Effect
@@ -139,6 +140,8 @@ class Replicas:
                 self.sessions.refuse(session_id, error)
             case effects.PartitionOffline():
                 self._go_offline(effect)
+            case effects.LaterVersionMet(error=error):
+                self._outside.failed(error)
             case BeganToLead() | HighWatermarkMoved() | StoppedLeading():
                 self._outside.tell_coordinator(effect)
             case _:
@@ -300,7 +303,7 @@ class Replicas:
 
     # -- reads
 
-    def next_message(self, session_id: int) -> object | None:
+    def next_message(self, session_id: int) -> StreamMessage[Any] | None:
         message = self.manager.next_message(session_id, now_ms())
         self.run()
         return message

@@ -1,8 +1,9 @@
 """How much one request may name: the one table of all counts, for every repeated field of every call.
 
 A message is looked at before anything is done for it: its bytes, then its fields on the wire (where it is large: see
-wire_fields), then, parsed, its counts. What is above its limit is refused as a whole. A repeated field that is not in
-the table is a fault of ours: `limits_of` raises, and a test asks it for every call of the proto files.
+wire_fields), then, parsed, its counts. Payloads that came beside it (minilog.stream_messages) are none of its bytes.
+What is above its limit is refused as a whole. A repeated field that is not in the table is a fault of ours: `limits_of`
+raises, and a test asks it for every call of the proto files.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from minilog.errors import InvalidArgument
 from minilog_broker.coordinators.transactions.enlisting import MAX_PRODUCERS, MAX_REGISTRATIONS
 from minilog_broker.replication.listing import MAX_SIZES
 from minilog_broker.replication.marking import MAX_MARKERS
-from minilog_broker.server.channels import MAX_FRAME_BYTES
 from minilog_broker.server.wire_fields import Shape, has_more_fields
 
-MAX_REQUEST_BYTES = 4 << 20  # of all calls without record batches: more than any that keeps to its counts
+MAX_REQUEST_BYTES = 4 << 20  # without record batches: more than any that keeps to its counts
 LARGE_BYTES, LARGE_FIELDS = 4 << 10, 1_000  # a hundred positions or produce entries, and more
 SMALL_BYTES = 64 << 10  # parsed as it is: so little can hold the loop for a few milliseconds at the most
 _OTHER_FIELDS = 100  # that are not repeated, of one request
@@ -82,8 +82,6 @@ _MAX_SUM: dict[str, tuple[int, str]] = {
 """By message and field, a number: what there may be in all messages of that kind in one request together. Of one alone
 the controller says what it may be."""
 
-_MAX_BYTES = {"Produce": MAX_FRAME_BYTES}  # record batches; the memory of all of them is bounded elsewhere
-
 
 @dataclass(frozen=True, slots=True)
 class CountLimit:
@@ -101,24 +99,23 @@ class RequestLimits:
     service_name: str
     name: str
     kind: type[Message]
-    max_bytes: int
     max_fields: int
     shape: Shape
     counts: tuple[CountLimit, ...]
     sums: tuple[CountLimit, ...]
 
-    def is_large(self, data: bytes) -> bool:
-        """Is the work for it some milliseconds? What it names makes it, not the batches that it carries."""
+    def is_large(self, data: bytes | memoryview) -> bool:
+        """Is the work for it some milliseconds?"""
         return len(data) > LARGE_BYTES and has_more_fields(data, self.shape, LARGE_FIELDS)
 
-    def parse(self, data: bytes) -> Message:
+    def parse(self, data: bytes | memoryview) -> Message:
         """The request. Raises InvalidArgument, which says what is too much, how much may be, and what to do;
         google.protobuf.message.DecodeError."""
-        if len(data) > self.max_bytes:
-            raise self._refusal(f"of {len(data)} bytes", f"{self.max_bytes} bytes")
+        if len(data) > MAX_REQUEST_BYTES:
+            raise self._refusal(f"of {len(data)} bytes", f"{MAX_REQUEST_BYTES} bytes")
         if len(data) > SMALL_BYTES and has_more_fields(data, self.shape, self.max_fields):
             raise self._refusal(f"of more than {self.max_fields} fields", f"{self.max_fields}")
-        request = self.kind.FromString(data)
+        request = self.kind.FromString(bytes(data))
         for limit in self.counts:
             if (count := _count(request, limit.path)) > limit.most:
                 names = f"{count} {limit.path[-1].name}"
@@ -144,7 +141,6 @@ def limits_of(method: MethodDescriptor) -> RequestLimits:
         service_name=method.containing_service.full_name,
         name=method.name,
         kind=GetMessageClass(method.input_type),
-        max_bytes=_MAX_BYTES.get(method.name, MAX_REQUEST_BYTES),
         max_fields=_OTHER_FIELDS + sum(each.most * per_item[each.path] for each in counts),
         shape=Shape.of(method.input_type),
         counts=counts,

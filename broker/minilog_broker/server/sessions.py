@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
-import grpc
-
+from minilog.aio.payload_stream import PayloadStream
 from minilog.errors import MinilogError, wire_error
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2
 from minilog_broker.server.streams import pump
 
@@ -52,14 +51,14 @@ class Sessions:
         self,
         session_id: int,
         first: peer_pb2.ReplicateRequest,
-        rest: AsyncIterator[peer_pb2.ReplicateRequest],
-        context: grpc.aio.ServicerContext[Any, Any],
+        rest: AsyncIterator[StreamMessage[peer_pb2.ReplicateRequest]],
+        stream: PayloadStream,
         receive: Callable[[int, peer_pb2.ReplicateRequest], None],
-        next_message: Callable[[int], Any | None],
+        next_message: Callable[[int], StreamMessage[peer_pb2.ReplicateResponse] | None],
     ) -> None:
         """Pump a follower's stream until either side ends it."""
 
-        def next_or_refused() -> Any | None:
+        def next_or_refused() -> StreamMessage[peer_pb2.ReplicateResponse] | None:
             if refused := self._refused.get(session_id):
                 raise _Refused(*refused)
             return next_message(session_id)
@@ -68,13 +67,13 @@ class Sessions:
             receive(session_id, first)
             await pump(
                 rest,
-                lambda request: receive(session_id, request),
+                lambda received: receive(session_id, received.message),
                 next_or_refused,
-                context.write,
+                stream.write,
                 self.ready(session_id),
             )
         except _Refused as refused:
-            await context.write(refused.response)
+            await stream.write(StreamMessage(refused.response))
 
 
 class _Refused(Exception):

@@ -12,18 +12,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import grpc
-
-
-async def messages(call: Any) -> AsyncIterator[Any]:
-    """The messages of a call, or of the context of one that is served, until the other side closes the stream.
-
-    gRPC's own iterators keep each message until the next one comes: an idle stream would hold a large one for good.
-    """
-    while (message := await call.read()) is not grpc.aio.EOF:
-        yield message
-        del message
-
 
 async def pump(
     incoming: AsyncIterator[Any],

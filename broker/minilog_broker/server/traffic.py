@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf.message import Message
 
+from minilog.aio.payload_stream import messages
+from minilog.stream_messages import STREAM_METHODS
 from minilog_broker.server.budget import Budget
-from minilog_broker.server.streams import messages
 from minilog_broker.server.turns import Turns
 
 _COPIES = 2  # of a message while it is written: serialized, and gRPC's own
@@ -66,20 +67,29 @@ class Flow:
 
 
 class ClientStream:
-    """A bidirectional call of a client: its messages are read and composed as the budgets allow.
+    """A bidirectional call of a client: its messages are read and composed as the budgets allow. Where the call is one
+    of the long-lived streams, a minilog.aio.payload_stream.PayloadStream; else it takes and gives messages alone.
 
     Messages are parsed and serialized here, not by gRPC: their sizes cost nothing then (protobuf finds a size out by
     serializing), and what is not needed any more is let go.
     """
 
-    def __init__(self, context: grpc.aio.ServicerContext[Any, Any], traffic: Traffic, flow: Flow, parse: Parse) -> None:
+    def __init__(
+        self,
+        context: grpc.aio.ServicerContext[Any, Any],
+        traffic: Traffic,
+        flow: Flow,
+        parse: Parse,
+        compose: Callable[[Any], bytes],
+    ) -> None:
         self._context = context
         self._traffic = traffic
         self._flow = flow
         self._parse = parse
+        self._compose = compose
         self._composed_bytes: int | None = None  # of the message before: the next one is most likely as large
 
-    async def requests(self) -> AsyncIterator[Any]:
+    async def received(self) -> AsyncIterator[Any]:
         """The messages; each counts until it was dealt with, and none is asked for while the budget is spent."""
         budget = self._flow.requests
         await budget.room()
@@ -93,14 +103,19 @@ class ClientStream:
             await budget.room()
 
     async def room(self) -> None:
-        """Return when another message may be composed: a large one takes its turn, however many streams are ready."""
-        await self._flow.responses.room()
+        """Return when another message may be composed: a large one takes its turn, however many streams are ready, and
+        those that had their turns before it may have left no room."""
+        responses = self._flow.responses
+        await responses.room()
         if self._composed_bytes is None or self._composed_bytes > LARGE_BYTES:
             await self._flow.turns.take()
+            while responses.is_spent:
+                await responses.room()
+                await self._flow.turns.take()
 
-    async def write(self, message: Message) -> None:
+    async def write(self, message: Any) -> None:
         """Returns when gRPC has handed it on: the other side reads."""
-        content = message.SerializeToString()
+        content = self._compose(message)
         del message
         self._traffic.given_bytes += len(content)
         self._composed_bytes = len(content)
@@ -111,7 +126,7 @@ class ClientStream:
 class BrokerStream(ClientStream):
     """The same for another broker: it waits for nobody."""
 
-    async def requests(self) -> AsyncIterator[Any]:
+    async def received(self) -> AsyncIterator[Any]:
         self._traffic.broker_calls += 1
         try:
             async for content in messages(self._context):
@@ -137,7 +152,7 @@ class CountedServer:
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         stream = BrokerStream if service in PEER_SERVICES else ClientStream
         counted = {
-            name: self._counted(handler, stream, self._parser(f"/{service}/{name}"))._replace(
+            name: self._counted(handler, stream, f"/{service}/{name}")._replace(
                 request_deserializer=None, response_serializer=None
             )
             for name, handler in handlers.items()
@@ -145,17 +160,18 @@ class CountedServer:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, counted),))
         self._server.add_registered_method_handlers(service, counted)
 
-    def _counted(self, handler: Any, stream: type[ClientStream], parse: Parse) -> Any:
-        flow = self._flow
+    def _counted(self, handler: Any, stream: type[ClientStream], path: str) -> Any:
+        flow, parse, method = self._flow, self._parser(path), STREAM_METHODS.get(path)
+        compose = _serialized if method is None else method.response.encode
 
         async def streaming(_: object, context: Any) -> None:
-            counted = stream(context, flow.of(context.peer()), flow, parse)
-            await handler.stream_stream(counted.requests(), counted)
+            counted = stream(context, flow.of(context.peer()), flow, parse, compose)
+            await handler.stream_stream(counted.received(), counted)
 
         async def pieces(content: bytes, context: Any) -> None:
             traffic = flow.of(context.peer())
             traffic.took(len(content))
-            await handler.unary_stream(await parse(content, context), stream(context, traffic, flow, parse))
+            await handler.unary_stream(await parse(content, context), stream(context, traffic, flow, parse, compose))
 
         async def unary(content: bytes, context: Any) -> bytes:
             traffic = flow.of(context.peer())
@@ -171,3 +187,7 @@ class CountedServer:
         if handler.unary_stream is not None:
             return handler._replace(unary_stream=pieces)
         return handler._replace(unary_unary=unary)
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()

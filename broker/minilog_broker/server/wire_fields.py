@@ -28,7 +28,7 @@ class Shape:
         return cls({each.number: cls.of(each.message_type) for each in descriptor.fields if each.message_type})
 
 
-def has_more_fields(message: bytes, shape: Shape, most: int) -> bool:
+def has_more_fields(message: bytes | memoryview, shape: Shape, most: int) -> bool:
     """Whether `message` has more than `most` fields; False where it ends before it should."""
     try:
         return _walk(message, shape.nested, most)
@@ -36,7 +36,7 @@ def has_more_fields(message: bytes, shape: Shape, most: int) -> bool:
         return False
 
 
-def _walk(message: bytes, nested: Mapping[int, Shape], most: int) -> bool:
+def _walk(message: bytes | memoryview, nested: Mapping[int, Shape], most: int) -> bool:
     position, end, count = 0, len(message), 0
     outer: list[tuple[int, Mapping[int, Shape]]] = []
     while True:
@@ -65,7 +65,7 @@ def _walk(message: bytes, nested: Mapping[int, Shape], most: int) -> bool:
         # A group's begin or end (unknown to us) is a field by itself.
 
 
-def _varint(message: bytes, position: int) -> tuple[int, int]:
+def _varint(message: bytes | memoryview, position: int) -> tuple[int, int]:
     """The number at `position`, and the position behind it."""
     byte = message[position]
     if byte < 0x80:

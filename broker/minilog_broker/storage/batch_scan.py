@@ -1,5 +1,7 @@
 """Walking over the batches of a segment file: fast by their headers, or with every checksum as recovery does.
 
+A batch of a later version is no matter of this module: UnsupportedVersion goes to whoever walks, who cuts nothing.
+
 Recovery's question is where the valid batches end. What follows tells nothing: writes that were not synced reach the
 disk in any order, so a valid batch may stand behind a torn one.
 """
@@ -63,6 +65,8 @@ def walk_segment(file: File, position: int, stop: int, chunk_bytes: int) -> Iter
                 f"no record batch begins in the {len(header)} bytes at position {position} of a segment"
             )
         magic, length, base_offset, last_offset_delta = _WALK.unpack_from(header)
+        if magic != MAGIC:
+            decode_header(header)  # says whether a later version wrote it
         if magic != MAGIC or length < HEADER_BYTES or position + length > stop:
             raise CorruptMessage(f"no record batch begins at position {position} of a segment")
         yield position, length, base_offset + last_offset_delta + 1
@@ -75,6 +79,8 @@ def check_first(run: bytes, offset: int) -> None:
         magic, _, base_offset, last_offset_delta = _WALK.unpack_from(run)
         if magic == MAGIC and base_offset <= offset <= base_offset + last_offset_delta:
             return
+        if magic != MAGIC:
+            decode_header(run)  # says whether a later version wrote it
     raise CorruptMessage(f"a segment does not hold offset {offset} where its index says")
 
 

@@ -1,7 +1,7 @@
 """A broker's data directory: whose it is, who has it open, and the logs in it.
 
     lock            held while a process uses the directory; the process id is inside
-    broker.json     broker id, cluster id, directory id, voters: made once, compared at every start
+    broker.json     broker id, cluster id, directory id, voters, level: compared at every start
     clean-stop      the broker epoch of a life that stopped cleanly
     broker.pid      the process id, for people and scripts: written and removed by who holds the lock, by nobody else
     <topic>-<partition>/                  a log, whose file `topic-id` says of which topic
@@ -22,6 +22,8 @@ from typing import TypeVar
 
 import msgspec
 
+from minilog.versions import VersionRange
+from minilog_broker.levels import FIRST_LEVEL, SUPPORTED_LEVELS, check_level
 from minilog_broker.storage.durable_file import (
     parent,
     read_durable_file,
@@ -49,13 +51,22 @@ _T = TypeVar("_T")
 class BrokerFile:
     """The content of broker.json. `cluster_id` is empty until the broker has registered for the first time.
 
-    `voters` are what it was told then, for those who start brokers: what counts is the metadata log.
+    `voters` are what it was told then, for those who start brokers: what counts is the metadata log. `level` is the
+    cluster's: nothing in the directory has a form that came with a later one (docs/spec/levels.md).
     """
 
     broker_id: int
     directory_id: str
     cluster_id: str
     voters: tuple[int, ...] = ()
+    level: int = FIRST_LEVEL
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """What of broker.json is read before all else, for whatever the level is: a later one may have another form."""
+
+    level: int = FIRST_LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +118,19 @@ class DataDirectory:
         boot_id: str = "",
         process_id: int | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        levels: VersionRange = SUPPORTED_LEVELS,
     ) -> DataDirectory:
         """Take the directory at `path`, made where missing. `boot_id` is the kernel's, empty where it is not known.
 
-        Raises DataDirectoryInUse, DataDirectoryError where it is another broker's or cluster's, OSError.
+        Raises DataDirectoryInUse, DataDirectoryError where it is another broker's or cluster's, UnsupportedVersion
+        where its level is not among `levels`, OSError. Nothing but the lock is written then.
         """
         files.make_dir(path)
         files.fsync_dir(parent(path))
         process_id = os.getpid() if process_id is None else process_id
         lock = _take_lock(files, path, process_id)
         try:
+            _check_level(files, path, levels)
             broker = _recognize(files, path, broker_id, cluster_id or "", random_bytes)
             directory = cls(
                 files, path, lock, broker, boot_id=boot_id, process_id=process_id, random_bytes=random_bytes
@@ -144,10 +158,16 @@ class DataDirectory:
     def set_cluster(self, cluster_id: str, voters: Iterable[int]) -> None:
         """Record, durably, to which cluster the directory belongs. Raises DataDirectoryError where it is another's."""
         _check_cluster(self.path, self._broker, cluster_id)
-        joined = replace(self._broker, cluster_id=cluster_id, voters=tuple(sorted(voters)))
-        if joined != self._broker:
-            self._broker = joined
-            _write_json(self._files, f"{self.path}/{_BROKER_FILE}", self._broker)
+        self._write_broker(replace(self._broker, cluster_id=cluster_id, voters=tuple(sorted(voters))))
+
+    def set_level(self, level: int) -> None:
+        """Record, durably, that the cluster is at `level`: before anything that came with it is written here."""
+        self._write_broker(replace(self._broker, level=level))
+
+    def _write_broker(self, broker: BrokerFile) -> None:
+        if broker != self._broker:
+            _write_json(self._files, f"{self.path}/{_BROKER_FILE}", broker)
+            self._broker = broker
 
     def write_clean_stop(self, broker_epoch: int) -> None:
         """The last write of a life, after every log was closed cleanly."""
@@ -232,6 +252,12 @@ def _take_lock(files: FileSystem, path: str, process_id: int) -> File:
     lock.truncate(0)
     lock.write([f"{process_id}\n".encode()], 0)
     return lock
+
+
+def _check_level(files: FileSystem, path: str, levels: VersionRange) -> None:
+    known = _read_json(files, f"{path}/{_BROKER_FILE}", _Level)
+    if known is not None:
+        check_level(known.level, levels, f"the data directory {path}")
 
 
 def _recognize(

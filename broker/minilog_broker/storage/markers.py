@@ -10,6 +10,7 @@ from minilog.errors import CorruptMessage
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog.record_batch.reader import read_control
 from minilog.v1 import records_pb2
+from minilog.versions import parse_known
 
 
 class CoordinatorEpoch(NamedTuple):
@@ -28,9 +29,11 @@ class Marker(NamedTuple):
 
 
 def read_markers(batch: Buffer, header: BatchHeader) -> tuple[Marker, ...]:
-    """What the control batch ends; nothing where it is of another kind. Raises CorruptMessage where it is none."""
+    """What the control batch ends; nothing where it is of another kind. Raises CorruptMessage where it is none,
+    UnsupportedVersion where a later version wrote it."""
     try:
-        record = records_pb2.ControlRecord.FromString(read_control(batch, header))
+        what = f"the control batch at offset {header.base_offset}"
+        record = parse_known(records_pb2.ControlRecord, read_control(batch, header), what)
     except DecodeError as error:
         raise CorruptMessage(
             f"the control batch at offset {header.base_offset} has no record that can be read: {error}"

@@ -10,6 +10,7 @@
     a tail to cut and no checkpoint to compare it with         damage: nobody can tell
     index, time index or epoch file missing, stale or wrong    nothing: rebuilt from the batches
     `*.tmp`, snapshots above the end                           removed
+    a whole batch of a later version                           UnsupportedVersion: nothing is changed, nothing is served
 
 After an unclean stop the last segment is read with every checksum: all others were synced when it was made, and are
 read only where their index does not vouch for their size and end. What was found is synced before it counts as durable.
@@ -121,12 +122,12 @@ class Recovery:
         self._checkpoint_is_corrupt = False
 
     def run(self) -> Recovered:
-        self._remove_temporaries()
         self._read_marks()
         self._checkpoint = self._read_checkpoint()
         self._look_at_segments()
         log_start, end_offset = self._bounds()
         self._look_at_promises(log_start, end_offset)
+        self._remove_temporaries()
         self._mark()
         scanned = sum(found.scan.file_bytes for found in self._found if found.scan)
         cut = self._cut()

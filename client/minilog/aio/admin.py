@@ -184,6 +184,13 @@ class Admin:
         response = await self._decide("replace a voter", lambda stub, s: stub.ReplaceVoter(request, timeout=s))
         return response.lost_directory_id.hex(), response.directory_id.hex()
 
+    async def upgrade_level(self, level: int | None = None) -> tuple[int, int]:
+        request = admin_pb2.UpgradeLevelRequest(
+            client=self._cluster.identity, timeout_ms=self._config.request_timeout_ms, level=level
+        )
+        response = await self._decide("raise the level", lambda stub, s: stub.UpgradeLevel(request, timeout=s))
+        return response.former_level, response.level
+
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         answer = await self._cluster.refresh(None)
         found = (topic for topic in answer.topics if not topic.error.code)

@@ -30,6 +30,7 @@ from minilog.metadata_cache import MetadataCache, Topic, metadata_request
 from minilog.offsets_query import OffsetsQuery
 from minilog.types import OffsetSpec, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
+from minilog.versions import PROTOCOL, check_protocol, range_from_wire
 
 _Answer = TypeVar("_Answer")
 _ATTEMPT_S = 1.0  # one broker's time for one question
@@ -169,6 +170,7 @@ class Cluster:
         request = metadata_request(self.identity, names)
         while True:
             answer = await self.ask_any(partial(_get_metadata, request), deadline_s)
+            self._check_broker(answer)
             error = error_from_wire(answer.error)
             if error is None and self.cache.apply(answer):
                 self._last_error = None
@@ -179,6 +181,12 @@ class Cluster:
                 raise error
             self._last_error = error or self._last_error
             await asyncio.sleep(_PAUSE_S)
+
+    def _check_broker(self, answer: metadata_pb2.GetMetadataResponse) -> None:
+        """Raises UnsupportedVersion where this client does not speak what the broker that answered does."""
+        own_name = f"this client (version {self.identity.client_version})"
+        broker_name = f"the broker that answered (version {answer.broker_version or 'unknown'})"
+        check_protocol(PROTOCOL, own_name, range_from_wire(answer.protocol), broker_name)
 
     async def _confirmed(
         self, request: metadata_pb2.GetMetadataRequest, answer: metadata_pb2.GetMetadataResponse, deadline_s: float

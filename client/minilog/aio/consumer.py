@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from minilog.aio.cluster import Cluster
 from minilog.aio.groups import Groups
+from minilog.aio.payload_stream import open_stream
 from minilog.aio.runtime import MACHINE, Runtime, now_ms, now_s
 from minilog.aio.stream import DuplexStream
 from minilog.config import ClientConfig, parse_config
@@ -32,8 +33,9 @@ from minilog.errors import Closed, InvalidArgument, MinilogError, OffsetNotAvail
 from minilog.group_messages import Committed
 from minilog.metadata_cache import PartitionKey
 from minilog.offsets_query import offset_of
+from minilog.stream_messages import FETCH, StreamMessage
 from minilog.types import Record, TopicPartition
-from minilog.v1 import data_pb2, data_pb2_grpc
+from minilog.v1 import data_pb2
 
 POLL_BYTES = 1024 * 1024  # what one poll() makes records of, about
 POLL_ARROW_BYTES = 16 * 1024 * 1024  # what one poll_arrow() hands out, about
@@ -147,7 +149,7 @@ class ConsumerDriver:
         match effect:
             case SendFetch(broker_id, request):
                 if broker_id in self._streams:
-                    self._streams[broker_id].send(request)
+                    self._streams[broker_id].send(StreamMessage(request))
             case OpenSession(broker_id):
                 self._open(broker_id)
             case CloseSession(broker_id):
@@ -170,8 +172,8 @@ class ConsumerDriver:
             self.core.session_opened(broker_id)
             self._wake.set()
 
-        def received(response: data_pb2.FetchResponse) -> None:
-            if response.runs:
+        def received(response: StreamMessage[data_pb2.FetchResponse]) -> None:
+            if response.payloads:
                 if self.core.received(broker_id, response, now_ms()):
                     self._arrived.set()
                 self._wake.set()
@@ -179,7 +181,7 @@ class ConsumerDriver:
         stream = DuplexStream(
             self.cluster.runtime,
             address,
-            lambda channel: data_pb2_grpc.DataServiceStub(channel).Fetch(),
+            lambda channel: open_stream(channel, FETCH),
             lambda: self.core.life_sign(broker_id),
             keepalive_ms=self.config.session_keepalive_ms,
             opened=opened,

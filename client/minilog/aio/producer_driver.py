@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from minilog.aio.cluster import Cluster
+from minilog.aio.payload_stream import open_stream
 from minilog.aio.runtime import Runtime, now_ms, now_s
 from minilog.aio.stream import DuplexStream
 from minilog.config import ClientConfig
@@ -20,8 +21,9 @@ from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch, RecordsCompletion
 from minilog.producer.effects import Connect, Delivered, Effect, Failed, Lost, NeedProducerId, RefreshMetadata, Send
 from minilog.producer.sender import Sender
+from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.transactions import Enlistment, WrittenPartition
-from minilog.v1 import data_pb2, data_pb2_grpc, metadata_pb2, metadata_pb2_grpc
+from minilog.v1 import data_pb2, metadata_pb2, metadata_pb2_grpc
 
 _LONGEST_WAIT_S = 1.0
 _REFRESH_PAUSE_S = 0.05  # at most twenty rounds of metadata a second, however many batches are refused
@@ -220,24 +222,24 @@ class ProducerDriver:
         first = data_pb2.ProduceRequest(client=self.cluster.identity, acks=self.config.acks)
 
         def opened() -> None:
-            stream.send(first)
+            stream.send(StreamMessage(first))
             self._sender.connection_opened(broker_id)
             self.wake()
 
-        def received(response: data_pb2.ProduceResponse) -> None:
-            if response.results:
-                self._sender.answered(broker_id, response, now_ms())
+        def received(response: StreamMessage[data_pb2.ProduceResponse]) -> None:
+            if response.message.results:
+                self._sender.answered(broker_id, response.message, now_ms())
                 self.wake()
 
-        def written(request: data_pb2.ProduceRequest) -> None:
-            if request.acks == 0:
-                self._sender.written(request)
+        def written(request: StreamMessage[data_pb2.ProduceRequest]) -> None:
+            if request.message.acks == 0:
+                self._sender.written(request.message)
                 self.wake()
 
         stream = DuplexStream(
             self.cluster.runtime,
             address,
-            lambda channel: data_pb2_grpc.DataServiceStub(channel).Produce(),
+            lambda channel: open_stream(channel, PRODUCE),
             lambda: data_pb2.ProduceRequest(acks=self.config.acks),
             keepalive_ms=self.config.session_keepalive_ms,
             opened=opened,

@@ -15,9 +15,13 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 
+from minilog.aio.payload_stream import OpenedStream
 from minilog.aio.runtime import Runtime, now_ms
 from minilog.config import Address
+from minilog.errors import CorruptMessage
+from minilog.stream_messages import StreamMessage
 
 _SILENT_KEEPALIVES = 5
 _OPENING_MS = 1_500.0  # to connect and to hear the first sign of life
@@ -53,26 +57,27 @@ class DuplexStream:
         self,
         runtime: Runtime,
         address: Address,
-        method: Callable[[grpc.aio.Channel], Any],
-        life_sign: Callable[[], Any],
+        method: Callable[[grpc.aio.Channel], OpenedStream],
+        life_sign: Callable[[], Message],
         *,
         keepalive_ms: float,
         opened: Callable[[], None],
-        received: Callable[[Any], None],
+        received: Callable[[StreamMessage[Any]], None],
         lost: Callable[[], None],
-        written: Callable[[Any], None] = lambda message: None,
+        written: Callable[[StreamMessage[Any]], None] = lambda message: None,
     ) -> None:
         self._runtime = runtime
         self._address, self._method, self._life_sign = address, method, life_sign
         self._keepalive_ms = keepalive_ms
         self._opened, self._received, self._lost, self._written = opened, received, lost, written
-        self._outgoing: deque[Any] = deque()  # bounded by what is in flight: five batches per partition, or positions
+        # Bounded by what is in flight: five batches per partition, or positions.
+        self._outgoing: deque[StreamMessage[Any]] = deque()
         self._wake = asyncio.Event()
         self._closed = self._finishing = self._taken = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def send(self, message: Any) -> None:
-        """Queue a message."""
+    def send(self, message: StreamMessage[Any]) -> None:
+        """Queue a message with its payloads."""
         self._outgoing.append(message)
         self._wake.set()
 
@@ -97,6 +102,8 @@ class DuplexStream:
             async with asyncio.timeout(_OPENING_MS / 1000.0):  # wait_for may drop a cancellation (Python 3.11)
                 await channel.channel_ready()
             await self._talk(self._method(channel))
+        except CorruptMessage as error:
+            _log.warning("what came from the broker at %s:%s is not understood: %s", *self._address, error)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
             _log.debug("the stream to %s:%s is lost and will be opened anew: %r", *self._address, error)
         except Exception:  # a bug of ours: say so, and open it anew
@@ -107,42 +114,44 @@ class DuplexStream:
             if not self._closed:
                 self._lost()
 
-    async def _talk(self, call: Any) -> None:
+    async def _talk(self, stream: OpenedStream) -> None:
         silence = Silence(self._keepalive_ms, now_ms())
         self._opened()
-        parts = [self._write(call), self._read(call, silence), self._watch(silence)]
+        parts = [self._write(stream), self._read(stream, silence), self._watch(silence)]
         tasks = [asyncio.ensure_future(part) for part in parts]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            call.cancel()
+            stream.cancel()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _write(self, call: Any) -> None:
+    async def _write(self, stream: OpenedStream) -> None:
         while True:
             while self._outgoing:
                 message = self._outgoing.popleft()
-                await call.write(message)
+                await stream.write(message)
                 self._written(message)
+                del message
             if self._finishing:
-                await call.done_writing()
+                await stream.done_writing()
                 await asyncio.Event().wait()  # the other side ends the stream now
             self._wake.clear()
             try:
                 async with asyncio.timeout(self._keepalive_ms / 1000.0):
                     await self._wake.wait()
             except TimeoutError:
-                await call.write(self._life_sign())
+                await stream.write(StreamMessage(self._life_sign()))
 
-    async def _read(self, call: Any, silence: Silence) -> None:
-        while (message := await call.read()) is not grpc.aio.EOF:
+    async def _read(self, stream: OpenedStream, silence: Silence) -> None:
+        async for message in stream.received():
             silence.heard(now_ms())
             self._received(message)
-        status = await call.code()
+            del message  # it may be large, and the next one may be long in coming
+        status = await stream.status()
         self._taken = self._finishing and status is grpc.StatusCode.OK
         _log.debug("%s:%s ended the stream: %s", *self._address, status)
 

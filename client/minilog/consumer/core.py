@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from minilog.config import ClientConfig
 from minilog.consumer import requests, starting
+from minilog.consumer.decode import Broken
 from minilog.consumer.effects import Effect, RefreshMetadata
 from minilog.consumer.partition import Assigned, Run, Session, put_back, raise_error, take_in_turns
 from minilog.consumer.replicas import ReplicaChoice
@@ -27,10 +28,13 @@ from minilog.errors import (
     OffsetOutOfRange,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
     error_from_wire,
 )
 from minilog.group_messages import Committed
 from minilog.metadata_cache import MetadataCache, PartitionKey
+from minilog.record_batch.header import Buffer
+from minilog.stream_messages import StreamMessage
 from minilog.types import TopicPartition
 from minilog.v1 import data_pb2
 
@@ -243,42 +247,48 @@ class ConsumerCore:
         if assigned is not None and assigned.resolving and assigned.position_number == position_number:
             starting.begin_at_committed(assigned, committed, self._next_number(), self._config)
 
-    def received(self, broker_id: int, response: data_pb2.FetchResponse, now_ms: float) -> bool:
+    def received(self, broker_id: int, response: StreamMessage[data_pb2.FetchResponse], now_ms: float) -> bool:
         """Take a message in; True if there is anything new for the user."""
         session = self._sessions.get(broker_id)
         if session is None:
             return False
-        by_key = {a.key: a for a in self._assigned.values() if a.key is not None} if response.runs else {}
+        by_key = {a.key: a for a in self._assigned.values() if a.key is not None} if response.payloads else {}
         news = False
-        for run in response.runs:
-            session.received_bytes += len(run.batches)
-            self.received_bytes[broker_id] += len(run.batches)
+        for run, batches in zip(response.message.runs, response.payloads, strict=True):
+            session.received_bytes += len(batches)
+            self.received_bytes[broker_id] += len(batches)
             key = PartitionKey(run.partition_id.topic_id, run.partition_id.partition)
             assigned = by_key.get(key)
             if assigned is None or assigned.session is not session or run.position_number != assigned.position_number:
-                session.given_back_bytes += len(run.batches)
+                session.given_back_bytes += len(batches)
                 continue
-            news |= self._take_run(assigned, key, run, session, now_ms)
+            news |= self._take_run(assigned, key, run, batches, session, now_ms)
         return news
 
     def _take_run(
-        self, assigned: Assigned, key: PartitionKey, run: data_pb2.PartitionRun, session: Session, now_ms: float
+        self,
+        assigned: Assigned,
+        key: PartitionKey,
+        run: data_pb2.PartitionRun,
+        batches: Buffer,
+        session: Session,
+        now_ms: float,
     ) -> bool:
         error = error_from_wire(run.error)
         if error is not None or run.leader_epoch < self._cache.seen_epoch(key) or run.HasField("diverging_epoch"):
-            session.given_back_bytes += len(run.batches)
+            session.given_back_bytes += len(batches)
             self._turn_away(assigned, error, run, now_ms)
             return assigned.error is not None
         if run.leader_epoch > assigned.leader_epoch:
             self._cache.see_epoch(key, run.leader_epoch)
             assigned.begin_epoch(run.leader_epoch)
         assigned.heard(requests.readable_end(run, self._config))
-        if not run.batches:
+        if not batches:
             return False
         try:
-            assigned.receive(run.batches, frozenset(run.aborted_producer_ids), session)
+            assigned.receive(batches, frozenset(run.aborted_producer_ids), session)
         except CorruptMessage as broken:
-            session.given_back_bytes += len(run.batches)
+            session.given_back_bytes += len(batches)
             self._broken(assigned, broken, now_ms)
             return assigned.error is not None
         return True
@@ -310,10 +320,15 @@ class ConsumerCore:
         self._replicas.avoid(assigned, now_ms)
         assigned.detach()
 
-    def _broken(self, assigned: Assigned, error: CorruptMessage, now_ms: float) -> None:
+    def _broken(self, assigned: Assigned, error: Broken, now_ms: float) -> None:
         """A run that cannot be used is asked for again after a pause, three times; then the user is told.
 
-        First of the same replica, which looks at its own copy, and then of another."""
+        First of the same replica, which looks at its own copy, and then of another. What a later version wrote is the
+        same everywhere: the user is told at once."""
+        if isinstance(error, UnsupportedVersion):
+            assigned.error = UnsupportedVersion(requests.unreadable(assigned, error))
+            assigned.detach()
+            return
         assigned.broken_runs += 1
         if assigned.broken_runs > 1:
             self._leave_follower(assigned, now_ms)
@@ -322,7 +337,7 @@ class ConsumerCore:
         if assigned.broken_runs >= _BROKEN_RUNS:
             assigned.error = CorruptMessage(requests.unreadable(assigned, error))
 
-    def run_is_corrupt(self, run: Run, error: CorruptMessage, now_ms: float) -> None:
+    def run_is_corrupt(self, run: Run, error: Broken, now_ms: float) -> None:
         """The user's side could not decode a run it took: go back to its start, unless the user has gone elsewhere."""
         assigned = self._assigned.get(run.partition)
         if assigned is None or assigned.key != run.key or assigned.position is None:

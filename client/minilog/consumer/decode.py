@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from minilog.consumer.partition import Run
-from minilog.errors import CorruptMessage, ResourceExhausted
+from minilog.errors import CorruptMessage, ResourceExhausted, UnsupportedVersion
 from minilog.record_batch.reader import ReadBatch, iterate_records
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
 from minilog.types import Record
@@ -49,14 +50,14 @@ def decode(run: Run, max_bytes: int, record_bytes: int = 0) -> Decoded:
 
     At least one batch is decoded, and given whole; but where each row takes `record_bytes` beside its data, only the
     rows that fit, at least one. What is wrong with a batch is raised when it is the first: what is before it is given.
-    Raises CorruptMessage, ResourceExhausted.
+    Raises CorruptMessage, ResourceExhausted, UnsupportedVersion.
     """
     found: list[pa.RecordBatch] = []
     size, batches, read = 0, _batches(run), ReadBatch(None, 0, run.start_offset, run.epoch_before)
     while size < max_bytes:
         try:
             following = next(batches, None)
-        except (CorruptMessage, ResourceExhausted):
+        except (CorruptMessage, ResourceExhausted, UnsupportedVersion):
             if not found:
                 raise
             break
@@ -111,13 +112,17 @@ def _joined(found: list[pa.RecordBatch], size_bytes: int) -> list[pa.RecordBatch
     return found
 
 
+Broken: TypeAlias = CorruptMessage | UnsupportedVersion
+"""What is wrong with a run: it is not what was written, or a later version wrote it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of the runs of one poll: rows to hand out; runs that are broken; what was not decoded, in order, for
     the next poll; and what this process lacked, if that is why."""
 
     good: list[tuple[Run, list[pa.RecordBatch]]]
-    corrupt: list[tuple[Run, CorruptMessage]]
+    corrupt: list[tuple[Run, Broken]]
     rest: list[Run]
     lack: ResourceExhausted | None = None
 
@@ -134,7 +139,7 @@ def decode_all(runs: Sequence[Run], max_bytes: int, record_bytes: int = 0) -> Ou
             continue
         try:
             decoded = decode(run, left_bytes, record_bytes)
-        except CorruptMessage as error:
+        except (CorruptMessage, UnsupportedVersion) as error:
             outcome.corrupt.append((run, error))
             continue
         except ResourceExhausted as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage, MinilogError
 from minilog.metadata_cache import PartitionKey
-from minilog.record_batch.header import HEADER_BYTES
+from minilog.record_batch.header import HEADER_BYTES, Buffer
 from minilog.types import TopicPartition
 
 _FRAME = struct.Struct("<4xIqi")  # length, base_offset, partition_leader_epoch
@@ -62,7 +62,7 @@ class Run:
     start_offset: int
     end_offset: int
     last_epoch: int  # of the last batch
-    batches: bytes
+    batches: Buffer
     aborted_producer_ids: frozenset[int]
     session: Session
     epoch_before: int | None = None  # of the record before start_offset, where known
@@ -186,7 +186,7 @@ class Assigned:
             elif self.expected_since_ms is None:
                 self.expected_since_ms = now_ms
 
-    def receive(self, batches: bytes, aborted_producer_ids: frozenset[int], session: Session) -> None:
+    def receive(self, batches: Buffer, aborted_producer_ids: frozenset[int], session: Session) -> None:
         """Append a run. Raises CorruptMessage where it does not continue what is here."""
         assert self.fetch_offset is not None
         assert self.key is not None
@@ -209,7 +209,7 @@ class Assigned:
         self.fetch_offset, self.last_epoch, self.expected_since_ms = end, epoch, None
 
 
-def end_of_run(batches: bytes, fetch_offset: int) -> tuple[int, int]:
+def end_of_run(batches: Buffer, fetch_offset: int) -> tuple[int, int]:
     """(the offset behind, the leader epoch of the last batch) of whole batches that begin at or hold `fetch_offset`.
 
     Only the frames are looked at; checksums are checked when the run is decoded. Raises CorruptMessage for a gap, a

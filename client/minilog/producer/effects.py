@@ -9,6 +9,7 @@ from typing import TypeAlias
 from minilog.errors import MinilogError
 from minilog.limits import MAX_PRODUCE_ENTRIES
 from minilog.producer.batch import Batch
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2
 
 _MESSAGE_BYTES = 1024 * 1024  # what one stream message carries, about
@@ -26,7 +27,7 @@ class Send:
     """Put a message on the open stream to this broker, after those before it."""
 
     broker_id: int
-    request: data_pb2.ProduceRequest
+    request: StreamMessage[data_pb2.ProduceRequest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +66,18 @@ class Lost:
 Effect: TypeAlias = Connect | Send | RefreshMetadata | NeedProducerId | Delivered | Failed | Lost
 
 
-def messages(entries: Iterable[data_pb2.ProduceEntry]) -> Iterator[list[data_pb2.ProduceEntry]]:
-    """Entries in order, in messages of about 1 MiB and no more entries than one may have; a larger one goes alone."""
-    part: list[data_pb2.ProduceEntry] = []
+def messages(
+    entries: Iterable[tuple[data_pb2.ProduceEntry, bytes]],
+) -> Iterator[list[tuple[data_pb2.ProduceEntry, bytes]]]:
+    """Entries with their batches in order, in messages of about 1 MiB and no more entries than one may have; a larger
+    one goes alone."""
+    part: list[tuple[data_pb2.ProduceEntry, bytes]] = []
     size = 0
-    for entry in entries:
-        if part and (size + len(entry.batch) > _MESSAGE_BYTES or len(part) == MAX_PRODUCE_ENTRIES):
+    for entry, batch in entries:
+        if part and (size + len(batch) > _MESSAGE_BYTES or len(part) == MAX_PRODUCE_ENTRIES):
             yield part
             part, size = [], 0
-        part.append(entry)
-        size += len(entry.batch)
+        part.append((entry, batch))
+        size += len(batch)
     if part:
         yield part

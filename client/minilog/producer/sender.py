@@ -332,10 +332,9 @@ class Sender:
             correlation_id=self._correlation_id,
             partition_id=common_pb2.PartitionId(topic_id=lane.key.topic_id, partition=lane.key.partition),
             leader_epoch=leader.epoch,
-            batch=batch.encoded,
             transaction=self.identity.transaction,
         )
-        self._streams.put(leader.broker_id, entry, self._config.acks or int(not lane.proven))
+        self._streams.put(leader.broker_id, entry, batch.encoded, self._config.acks or int(not lane.proven))
         batch.correlation_id = self._correlation_id
         self._out[self._correlation_id] = (leader.broker_id, lane, batch)
 

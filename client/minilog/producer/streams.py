@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from minilog.config import ClientConfig
 from minilog.producer.effects import Connect, Send, messages
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2
 
 _FOREVER = float("inf")
@@ -18,7 +19,7 @@ class Streams:
         self._config = config
         self._open: dict[int, bool] = {}  # broker id: True open, False being opened
         self._reconnect_at_ms: dict[int, float] = {}
-        self._outbox: dict[tuple[int, int], list[data_pb2.ProduceEntry]] = {}  # by broker and acks
+        self._outbox: dict[tuple[int, int], list[tuple[data_pb2.ProduceEntry, bytes]]] = {}  # by broker and acks
 
     def opened(self, broker_id: int) -> None:
         self._open[broker_id] = True
@@ -42,9 +43,9 @@ class Streams:
         """When the next broker may be tried again."""
         return min((at_ms for at_ms in self._reconnect_at_ms.values() if at_ms > now_ms), default=_FOREVER)
 
-    def put(self, broker_id: int, entry: data_pb2.ProduceEntry, acks: int) -> None:
+    def put(self, broker_id: int, entry: data_pb2.ProduceEntry, batch: bytes, acks: int) -> None:
         """It goes with the next `flush`."""
-        self._outbox.setdefault((broker_id, acks), []).append(entry)
+        self._outbox.setdefault((broker_id, acks), []).append((entry, batch))
 
     def drop(self) -> None:
         """What has not gone is not to go."""
@@ -58,6 +59,6 @@ class Streams:
                 request = data_pb2.ProduceRequest(
                     acks=acks,
                     timeout_ms=min(self._config.request_timeout_ms, self._config.delivery_timeout_ms),
-                    entries=part,
+                    entries=[entry for entry, _ in part],
                 )
-                yield Send(broker_id, request)
+                yield Send(broker_id, StreamMessage(request, [batch for _, batch in part]))

@@ -4,7 +4,7 @@
       4  length                  u32   the whole batch in bytes, header included, a multiple of 8
       8  base_offset             i64 ┐
      16  partition_leader_epoch  i32 ├ the leader fills these; a client sends 0 and -1
-     20  header_checksum         u32 ┘ crc32c of bytes 0 to 20
+     20  header_checksum         u32 ┘ crc32c of the header's other bytes: 0 to 20, then 24 to 72
      24  crc                     u32   crc32c of topic id, partition (i32) and bytes 28 to the end
      28  attributes              u32   see Attributes
      32  record_count            u32
@@ -19,6 +19,10 @@
 
 A leader gives a batch its place by replacing the first 24 bytes (`placement`), so that the producer's bytes are never
 copied and never checked twice: what the client summed up, it summed up for this topic id and partition.
+
+A later version may set other attributes, or the last letter of the magic. What the first 72 bytes are, and what
+header_checksum covers, stays: so a header that is whole and not known is told from one that is damaged. The first is
+UnsupportedVersion, the second CorruptMessage.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ from typing import TypeAlias
 import google_crc32c
 import pyarrow as pa
 
-from minilog.errors import CorruptMessage
+from minilog.errors import CorruptMessage, LevelNotReached
+from minilog.versions import written_later
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -45,18 +50,19 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 
-_PLACED = struct.Struct("<IIqi")  # what header_checksum covers
+_PLACED = struct.Struct("<IIqi")  # what the leader fills before header_checksum
 _CHECKSUM = struct.Struct("<I")
 _HEADER = struct.Struct("<IIqiIIIIIqqqihH")
 _PARTITION = struct.Struct("<i")
 _CRC_FROM = 28
+_MAGIC_OF_ALL_VERSIONS = 0xFFFFFF  # of the four letters the first three
 _END_OF_OFFSETS = 2**63 - 1  # so that the offset behind a batch is an i64 too
 assert _HEADER.size == HEADER_BYTES
 assert _PLACED.size + _CHECKSUM.size == PLACEMENT_BYTES
 
 
 class Attributes(enum.IntFlag):
-    """The bits of `attributes`; any other bit set is refused."""
+    """The bits of `attributes`; any other bit is of a later version."""
 
     HAS_KEY = 1
     HAS_HEADERS = 2
@@ -67,7 +73,8 @@ class Attributes(enum.IntFlag):
     COMPACTED = 64  # the payload has a column of offset deltas
 
 
-_KNOWN_ATTRIBUTES = 127
+_BROUGHT_BY_LEVEL = {1: 127}  # which attributes may be written from which level of a cluster on
+_KNOWN_ATTRIBUTES = sum(_BROUGHT_BY_LEVEL.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +116,18 @@ class BatchHeader:
         return self.is_transactional and self.producer_id in aborted_producer_ids
 
 
-def placement(length: int, base_offset: int, partition_leader_epoch: int) -> bytes:
-    """The first 24 bytes of a batch of `length` bytes at its place in the log."""
+def placement(batch: Buffer, base_offset: int, partition_leader_epoch: int) -> bytes:
+    """The first 24 bytes of `batch` at its place in the log."""
+    return _placement(len(batch), base_offset, partition_leader_epoch, bytes(batch[PLACEMENT_BYTES:HEADER_BYTES]))
+
+
+def _placement(length: int, base_offset: int, partition_leader_epoch: int, rest: bytes) -> bytes:
     placed = _PLACED.pack(MAGIC, length, base_offset, partition_leader_epoch)
-    return placed + _CHECKSUM.pack(google_crc32c.value(placed))
+    return placed + _CHECKSUM.pack(_header_checksum(placed, rest))
+
+
+def _header_checksum(placed: bytes, rest: bytes) -> int:
+    return int(google_crc32c.extend(google_crc32c.value(placed), rest))
 
 
 def encode_header(header: BatchHeader) -> bytes:
@@ -134,30 +149,32 @@ def encode_header(header: BatchHeader) -> bytes:
         header.producer_epoch,
         0,
     )
-    return placement(header.length, header.base_offset, header.partition_leader_epoch) + rest[PLACEMENT_BYTES:]
+    rest = rest[PLACEMENT_BYTES:]
+    return _placement(header.length, header.base_offset, header.partition_leader_epoch, rest) + rest
 
 
 def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`, its own checksum, magic, attributes and bounds checked; not the crc of the payload.
 
-    Raises CorruptMessage, naming the field. Whether `length` bytes are really there is for the caller to see.
+    Raises CorruptMessage, naming the field; UnsupportedVersion where the header is whole and a later version's. Whether
+    `length` bytes are really there is for the caller to see.
     """
     if len(buffer) - position < HEADER_BYTES:
         raise CorruptMessage(f"a record batch header is {HEADER_BYTES} bytes, only {len(buffer) - position} are there")
     fields = _HEADER.unpack_from(buffer, position)
     magic, length, base_offset, epoch, header_checksum, crc, attributes, count, last_delta = fields[:9]
-    if magic != MAGIC:
+    if (magic ^ MAGIC) & _MAGIC_OF_ALL_VERSIONS:
         raise CorruptMessage(f"a record batch has magic {magic:#010x}, {MAGIC:#010x} is known")
-    if google_crc32c.value(bytes(buffer[position : position + _PLACED.size])) != header_checksum:
+    header = bytes(buffer[position : position + HEADER_BYTES])
+    if _header_checksum(header[: _PLACED.size], header[PLACEMENT_BYTES:]) != header_checksum:
         raise CorruptMessage(f"the header checksum of the record batch said to be at offset {base_offset} is wrong")
+    if magic != MAGIC or attributes & ~_KNOWN_ATTRIBUTES or fields[14] != 0:
+        raise written_later(
+            f"the record batch at offset {base_offset} (magic {magic:#010x}, attributes {attributes:#x}, reserved "
+            f"{fields[14]:#x})"
+        )
     if length < HEADER_BYTES or length % 8:
         raise CorruptMessage(f"a record batch cannot have a length of {length} bytes")
-    if attributes & ~_KNOWN_ATTRIBUTES:
-        raise CorruptMessage(f"a record batch has attributes {attributes:#x}, of which not all bits are known")
-    if fields[14] != 0:
-        raise CorruptMessage(
-            f"a record batch has {fields[14]:#x} in its reserved field, which is 0 in all that are known"
-        )
     compacted = attributes & Attributes.COMPACTED
     in_bounds = base_offset >= 0 and base_offset + last_delta < _END_OF_OFFSETS
     if not in_bounds or count > last_delta + 1 or (count == 0 and not compacted):
@@ -171,10 +188,21 @@ def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return BatchHeader(length, base_offset, epoch, crc, attributes, count, last_delta, *fields[9:14])
 
 
+def check_attributes_of_level(header: BatchHeader, level: int) -> None:
+    """Raises LevelNotReached where a cluster at `level` has brokers that may not know this batch. Whoever sent it may
+    have been told of a later level sooner than whoever looks here."""
+    allowed = sum(bits for since, bits in _BROUGHT_BY_LEVEL.items() if since <= level)
+    if header.attributes & ~allowed:
+        raise LevelNotReached(
+            f"a record batch has attributes {header.attributes:#x}, and the cluster is at level {level}, which allows "
+            f"{allowed:#x}: raise it (`minilog cluster upgrade`) before anybody writes so"
+        )
+
+
 def iterate_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each batch in `buffer`, which holds whole batches back to back.
 
-    Raises CorruptMessage where a header is bad or the last batch is cut.
+    Raises CorruptMessage where a header is bad or the last batch is cut, UnsupportedVersion as decode_header.
     """
     position, end = 0, len(buffer)
     while position < end:

@@ -105,6 +105,11 @@ class Admin:
         ids of both. Raises InvalidArgument where nothing is lost, or `lost_directory_id` was replaced already."""
         return self._loop.run(self._admin.replace_voter(broker_id, lost_directory_id=lost_directory_id))
 
+    def upgrade_level(self, level: int | None = None) -> tuple[int, int]:
+        """Let the cluster write what came with `level`, by default with the highest that any broker supports; there is
+        no way back. Returns the level before and after. Raises UnsupportedVersion, naming who does not support it."""
+        return self._loop.run(self._admin.upgrade_level(level))
+
     def list_topics(self, *, internal: bool = False) -> list[str]:
         """The names of all topics, sorted; with `internal` the brokers' own too."""
         return self._loop.run(self._admin.list_topics(internal=internal))

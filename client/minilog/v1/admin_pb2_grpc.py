@@ -64,6 +64,11 @@ class AdminServiceStub:
                 request_serializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterResponse.FromString,
                 _registered_method=True)
+        self.UpgradeLevel = channel.unary_unary(
+                '/minilog.v1.AdminService/UpgradeLevel',
+                request_serializer=minilog_dot_v1_dot_admin__pb2.UpgradeLevelRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_admin__pb2.UpgradeLevelResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -108,6 +113,13 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpgradeLevel(self, request, context):
+        """What later versions write may be written from now on. It cannot be taken back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -140,6 +152,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ReplaceVoter,
                     request_deserializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterResponse.SerializeToString,
+            ),
+            'UpgradeLevel': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpgradeLevel,
+                    request_deserializer=minilog_dot_v1_dot_admin__pb2.UpgradeLevelRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_admin__pb2.UpgradeLevelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -304,6 +321,33 @@ class AdminService:
             '/minilog.v1.AdminService/ReplaceVoter',
             minilog_dot_v1_dot_admin__pb2.ReplaceVoterRequest.SerializeToString,
             minilog_dot_v1_dot_admin__pb2.ReplaceVoterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpgradeLevel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.AdminService/UpgradeLevel',
+            minilog_dot_v1_dot_admin__pb2.UpgradeLevelRequest.SerializeToString,
+            minilog_dot_v1_dot_admin__pb2.UpgradeLevelResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -44,6 +44,8 @@ class AdminServiceStub:
     """Other replicas for partitions (KIP-455): answered when the change has begun; metadata tells when it is done."""
     ReplaceVoter: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReplaceVoterRequest, _admin_pb2.ReplaceVoterResponse]
     """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
+    UpgradeLevel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpgradeLevelRequest, _admin_pb2.UpgradeLevelResponse]
+    """What later versions write may be written from now on. It cannot be taken back."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -57,6 +59,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Other replicas for partitions (KIP-455): answered when the change has begun; metadata tells when it is done."""
     ReplaceVoter: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReplaceVoterRequest, _admin_pb2.ReplaceVoterResponse]  # type: ignore[assignment]
     """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
+    UpgradeLevel: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpgradeLevelRequest, _admin_pb2.UpgradeLevelResponse]  # type: ignore[assignment]
+    """What later versions write may be written from now on. It cannot be taken back."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -103,5 +107,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ReplaceVoterResponse, _abc.Awaitable[_admin_pb2.ReplaceVoterResponse]]:
         """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
+
+    @_abc_1.abstractmethod
+    def UpgradeLevel(
+        self,
+        request: _admin_pb2.UpgradeLevelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.UpgradeLevelResponse, _abc.Awaitable[_admin_pb2.UpgradeLevelResponse]]:
+        """What later versions write may be written from now on. It cannot be taken back."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

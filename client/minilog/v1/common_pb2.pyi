@@ -80,6 +80,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_GROUP_ID_NOT_FOUND: _ErrorCode.ValueType  # 54
     ERROR_CODE_OFFSET_METADATA_TOO_LARGE: _ErrorCode.ValueType  # 55
     ERROR_CODE_RESOURCE_EXHAUSTED: _ErrorCode.ValueType  # 56
+    ERROR_CODE_LEVEL_NOT_REACHED: _ErrorCode.ValueType  # 57
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """The names are Kafka's where Kafka has one. minilog.errors holds the table of meanings and of what may be retried."""
@@ -141,6 +142,7 @@ ERROR_CODE_UNSTABLE_OFFSET_COMMIT: ErrorCode.ValueType  # 53
 ERROR_CODE_GROUP_ID_NOT_FOUND: ErrorCode.ValueType  # 54
 ERROR_CODE_OFFSET_METADATA_TOO_LARGE: ErrorCode.ValueType  # 55
 ERROR_CODE_RESOURCE_EXHAUSTED: ErrorCode.ValueType  # 56
+ERROR_CODE_LEVEL_NOT_REACHED: ErrorCode.ValueType  # 57
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -151,21 +153,51 @@ class ClientIdentity(_message.Message):
 
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     CLIENT_VERSION_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     client_version: _builtins.str
+    @_builtins.property
+    def protocol(self) -> Global___VersionRange:
+        """What it speaks of this protocol. Absent: the first version."""
+
     def __init__(
         self,
         *,
         client_id: _builtins.str = ...,
         client_version: _builtins.str = ...,
+        protocol: Global___VersionRange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["protocol", b"protocol"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "client_version", b"client_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "client_version", b"client_version", "protocol", b"protocol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClientIdentity: _TypeAlias = ClientIdentity  # noqa: Y015
+
+@_typing.final
+class VersionRange(_message.Message):
+    """All versions from `lowest` to `highest`, both included."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOWEST_FIELD_NUMBER: _builtins.int
+    HIGHEST_FIELD_NUMBER: _builtins.int
+    lowest: _builtins.int
+    highest: _builtins.int
+    def __init__(
+        self,
+        *,
+        lowest: _builtins.int = ...,
+        highest: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["highest", b"highest", "lowest", b"lowest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VersionRange: _TypeAlias = VersionRange  # noqa: Y015
 
 @_typing.final
 class PartitionId(_message.Message):

@@ -86,12 +86,19 @@ class GetMetadataResponse(_message.Message):
     BROKERS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     VOTERS_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    BROKER_VERSION_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     controller_id: _builtins.int
     """-1: not known to this broker."""
     controller_epoch: _builtins.int
     metadata_offset: _builtins.int
     """The committed offset of the metadata log that this answer reflects; a client never goes back to a lower one."""
+    level: _builtins.int
+    """What may be written to the logs of this cluster: whoever writes something new asks this first."""
+    broker_version: _builtins.str
+    """Of the broker that answers."""
     @_builtins.property
     def error(self) -> _common_pb2.Error: ...
     @_builtins.property
@@ -101,6 +108,10 @@ class GetMetadataResponse(_message.Message):
     @_builtins.property
     def voters(self) -> _containers.RepeatedCompositeFieldContainer[Global___VoterMetadata]:
         """Who votes in the metadata quorum."""
+
+    @_builtins.property
+    def protocol(self) -> _common_pb2.VersionRange:
+        """What the broker that answers speaks of this protocol, also where it refuses; absent: the first version."""
 
     def __init__(
         self,
@@ -113,10 +124,13 @@ class GetMetadataResponse(_message.Message):
         brokers: _abc.Iterable[Global___BrokerMetadata] | None = ...,
         topics: _abc.Iterable[Global___TopicMetadata] | None = ...,
         voters: _abc.Iterable[Global___VoterMetadata] | None = ...,
+        level: _builtins.int = ...,
+        protocol: _common_pb2.VersionRange | None = ...,
+        broker_version: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "protocol", b"protocol"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "error", b"error", "metadata_offset", b"metadata_offset", "topics", b"topics", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_version", b"broker_version", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "error", b"error", "level", b"level", "metadata_offset", b"metadata_offset", "protocol", b"protocol", "topics", b"topics", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -160,6 +174,8 @@ class BrokerMetadata(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     NO_SPACE_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     host: _builtins.str
     port: _builtins.int
@@ -168,6 +184,11 @@ class BrokerMetadata(_message.Message):
     broker_epoch: _builtins.int
     no_space: _builtins.bool
     """Its disk is full, as it says; told by the active controller alone."""
+    version: _builtins.str
+    @_builtins.property
+    def levels(self) -> _common_pb2.VersionRange:
+        """The levels that it can read and write, and its version, as it registered."""
+
     def __init__(
         self,
         *,
@@ -178,10 +199,12 @@ class BrokerMetadata(_message.Message):
         state: Global___BrokerState.ValueType = ...,
         broker_epoch: _builtins.int = ...,
         no_space: _builtins.bool = ...,
+        levels: _common_pb2.VersionRange | None = ...,
+        version: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "rack", b"rack"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "levels", b"levels", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "host", b"host", "no_space", b"no_space", "port", b"port", "rack", b"rack", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "host", b"host", "levels", b"levels", "no_space", b"no_space", "port", b"port", "rack", b"rack", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
     _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015

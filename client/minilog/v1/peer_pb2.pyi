@@ -71,6 +71,7 @@ class RegisterRequest(_message.Message):
     HOST_LABEL_FIELD_NUMBER: _builtins.int
     VOTERS_FIELD_NUMBER: _builtins.int
     RECOVERED_REPLICAS_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Empty: a new data directory, which joins whatever cluster the voters are."""
     broker_id: _builtins.int
@@ -99,6 +100,10 @@ class RegisterRequest(_message.Message):
     def recovered_replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecoveredReplica]:
         """What recovery found of every log that is there and not damaged."""
 
+    @_builtins.property
+    def levels(self) -> _common_pb2.VersionRange:
+        """The levels that it can read and write: refused where the cluster's is not among them. Absent: the first."""
+
     def __init__(
         self,
         *,
@@ -115,10 +120,11 @@ class RegisterRequest(_message.Message):
         host_label: _builtins.str = ...,
         voters: _abc.Iterable[Global___VoterAddress] | None = ...,
         recovered_replicas: _abc.Iterable[Global___RecoveredReplica] | None = ...,
+        levels: _common_pb2.VersionRange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_rack", b"_rack", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "rack", b"rack"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_rack", b"_rack", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "levels", b"levels", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_rack", b"_rack", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "cluster_id", b"cluster_id", "damaged_replicas", b"damaged_replicas", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "port", b"port", "rack", b"rack", "recovered_replicas", b"recovered_replicas", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_rack", b"_rack", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "cluster_id", b"cluster_id", "damaged_replicas", b"damaged_replicas", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "port", b"port", "rack", b"rack", "recovered_replicas", b"recovered_replicas", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["clean_stop_broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch"]  # noqa: Y015
@@ -567,6 +573,7 @@ class VoteResponse(_message.Message):
     LEADER_ID_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
     granted: _builtins.bool
     epoch: _builtins.int
     """The epoch known here, after the answer, and who leads it, -1 unknown."""
@@ -576,6 +583,10 @@ class VoteResponse(_message.Message):
     """Empty: this voter knows of no cluster."""
     @_builtins.property
     def error(self) -> _common_pb2.Error: ...
+    @_builtins.property
+    def levels(self) -> _common_pb2.VersionRange:
+        """The levels that it can read and write: a cluster is founded at the highest that all voters support."""
+
     def __init__(
         self,
         *,
@@ -585,10 +596,11 @@ class VoteResponse(_message.Message):
         leader_id: _builtins.int = ...,
         directory_id: _builtins.bytes = ...,
         cluster_id: _builtins.str = ...,
+        levels: _common_pb2.VersionRange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "levels", b"levels"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "epoch", b"epoch", "error", b"error", "granted", b"granted", "leader_id", b"leader_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "epoch", b"epoch", "error", b"error", "granted", b"granted", "leader_id", b"leader_id", "levels", b"levels"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

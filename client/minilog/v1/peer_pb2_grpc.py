@@ -99,7 +99,8 @@ class PeerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Replicate(self, request_iterator, context):
-        """A follower's session to a leader; for the metadata log, an observer's or voter's to the quorum's leader.
+        """A follower's session to a leader; for the metadata log, an observer's or voter's to the quorum's leader. Batches are
+        payloads beside the messages, as in data.proto.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

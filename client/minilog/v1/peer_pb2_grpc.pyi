@@ -36,7 +36,9 @@ class PeerServiceStub:
     Heartbeat: _grpc.StreamStreamMultiCallable[_peer_pb2.HeartbeatRequest, _peer_pb2.HeartbeatResponse]
     """To the active controller: signs of life. When the stream breaks and connections are refused, the broker is dead."""
     Replicate: _grpc.StreamStreamMultiCallable[_peer_pb2.ReplicateRequest, _peer_pb2.ReplicateResponse]
-    """A follower's session to a leader; for the metadata log, an observer's or voter's to the quorum's leader."""
+    """A follower's session to a leader; for the metadata log, an observer's or voter's to the quorum's leader. Batches are
+    payloads beside the messages, as in data.proto.
+    """
     ProposeInSyncReplicas: _grpc.UnaryUnaryMultiCallable[_peer_pb2.ProposeInSyncReplicasRequest, _peer_pb2.ProposeInSyncReplicasResponse]
     """To the active controller: the leader of a partition asks for another ISR."""
     AllocateProducerIds: _grpc.UnaryUnaryMultiCallable[_peer_pb2.AllocateProducerIdsRequest, _peer_pb2.AllocateProducerIdsResponse]
@@ -58,7 +60,9 @@ class PeerServiceAsyncStub(PeerServiceStub):
     Heartbeat: _aio.StreamStreamMultiCallable[_peer_pb2.HeartbeatRequest, _peer_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """To the active controller: signs of life. When the stream breaks and connections are refused, the broker is dead."""
     Replicate: _aio.StreamStreamMultiCallable[_peer_pb2.ReplicateRequest, _peer_pb2.ReplicateResponse]  # type: ignore[assignment]
-    """A follower's session to a leader; for the metadata log, an observer's or voter's to the quorum's leader."""
+    """A follower's session to a leader; for the metadata log, an observer's or voter's to the quorum's leader. Batches are
+    payloads beside the messages, as in data.proto.
+    """
     ProposeInSyncReplicas: _aio.UnaryUnaryMultiCallable[_peer_pb2.ProposeInSyncReplicasRequest, _peer_pb2.ProposeInSyncReplicasResponse]  # type: ignore[assignment]
     """To the active controller: the leader of a partition asks for another ISR."""
     AllocateProducerIds: _aio.UnaryUnaryMultiCallable[_peer_pb2.AllocateProducerIdsRequest, _peer_pb2.AllocateProducerIdsResponse]  # type: ignore[assignment]
@@ -95,7 +99,9 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_peer_pb2.ReplicateRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_peer_pb2.ReplicateResponse], _abc.AsyncIterator[_peer_pb2.ReplicateResponse]]:
-        """A follower's session to a leader; for the metadata log, an observer's or voter's to the quorum's leader."""
+        """A follower's session to a leader; for the metadata log, an observer's or voter's to the quorum's leader. Batches are
+        payloads beside the messages, as in data.proto.
+        """
 
     @_abc_1.abstractmethod
     def ProposeInSyncReplicas(

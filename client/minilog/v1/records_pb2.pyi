@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from minilog.v1 import common_pb2 as _common_pb2
 from minilog.v1 import coordinator_pb2 as _coordinator_pb2
 from minilog.v1 import peer_pb2 as _peer_pb2
 import builtins as _builtins
@@ -35,6 +36,7 @@ class MetadataRecord(_message.Message):
     TOPIC_DELETION_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_BLOCK_FIELD_NUMBER: _builtins.int
     VOTER_REPLACED_FIELD_NUMBER: _builtins.int
+    CLUSTER_LEVEL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterRecord: ...
     @_builtins.property
@@ -53,6 +55,8 @@ class MetadataRecord(_message.Message):
     def producer_id_block(self) -> Global___ProducerIdBlockRecord: ...
     @_builtins.property
     def voter_replaced(self) -> Global___VoterReplacedRecord: ...
+    @_builtins.property
+    def cluster_level(self) -> Global___ClusterLevelRecord: ...
     def __init__(
         self,
         *,
@@ -65,12 +69,13 @@ class MetadataRecord(_message.Message):
         topic_deletion: Global___TopicDeletionRecord | None = ...,
         producer_id_block: Global___ProducerIdBlockRecord | None = ...,
         voter_replaced: Global___VoterReplacedRecord | None = ...,
+        cluster_level: Global___ClusterLevelRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -131,6 +136,29 @@ class Voter(_message.Message):
 Global___Voter: _TypeAlias = Voter  # noqa: Y015
 
 @_typing.final
+class ClusterLevelRecord(_message.Message):
+    """What may be written to the logs of this cluster from this record on; it stands directly behind the first entry, and
+    first in a snapshot. It never goes down: what was written stays.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    level: _builtins.int
+    def __init__(
+        self,
+        *,
+        level: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterLevelRecord: _TypeAlias = ClusterLevelRecord  # noqa: Y015
+
+@_typing.final
 class VoterReplacedRecord(_message.Message):
     """A voter lost its disk and goes on with another. From this entry on only the new directory votes and counts."""
 
@@ -171,6 +199,8 @@ class BrokerRegistrationRecord(_message.Message):
     HOST_LABEL_FIELD_NUMBER: _builtins.int
     KERNEL_BOOT_ID_FIELD_NUMBER: _builtins.int
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     directory_id: _builtins.bytes
     host: _builtins.str
@@ -180,6 +210,11 @@ class BrokerRegistrationRecord(_message.Message):
     kernel_boot_id: _builtins.str
     broker_epoch: _builtins.int
     """In snapshots only, where the offset of the record is not the one it was committed at."""
+    version: _builtins.str
+    @_builtins.property
+    def levels(self) -> _common_pb2.VersionRange:
+        """The levels that this life can read and write, and its version, for people."""
+
     def __init__(
         self,
         *,
@@ -191,10 +226,12 @@ class BrokerRegistrationRecord(_message.Message):
         host_label: _builtins.str = ...,
         kernel_boot_id: _builtins.str = ...,
         broker_epoch: _builtins.int | None = ...,
+        levels: _common_pb2.VersionRange | None = ...,
+        version: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "rack", b"rack"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "levels", b"levels", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "port", b"port", "rack", b"rack"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__broker_epoch: _TypeAlias = _typing.Literal["broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__broker_epoch: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch"]  # noqa: Y015

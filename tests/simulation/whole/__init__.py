@@ -7,7 +7,7 @@ wire.py       what is said, for whoever looks
 machine.py    what a broker or a client takes from its machine: clocks, chance, disks, network
 host.py       one machine: its disk, the broker that runs on it or none, and what befalls it
 world.py      all of it together, from a seed
-plan.py, themes.py, faults/, exceptions.py      what befalls it, and what may be lost by that
-workload.py, transacting.py, operations.py      what programs and operators do meanwhile
-judge/, run.py                                  what must be; one seed, and many
+plan.py, themes.py, faults/                        what befalls it
+workload.py, transacting.py, operations.py         what programs and operators do meanwhile
+judge/, exceptions.py, retention.py, run.py        what must be, and what may be lost; one seed, and many
 """

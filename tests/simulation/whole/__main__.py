@@ -4,6 +4,8 @@
 --seeds 200 --first 0    many; --processes 2
 --mutant NAME            the true rule replaced, until a seed finds it
 --theme NAME             all seeds under this kind of trouble (themes.py); else half of them have one
+--hunt all               a table: which mutants of the whole brokers so many seeds find; else all whose names begin so.
+                         --write-pins keeps the cheapest of --kills seeds in pins.tsv
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.simulation import mutants
+from tests.simulation.whole.hunt import hunt, report
 from tests.simulation.whole.run import Result, run_many
 from tests.simulation.whole.themes import THEMES
 
@@ -30,6 +34,8 @@ def main() -> int:
         return subprocess.call([sys.executable, "-m", "tests.simulation.whole", *sys.argv[1:]], env=environment)
     options = _parse()
     console = Console(width=150)
+    if options.hunt is not None:
+        return _hunt(console, options)
     first, seeds = (options.seed, 1) if options.seed is not None else (options.first, options.seeds)
     results, began_s = [], time.monotonic()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -50,6 +56,13 @@ def main() -> int:
     os._exit(1 if failures else 0)
 
 
+def _hunt(console: Console, options: argparse.Namespace) -> int:
+    own = mutants.OF_WHOLE_BROKERS
+    names = mutants.named(options.hunt, own if options.hunt == "all" else [*own, *mutants.MUTANTS])
+    found = hunt(names, range(options.first, options.first + options.seeds), options.processes, options.kills)
+    return 0 if report(console, names, found, write_pins=options.write_pins) else 1
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.simulation.whole",
@@ -61,6 +74,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--mutant", metavar="NAME")
     parser.add_argument("--theme", choices=sorted(THEMES))
+    parser.add_argument("--hunt", metavar="NAME")
+    parser.add_argument("--kills", type=int, default=1)
+    parser.add_argument("--write-pins", action="store_true")
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     return parser.parse_args()

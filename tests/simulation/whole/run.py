@@ -11,9 +11,9 @@ import multiprocessing
 import os
 import time
 import traceback
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.simulation import mutants
 from tests.simulation.history import History
@@ -27,6 +27,7 @@ from tests.simulation.whole.workload import Workload
 from tests.simulation.whole.world import World
 
 LOOK_S = 0.5
+_T = TypeVar("_T")
 SEEDS_PER_PROCESS = 3  # what dead processes awaited is never collected
 
 
@@ -138,6 +139,12 @@ def run_many(
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, _leave_at_once, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
         yield from pool.imap(functools.partial(_run, mutant=mutant, theme=theme, plan=plan), seeds)
+
+
+def apart(work: Callable[[], _T]) -> _T:
+    """What the work returns, done in a process of its own; it and what it returns can be pickled."""
+    with multiprocessing.get_context("spawn").Pool(1, _leave_at_once) as pool:
+        return pool.apply(work)
 
 
 def _leave_at_once() -> None:

@@ -81,11 +81,28 @@ def damaged(plan: Plan, chance: random.Random) -> Plan:
             kill=(0.0, 0.5),
             kill_all=(0.0, 0.1),
             restart=(0.0, 0.5),
+            kill_client=(0.0, 1.0),
             cut=(0.0, 2.0),
             cut_one_way=(0.0, 1.0),
             slow_link=(0.0, 1.0),
             elect=(0.0, 1.0),
         ),
+    )
+
+
+def unheard(plan: Plan, chance: random.Random) -> Plan:
+    """The same where nothing is committed without all three: who is put out by a leader that does not hear it has all
+    that is committed, and would be taken back for what it told before."""
+    drawn = damaged(plan, chance)
+    return replace(
+        drawn,
+        replication_factor=3,
+        min_in_sync=3,
+        topic_configs={"min.insync.replicas": "3"},
+        configs=_configured(
+            drawn, replica_lag_time_max_ms=chance.choice((300, 1_000)), broker_session_timeout_ms=6_000
+        ),
+        faults={**drawn.faults, "cut": 2.0, "rot": 2.0},
     )
 
 
@@ -490,8 +507,8 @@ def unclean(plan: Plan, chance: random.Random) -> Plan:
 THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     each.__name__: each
     for each in (
-        disks, damaged, emptied, forks, clients, readers, members, stretched, transactions, epochs, outages, settings,
-        voters, trims, young, stalls, unsynced, unclean,
+        disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, epochs, outages,
+        settings, voters, trims, young, stalls, unsynced, unclean,
     )
 }  # fmt: skip
 DRAWN = tuple(THEMES)

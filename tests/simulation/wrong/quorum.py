@@ -10,8 +10,6 @@ from typing import Any
 from minilog.errors import MinilogError
 from minilog.v1 import peer_pb2
 from minilog_broker.controller import brokers, election
-from minilog_broker.controller.controller import Controller
-from minilog_broker.controller.effects import Answer
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.quorum import leader as leader_module
 from minilog_broker.quorum import node as node_module
@@ -65,20 +63,6 @@ def old_epoch_committed_by_counting() -> Patches:
         return max(committed, min(majority_commit(ends) for ends in sets))
 
     return [(leader_module, "committed_end", mutant)]
-
-
-def producer_ids_given_at_once() -> Patches:
-    """A block of producer ids is answered when it is decided: a controller that is deposed then has given it away, and
-    the next one gives it again."""
-    answer = Controller._answer
-
-    def mutant(self: Controller, ticket: object, response: Any) -> None:
-        if isinstance(response, peer_pb2.AllocateProducerIdsResponse):
-            self._effects.append(Answer(ticket, response))
-        else:
-            answer(self, ticket, response)
-
-    return [(Controller, "_answer", mutant)]
 
 
 def votes_without_comparing_logs() -> Patches:

@@ -84,10 +84,10 @@ def high_watermark_before_truncation() -> Patches:
     """What comes with the answer that the logs diverge counts at once, and until the disk has cut the log."""
     receive = FollowerPartition.receive
 
-    def mutant(self: FollowerPartition, run: Any, now_ms: float) -> int:
+    def mutant(self: FollowerPartition, run: Any, batches: Any, now_ms: float) -> int:
         if run.HasField("diverging_epoch") and run.leader_epoch == self.leader_epoch:
             self.log.raise_high_watermark(run.high_watermark)
-        return receive(self, run, now_ms)
+        return receive(self, run, batches, now_ms)
 
     def begin_truncation(self: ReplicaLog, _: int) -> None:
         self.truncating = True

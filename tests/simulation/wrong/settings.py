@@ -7,12 +7,17 @@ from typing import Any
 
 from minilog_broker.controller import election
 from minilog_broker.controller.controller import Controller
+from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.topic_config import effective_topic_config, topic_config_values
 from minilog_broker.replication import leader, serving
 from minilog_broker.replication.leader_in_sync import LeaderInSync
 from minilog_broker.replication.state import PartitionState, TopicConfig
+from minilog_broker.server.broker import Broker
+from minilog_broker.server.config import BrokerOptions
+from minilog_broker.server.controller_shell import default_topic_config
 from tests.simulation.life import Life
+from tests.simulation.whole.loop import PROCESS, Process
 from tests.simulation.wrong.replication import Patches
 
 
@@ -31,7 +36,29 @@ def own_default_counts() -> Patches:
     def of_life(self: Life, topic_id: bytes) -> TopicConfig:
         return effective_topic_config({**topic_config_values(self.configured), **self.image.topic_config(topic_id)})
 
-    return [(Controller, "activate", activated), (Ledger, "config", of_ledger), (Life, "topic_config", of_life)]
+    return [
+        (Controller, "activate", activated),
+        (Ledger, "config", of_ledger),
+        (Life, "topic_config", of_life),
+        *_own_default_of_a_process(),
+    ]
+
+
+def _own_default_of_a_process() -> Patches:
+    """The same of whole brokers: each process has its own."""
+    own: dict[Process | None, dict[str, str]] = {}
+    made, true = Broker.__init__, MetadataImage.effective_config
+
+    def make(self: Broker, options: BrokerOptions, *given: Any) -> None:
+        own[PROCESS.get()] = topic_config_values(default_topic_config(options.config))
+        made(self, options, *given)
+
+    def effective_config(self: MetadataImage, topic_id: bytes) -> TopicConfig:
+        if (values := own.get(PROCESS.get())) is None:
+            return true(self, topic_id)
+        return effective_topic_config({**values, **self.topic_config(topic_id)})
+
+    return [(Broker, "__init__", make), (MetadataImage, "effective_config", effective_config)]
 
 
 def eligible_stay() -> Patches:

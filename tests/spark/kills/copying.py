@@ -145,6 +145,8 @@ class Copying:
     def _supervise(self) -> None:
         while not self._stopping.wait(_LOOK_S):
             if self._process.poll() is not None:
+                assert self._process.stdin is not None
+                self._process.stdin.close()
                 self._process = self._start()
 
     def _descendants(self) -> list[psutil.Process]:

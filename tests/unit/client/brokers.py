@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from minilog.record_batch.header import check_crc, decode_header, placement
+from minilog.record_batch.header import Buffer, check_crc, decode_header, placement
 from minilog.v1 import common_pb2, data_pb2, metadata_pb2
 
 TOPIC_ID = bytes(range(16))
 TOPIC = "flights"
 Key = tuple[bytes, int]
+Pushed: TypeAlias = tuple[data_pb2.PartitionRun, bytes]
+"""A run and its batches."""
 
 
 @dataclass
@@ -36,7 +39,7 @@ class Log:
     def append(self, batch: bytes) -> int:
         header = decode_header(batch)
         first = self.end
-        placed = placement(header.length, first, self.epoch) + batch[24:]
+        placed = placement(batch, first, self.epoch) + batch[24:]
         self.batches.append((first, first + header.record_count, placed))
         return first
 
@@ -92,7 +95,7 @@ class Brokers:
             topics=[topic],
         )
 
-    def produce(self, broker: int, entry: data_pb2.ProduceEntry) -> data_pb2.ProduceResult:
+    def produce(self, broker: int, entry: data_pb2.ProduceEntry, batch: Buffer) -> data_pb2.ProduceResult:
         key = (entry.partition_id.topic_id, entry.partition_id.partition)
         log = self.logs[key]
         scripted = self.script.popleft() if self.script else None
@@ -100,23 +103,21 @@ class Brokers:
             return _result(entry, scripted)
         if log.leader != broker or log.epoch != entry.leader_epoch:
             return _result(entry, common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, log=log)
-        header = decode_header(entry.batch)
-        check_crc(*key, entry.batch, header)
+        header = decode_header(batch)
+        check_crc(*key, batch, header)
         if header.producer_id < 0:
-            return _result(entry, offset=log.append(entry.batch))
+            return _result(entry, offset=log.append(bytes(batch)))
         last = log.producers.setdefault(header.producer_id, deque(maxlen=5))
         for sequence, count, offset in last:
             if (sequence, count) == (header.base_sequence, header.record_count):
                 return _result(entry, offset=offset)
         if last and last[-1][0] + last[-1][1] != header.base_sequence:
             return _result(entry, common_pb2.ERROR_CODE_OUT_OF_ORDER_SEQUENCE_NUMBER)
-        offset = log.append(entry.batch)
+        offset = log.append(bytes(batch))
         last.append((header.base_sequence, header.record_count, offset))
         return _result(entry, offset=offset)
 
-    def run(
-        self, position: data_pb2.FetchPosition, *, limit: int | None = None, broker: int | None = None
-    ) -> data_pb2.PartitionRun:
+    def run(self, position: data_pb2.FetchPosition, *, limit: int | None = None, broker: int | None = None) -> Pushed:
         """All (or `limit`) batches from a position on, as a leader would push them, or `broker` that may be behind."""
         key = (position.partition_id.topic_id, position.partition_id.partition)
         log = self.logs[key]
@@ -133,14 +134,13 @@ class Brokers:
         )
         if not log.start <= position.fetch_offset <= log.end:
             run.error.code = common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
-            return run
+            return run, b""
         bound = min(readable, position.end_offset if position.HasField("end_offset") else log.end)
         found = [(f, b) for f, n, b in log.batches if n > position.fetch_offset and f < bound][:limit]
         if found:
             run.first_offset = found[0][0]
-            run.batches = b"".join(batch for _, batch in found)
             run.aborted_producer_ids.extend(sorted(log.aborted))
-        return run
+        return run, b"".join(batch for _, batch in found)
 
 
 def _result(

@@ -26,8 +26,9 @@ from minilog.record_batch.header import (
     encode_header,
     iterate_headers,
 )
+from minilog.stream_messages import FETCH, StreamMessage
 from minilog.v1 import coordinator_pb2, data_pb2, records_pb2
-from tests.unit.client.brokers import TOPIC_ID, Brokers
+from tests.unit.client.brokers import TOPIC_ID, Brokers, Pushed
 from tests.unit.client.producing import config_of
 
 
@@ -132,13 +133,15 @@ class Consuming:
         """Each leader pushes what it has from its positions on."""
         news = False
         for (broker, _), position in list(self.positions.items()):
-            run = self.brokers.run(position, limit=limit, broker=broker)
-            news |= self.receive(broker, run)
-            position.fetch_offset += sum(header.record_count for _, header in iterate_headers(run.batches))
+            run, batches = self.brokers.run(position, limit=limit, broker=broker)
+            news |= self.receive(broker, (run, batches))
+            position.fetch_offset += sum(header.record_count for _, header in iterate_headers(batches))
         return news
 
-    def receive(self, broker: int, run: data_pb2.PartitionRun) -> bool:
-        return self.core.received(broker, data_pb2.FetchResponse(runs=[run]), self.now)
+    def receive(self, broker: int, pushed: Pushed) -> bool:
+        run, batches = pushed
+        frame = FETCH.response.encode(StreamMessage(data_pb2.FetchResponse(runs=[run]), [batches]))
+        return self.core.received(broker, FETCH.response.decode(frame), self.now)
 
     def read(self) -> list[tuple[int, int]]:
         """(partition, offset) of everything that can be handed out now; values are checked against offsets."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeAlias
 
 from minilog.config import ClientConfig, parse_config
 from minilog.errors import MinilogError
@@ -13,6 +13,8 @@ from minilog.producer.accumulator import Accumulator, Taken
 from minilog.producer.batch import Batch
 from minilog.producer.effects import Connect, Delivered, Failed, Lost, NeedProducerId, RefreshMetadata, Send
 from minilog.producer.sender import Sender
+from minilog.record_batch.header import Buffer
+from minilog.stream_messages import StreamMessage
 from minilog.types import RecordMetadata
 from minilog.v1 import common_pb2, data_pb2
 from tests.unit.client.brokers import TOPIC, Brokers
@@ -21,6 +23,10 @@ from tests.unit.client.brokers import TOPIC, Brokers
 def config_of(**settings: object) -> ClientConfig:
     named = {name.replace("_", "."): value for name, value in settings.items()}
     return parse_config({"bootstrap.servers": "127.0.0.1:9001", "linger.ms": 0, **named})
+
+
+Out: TypeAlias = tuple[int, data_pb2.ProduceEntry, Buffer]
+"""To which broker, what its entry says, and the batch."""
 
 
 class Producing:
@@ -44,10 +50,10 @@ class Producing:
         self.now = 1000.0
         self.hold = self.mute = self.clogged = False
         self.down: set[int] = set()
-        self.held: list[tuple[int, data_pb2.ProduceEntry]] = []
+        self.held: list[Out] = []
         self.requests: list[data_pb2.ProduceRequest] = []
         self.lost: list[MinilogError] = []
-        self.sent: list[tuple[int, data_pb2.ProduceEntry]] = []
+        self.sent: list[Out] = []
         self.ids_given = 0
 
     def send(
@@ -103,11 +109,11 @@ class Producing:
     def release(self) -> None:
         """What was held arrives now, in order."""
         held, self.held, self.hold = self.held, [], False
-        for broker, entry in held:
-            self._answer(broker, entry)
+        for broker, entry, batch in held:
+            self._answer(broker, entry, batch)
 
     def lose_connection(self, broker: int) -> None:
-        self.held = [(b, entry) for b, entry in self.held if b != broker]
+        self.held = [out for out in self.held if out[0] != broker]
         self.sender.connection_lost(broker, self.now)
 
     def _connect(self, broker: int) -> None:
@@ -116,20 +122,21 @@ class Producing:
         else:
             self.sender.connection_opened(broker)
 
-    def _deliver(self, broker: int, request: data_pb2.ProduceRequest) -> None:
+    def _deliver(self, broker: int, sent: StreamMessage[data_pb2.ProduceRequest]) -> None:
+        request = sent.message
         self.requests.append(request)
         if self.clogged:
             return
         self.sender.written(request)
-        for entry in request.entries:
-            self.sent.append((broker, entry))
+        for entry, batch in zip(request.entries, sent.payloads, strict=True):
+            self.sent.append((broker, entry, batch))
             if self.hold:
-                self.held.append((broker, entry))
+                self.held.append((broker, entry, batch))
             else:
-                self._answer(broker, entry, request.acks)
+                self._answer(broker, entry, batch, request.acks)
 
-    def _answer(self, broker: int, entry: data_pb2.ProduceEntry, acks: int = -1) -> None:
-        result = self.brokers.produce(broker, entry)
+    def _answer(self, broker: int, entry: data_pb2.ProduceEntry, batch: Buffer, acks: int = -1) -> None:
+        result = self.brokers.produce(broker, entry, batch)
         refused = result.error.code != common_pb2.ERROR_CODE_NONE
         if not self.mute and (acks != 0 or refused):
             self.sender.answered(broker, data_pb2.ProduceResponse(results=[result]), self.now)

@@ -116,7 +116,7 @@ def test_dropped_runs_give_their_bytes_back_too() -> None:
     world.run()
     world.receive(1, late)
     world.run()
-    assert world.requests[-1][1].credit_bytes == 100 + len(late.batches)
+    assert world.requests[-1][1].credit_bytes == 100 + len(late[1])
 
 
 def test_a_gap_is_never_skipped() -> None:
@@ -145,9 +145,8 @@ def test_a_run_that_steps_back_is_refused() -> None:
 def test_a_cut_run_is_asked_for_again_and_reported_the_third_time() -> None:
     world = reading(2)
     for _ in range(3):
-        run = world.brokers.run(world.positions[1, 0])
-        run.batches = run.batches[:-8]
-        world.receive(1, run)
+        run, batches = world.brokers.run(world.positions[1, 0])
+        world.receive(1, (run, batches[:-8]))
         world.run(2000)
     with pytest.raises(CorruptMessage, match="partition 0 of topic 'flights' cannot be read at 0"):
         world.core.take(1)
@@ -203,7 +202,7 @@ def test_a_new_leader_gets_the_position_under_its_epoch() -> None:
         leader_epoch=1,
         error=common_pb2.Error(code=common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER),
     )
-    world.receive(1, refused)
+    world.receive(1, (refused, b""))
     world.run(500)
     position = world.positions[2, 0]
     assert (position.fetch_offset, position.leader_epoch, position.last_fetched_epoch) == (3, 1, 0)
@@ -266,7 +265,7 @@ def test_a_log_without_what_was_read_is_an_error_whatever_the_reset() -> None:
     world.read()
     run = data_pb2.PartitionRun(partition_id=_id(0), position_number=world.positions[1, 0].position_number)
     run.diverging_epoch.end_offset = 1
-    world.receive(1, run)
+    world.receive(1, (run, b""))
     with pytest.raises(OffsetOutOfRange, match="not in the log any more"):
         world.core.take(1)
 

@@ -49,7 +49,7 @@ def say(world: Consuming, broker: int, code: common_pb2.ErrorCode.ValueType) -> 
         leader_epoch=world.brokers.log().epoch,
         error=common_pb2.Error(code=code),
     )
-    world.receive(broker, run)
+    world.receive(broker, (run, b""))
     del world.positions[broker, 0]
     world.run()
 
@@ -193,7 +193,7 @@ def test_a_follower_that_shows_a_divergence_is_not_believed() -> None:
     )
     run.diverging_epoch.end_offset = 1
     del world.positions[2, 0]
-    world.receive(2, run)
+    world.receive(2, (run, b""))
     world.run()
     assert read_from(world) == 1
 
@@ -209,9 +209,8 @@ def test_a_follower_whose_image_is_behind_is_left() -> None:
 
 def test_a_bad_copy_on_the_follower_is_read_from_the_leader() -> None:
     world = near(2)
-    run = world.brokers.run(world.positions[2, 0])
-    run.batches = run.batches[:-8]
-    world.receive(2, run)
+    run, batches = world.brokers.run(world.positions[2, 0])
+    world.receive(2, (run, batches[:-8]))
     world.run(1_000)
     assert read_from(world) == 1
     world.push()
@@ -286,9 +285,8 @@ def test_a_follower_that_makes_no_progress_below_a_known_end_is_left() -> None:
     world.push()
     world.run(2_000)
     assert read_from(world) == 2, "it has no more, as far as anybody said"
-    told = world.brokers.run(world.positions[2, 0])
-    told.ClearField("batches")
-    world.receive(2, told)  # the end is known, and nothing comes
+    told, _ = world.brokers.run(world.positions[2, 0])
+    world.receive(2, (told, b""))  # the end is known, and nothing comes
     world.run(400)
     assert read_from(world) == 2
     world.run(200)
@@ -319,9 +317,8 @@ def test_at_the_end_nothing_is_expected() -> None:
 def test_a_user_who_takes_nothing_is_no_fault_of_the_follower() -> None:
     world = near(5, 5, fetch_max_bytes=100)
     world.push(limit=1)  # more than the credit there was
-    told = world.brokers.run(world.positions[2, 0])
-    told.ClearField("batches")
-    world.receive(2, told)
+    told, _ = world.brokers.run(world.positions[2, 0])
+    world.receive(2, (told, b""))
     world.run(5_000)
     assert read_from(world) == 2
     world.push()

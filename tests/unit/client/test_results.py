@@ -28,7 +28,7 @@ def run_of(*batches: pa.RecordBatch, start: int = 0) -> Run:
     placed, offset = b"", 0
     for columns in batches:
         batch = build_batch(TOPIC_ID, 1, columns)
-        placed += placement(len(batch), offset, 0) + batch[24:]
+        placed += placement(batch, offset, 0) + batch[24:]
         offset += columns.num_rows
     key = PartitionKey(TOPIC_ID, 1)
     return Run(TopicPartition("flights", 1), key, 1, start, offset, 0, placed, frozenset(), Session(1, 1))

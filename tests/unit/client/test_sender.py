@@ -54,7 +54,7 @@ def test_nothing_is_sent_before_there_is_a_producer_id() -> None:
     world = Producing(Brokers())
     world.send(b"a")
     world.run()
-    header = decode_header(world.sent[0][1].batch)
+    header = decode_header(world.sent[0][2])
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (101, 0, 0)
 
 
@@ -63,7 +63,7 @@ def test_without_idempotence_no_id_is_asked_for() -> None:
     world.send(b"a")
     world.run()
     assert world.ids_given == 0
-    assert decode_header(world.sent[0][1].batch).producer_id == -1
+    assert decode_header(world.sent[0][2]).producer_id == -1
 
 
 def test_only_one_batch_is_out_until_the_first_is_acknowledged() -> None:
@@ -188,7 +188,7 @@ def test_a_new_producer_id_waits_until_nothing_is_out_anywhere() -> None:
     world.run(100)
     assert world.ids_given == 1  # `other` is still out
     assert not later.done()
-    world.held = [(broker, entry) for broker, entry in world.held if entry.partition_id.partition == 1]
+    world.held = [out for out in world.held if out[1].partition_id.partition == 1]
     world.release()
     world.run()
     assert other.result(0).offset == 1

@@ -35,7 +35,7 @@ def test_what_a_superseded_leader_does_not_answer_goes_to_the_new_one_once_and_i
     world.run(2 * PATIENCE_MS)
     assert [future.result(0).offset for future in futures] == [1, 2, 3, 4]
     assert values(world.brokers) == [b"first", b"0", b"1", b"2", b"3"]
-    assert [broker for broker, _ in world.sent[-4:]] == [2] * 4
+    assert [broker for broker, _, _ in world.sent[-4:]] == [2] * 4
     world.held = old
     world.release()  # the old leader's refusals come at last, and change nothing
     assert world.send(b"after").cancel() is True

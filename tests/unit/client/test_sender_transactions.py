@@ -47,8 +47,8 @@ def test_batches_are_transactional_and_name_whom_the_leader_asks() -> None:
     future = world.send(b"a")
     world.run()
     assert future.result(0).offset == 0
-    ((_, entry),) = world.sent
-    header = decode_header(entry.batch)
+    ((_, entry, batch),) = world.sent
+    header = decode_header(batch)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1001, 0, 0)
     assert header.attributes & Attributes.TRANSACTIONAL
     assert (entry.transaction.transactional_id, entry.transaction.coordinator_epoch) == ("t", 7)
@@ -58,9 +58,9 @@ def test_batches_of_other_producers_are_not() -> None:
     world = Producing(Brokers())
     world.send(b"a")
     world.run()
-    ((_, entry),) = world.sent
+    ((_, entry, batch),) = world.sent
     assert not entry.HasField("transaction")
-    assert not decode_header(entry.batch).attributes & Attributes.TRANSACTIONAL
+    assert not decode_header(batch).attributes & Attributes.TRANSACTIONAL
 
 
 def test_the_end_says_where_was_written_how_far() -> None:
@@ -86,7 +86,7 @@ def test_each_transaction_has_its_producer_id_and_begins_at_sequence_0() -> None
     world.sender.begin(enlistment(producer_id=1002, generation=1))
     world.send(b"b")
     world.run()
-    headers = [decode_header(entry.batch) for _, entry in world.sent]
+    headers = [decode_header(batch) for _, _, batch in world.sent]
     assert [(each.producer_id, each.base_sequence) for each in headers] == [(1001, 0), (1002, 0)]
 
 

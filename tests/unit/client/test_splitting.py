@@ -45,7 +45,7 @@ def test_parts_are_in_order_and_all_is_in_one() -> None:
 
 
 def test_produce_messages_have_no_more_entries_than_one_may() -> None:
-    entries = [data_pb2.ProduceEntry(correlation_id=number) for number in range(2 * MAX_PRODUCE_ENTRIES + 1)]
+    entries = [(data_pb2.ProduceEntry(correlation_id=number), b"") for number in range(2 * MAX_PRODUCE_ENTRIES + 1)]
     sent = list(messages(entries))
     assert [len(each) for each in sent] == [MAX_PRODUCE_ENTRIES, MAX_PRODUCE_ENTRIES, 1]
     assert [entry for each in sent for entry in each] == entries

@@ -8,10 +8,14 @@ from typing import Any
 import grpc
 import pytest
 
+from minilog.aio.payload_stream import OpenedStream
 from minilog.aio.runtime import Machine
 from minilog.aio.stream import DuplexStream
 from minilog.config import Address
+from minilog.stream_messages import StreamMessage
+from minilog.v1 import data_pb2
 
+ONE, TWO = (StreamMessage(data_pb2.ProduceRequest(acks=acks)) for acks in (1, -1))
 STEPS = 6  # of the event loop between "connected" and the first message, and more
 
 
@@ -58,8 +62,8 @@ def test_a_stream_closed_at_the_moment_it_connects_ends(steps: int) -> None:
         stream = DuplexStream(
             Wired(line),
             ("nowhere", 1),
-            lambda channel: line,
-            lambda: b"alive",
+            lambda channel: OpenedStream(line),
+            data_pb2.ProduceRequest,
             keepalive_ms=1.0,
             opened=lambda: None,
             received=lambda message: None,
@@ -112,16 +116,16 @@ def finished(room: int, timeout_s: float) -> tuple[bool, list[Any], list[Any]]:
         stream = DuplexStream(
             Wired(line),
             ("nowhere", 1),
-            lambda channel: line,
-            lambda: b"alive",
+            lambda channel: OpenedStream(line),
+            data_pb2.ProduceRequest,
             keepalive_ms=60_000.0,
             opened=lambda: None,
             received=lambda message: None,
             lost=lambda: None,
             written=written.append,
         )
-        stream.send(b"one")
-        stream.send(b"two")
+        stream.send(ONE)
+        stream.send(TWO)
         for _ in range(room):
             line.room.release()
         all_taken = await stream.finish(timeout_s)
@@ -132,8 +136,8 @@ def finished(room: int, timeout_s: float) -> tuple[bool, list[Any], list[Any]]:
 
 
 def test_finishing_waits_until_all_is_taken() -> None:
-    assert finished(room=2, timeout_s=5.0) == (True, [b"one", b"two"], [b"one", b"two"])
+    assert finished(room=2, timeout_s=5.0) == (True, [ONE, TWO], [ONE, TWO])
 
 
 def test_finishing_says_when_time_was_too_short() -> None:
-    assert finished(room=1, timeout_s=0.05) == (False, [b"one"], [b"one"])
+    assert finished(room=1, timeout_s=0.05) == (False, [ONE], [ONE])

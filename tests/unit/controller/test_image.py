@@ -78,11 +78,3 @@ def test_a_broker_state_of_a_former_life_changes_nothing() -> None:
     state = records_pb2.BrokerStateRecord(broker_id=1, broker_epoch=world.epoch(1) - 1, fenced=True)
     world.image.apply(world.image.end_offset, records_pb2.MetadataRecord(broker_state=state))
     assert not world.image.brokers[1].fenced
-
-
-def test_a_kind_of_record_of_a_later_version_is_skipped() -> None:
-    world = history()
-    before = world.image.copy()
-    world.image.apply(world.image.end_offset, records_pb2.MetadataRecord.FromString(b"\xfa\x01\x02hi"))
-    assert world.image == before
-    assert world.image.end_offset == before.end_offset + 1

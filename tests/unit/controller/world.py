@@ -14,9 +14,11 @@ from typing import Protocol, TypedDict, TypeVar, Unpack
 from minilog.errors import MinilogError, NotController, error_from_wire
 from minilog.v1 import admin_pb2, common_pb2, peer_pb2, records_pb2
 from minilog.v1.peer_pb2 import RecoveryFinding
+from minilog.versions import VersionRange
 from minilog_broker.controller.controller import Controller, ControllerSettings
 from minilog_broker.controller.effects import Answer, ControllerEffect
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
 
 DEFAULTS = TopicConfig(
@@ -81,6 +83,7 @@ class World:
         defaults: TopicConfig = DEFAULTS,
         replication_factor: int | None = None,
         voters: tuple[int, ...] = (1,),
+        levels: VersionRange = SUPPORTED_LEVELS,
     ) -> None:
         self.now_ms = 0.0
         self.records: list[records_pb2.MetadataRecord] = []
@@ -96,6 +99,7 @@ class World:
         self._settings = ControllerSettings(
             defaults,
             broker_id=1,
+            levels=levels,
             broker_session_timeout_ms=SESSION_TIMEOUT_MS,
             default_replication_factor=replication_factor,
             leader_imbalance_check_interval_ms=IMBALANCE_CHECK_MS,
@@ -172,6 +176,7 @@ class World:
         found: Mapping[PartitionKey, Found] | None = None,
         cluster_id: str = CLUSTER_ID,
         voters: Iterable[int] | None = None,
+        levels: VersionRange = SUPPORTED_LEVELS,
     ) -> peer_pb2.RegisterResponse:
         """`found`: of the logs that recovery did not find whole."""
         request = peer_pb2.RegisterRequest(
@@ -186,6 +191,7 @@ class World:
             damaged_replicas=[common_pb2.PartitionId(topic_id=k.topic_id, partition=k.partition) for k in damaged],
             recovered_replicas=self._recovered(broker_id, dict.fromkeys(damaged) | dict(found or {})),
             voters=[peer_pb2.VoterAddress(broker_id=each) for each in (self.voters if voters is None else voters)],
+            levels=levels.to_wire(),
         )
         ticket = self.ticket()
         self.controller.register(ticket, request, self.now_ms)

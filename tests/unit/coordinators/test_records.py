@@ -8,8 +8,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from minilog.errors import CorruptMessage
+from minilog.errors import CorruptMessage, UnsupportedVersion
 from minilog.transactions import Contents
+from minilog.v1 import coordinator_records_pb2
 from minilog_broker.coordinators.groups.records import GroupCodec, GroupKey, Offset, Pending
 from minilog_broker.coordinators.table import Change, LogRecord
 from minilog_broker.coordinators.transactions.records import (
@@ -81,7 +82,7 @@ def test_bytes_that_are_no_record_are_damage_and_nothing_worse(
 ) -> None:
     try:
         change = codec.decode(LogRecord(key, value))
-    except CorruptMessage:
+    except (CorruptMessage, UnsupportedVersion):
         return
     assert codec.decode(codec.encode(change)) == change  # type: ignore[arg-type]
 
@@ -90,6 +91,34 @@ def test_a_state_that_is_not_known_is_damage() -> None:
     key = TransactionCodec().encode(Change(TransactionKey("t", 1), None)).key
     with pytest.raises(CorruptMessage, match="cannot be read"):
         TransactionCodec().decode(LogRecord(key, b""))
+
+
+FIELD_OF_LATER = b"\xfa\x01\x02hi"
+
+
+@pytest.mark.parametrize(
+    ("codec", "change"),
+    [
+        (TransactionCodec(), Change(TransactionKey("t", None), None)),
+        (TransactionCodec(), Change(TransactionKey("t", 1), None)),
+        (GroupCodec(), Change(GroupKey("g", producer_id=0), None)),
+        (GroupCodec(), Change(GroupKey("g", partition=PartitionKey(bytes(16), 0)), None)),
+    ],
+)
+def test_a_field_of_a_later_version_is_no_damage_and_is_not_dropped(
+    codec: TransactionCodec | GroupCodec, change: Change[Any, Any]
+) -> None:
+    key = codec.encode(change).key
+    for record in (LogRecord(key + FIELD_OF_LATER, None), LogRecord(key, FIELD_OF_LATER)):
+        with pytest.raises(UnsupportedVersion, match="was written by a later version"):
+            codec.decode(record)
+
+
+def test_a_state_of_a_later_version_is_no_damage() -> None:
+    key = TransactionCodec().encode(Change(TransactionKey("t", 1), None)).key
+    value = coordinator_records_pb2.ProducerRecord(state=9).SerializeToString()  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedVersion, match="was written by a later version"):
+        TransactionCodec().decode(LogRecord(key, value))
 
 
 def test_one_key_is_always_written_the_same_way() -> None:

@@ -15,6 +15,8 @@ from google.protobuf.message import Message
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from minilog.stream_messages import StreamMessage
+
 if TYPE_CHECKING:
     from google._upb import _message
 
@@ -42,6 +44,19 @@ def fuzzing(max_examples: int) -> settings:
 def messages(kind: type[_Kind], plausible: Plausible) -> st.SearchStrategy[_Kind]:
     """Messages of this kind."""
     return _fields(kind.DESCRIPTOR, plausible, _DEPTH).map(lambda fields: _built(kind(), fields))
+
+
+def with_payloads(
+    kind: type[_Kind], owners: str, plausible: Plausible, payloads: Sequence[bytes]
+) -> st.SearchStrategy[StreamMessage[_Kind]]:
+    """Messages of this kind with as many payloads as a frame that is taken has: right ones now and then, or noise."""
+
+    def given(message: _Kind) -> st.SearchStrategy[StreamMessage[_Kind]]:
+        count = len(getattr(message, owners))
+        each = st.one_of(st.sampled_from(payloads), st.binary(max_size=100))
+        return st.lists(each, min_size=count, max_size=count).map(lambda drawn: StreamMessage(message, drawn))
+
+    return messages(kind, plausible).flatmap(given)
 
 
 def _built(message: _Kind, fields: Mapping[str, Any]) -> _Kind:

@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minilog.errors import InconsistentClusterId, MinilogError
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
@@ -100,7 +101,7 @@ def send(world: World, node_id: int, what: Message) -> None:
             machine.event(lambda node: node.replicate_request(900 + node_id, what, now_ms))
             machine.event(lambda node: node.next_message(900 + node_id, now_ms))
         case peer_pb2.ReplicateResponse():
-            machine.event(lambda node: node.leader_message(what, now_ms))
+            machine.event(lambda node: node.leader_message(StreamMessage(what, [b""] * len(what.runs)), now_ms))
 
 
 def closing(session: int) -> Callable[[QuorumNode], None]:

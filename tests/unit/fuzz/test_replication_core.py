@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog.errors import MinilogError
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.state import PartitionKey
 from minilog_broker.replication.trimming import DeleteRecordsRequest
-from tests.unit.fuzz.messages import fuzzing, messages
+from tests.unit.fuzz.messages import fuzzing, messages, with_payloads
 from tests.unit.replication.invariants import Checker
 from tests.unit.replication.world import KEY, TOPIC_ID, World, batch
 
@@ -34,10 +35,10 @@ PLAUSIBLE = {
     "credit_bytes": (1 << 20,),
     "broker_id": (2, 3),
     "broker_epoch": (102, 103),
-    "batches": (batch(), batch()[:-1], batch(3) + batch()),
     "high_watermark": (2, 3),
     "log_end_offset": (2, 3),
 }
+BATCHES = (b"", batch(), batch()[:-1], batch(3) + batch())
 _partition_keys = st.builds(
     PartitionKey, st.sampled_from([TOPIC_ID, b"", b"x" * 16, b"x" * 99]), st.sampled_from([0, 1, -1, 2**31 - 1])
 )
@@ -124,8 +125,8 @@ def test_replicate_requests(requests: list[peer_pb2.ReplicateRequest], who: tupl
 
 
 @fuzzing(80)
-@given(st.lists(messages(peer_pb2.ReplicateResponse, PLAUSIBLE), min_size=1, max_size=4))
-def test_replicate_responses(responses: list[peer_pb2.ReplicateResponse]) -> None:
+@given(st.lists(with_payloads(peer_pb2.ReplicateResponse, "runs", PLAUSIBLE, BATCHES), min_size=1, max_size=4))
+def test_replicate_responses(responses: list[StreamMessage[peer_pb2.ReplicateResponse]]) -> None:
     """A follower believes its leader's offsets and epochs: it may be led astray, but it goes on."""
     world = world_with_two_records()
     follower = world[2]

@@ -13,9 +13,11 @@ import msgspec
 
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import iterate_headers
+from minilog.stream_messages import REPLICATE, StreamMessage
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
+from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum import effects
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
@@ -57,6 +59,7 @@ class Machine:
         self.life = 0
         self.cluster_id: str | None = None
         self.voters = world.voters
+        self.levels = SUPPORTED_LEVELS
         self.node: QuorumNode | None = None
         self.failure: BaseException | None = None
         self.votes_written: list[effects.VoteState] = []
@@ -105,6 +108,7 @@ class Machine:
             quorum_settings=QuorumSettings(),
             snapshot=newest_snapshot(self.snapshots),
             rng=random.Random(self.world.random.random()),
+            levels=self.levels,
         )
         self.replay = MetadataReplay(self.node, self.image, self.snapshots, snapshot_bytes=self.world.snapshot_bytes)
         self.event(lambda node: node.start(self.world.now_ms))
@@ -203,11 +207,11 @@ class Machine:
         if own is not None and own.is_open:
             while (request := node.next_request(world.now_ms)) is not None:
                 own.first_sent = True
-                world.carry(own, self, world.machine(own.target), request.SerializeToString())
+                world.carry(own, self, world.machine(own.target), REPLICATE.request.encode(StreamMessage(request)))
         for stream in list(world.streams.values()):
             if stream.target == self.node_id:
                 while (message := node.next_message(stream.session_id, world.now_ms)) is not None:
-                    world.carry(stream, self, world.machine(stream.opener), message.SerializeToString())
+                    world.carry(stream, self, world.machine(stream.opener), REPLICATE.response.encode(message))
         self._carry_out(node)
 
     # -- effects
@@ -247,7 +251,9 @@ class Machine:
                 for stream in self.world.streams.values():
                     if stream.session_id == session_id:
                         opener = self.world.machine(stream.opener)
-                        self.world.carry(stream, self, opener, effect.response.SerializeToString())
+                        self.world.carry(
+                            stream, self, opener, REPLICATE.response.encode(StreamMessage(effect.response))
+                        )
             case effects.OpenLeaderSession(leader_id=leader_id):
                 self.world.open_stream(self, leader_id)
             case effects.CloseLeaderSession():

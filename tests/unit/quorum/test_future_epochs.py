@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.quorum.effects import FetchSnapshot, VoteState
 from minilog_broker.quorum.epochs_told import LEAP_EPOCHS, NEAR_EPOCHS
@@ -122,7 +123,7 @@ def test_what_one_voter_answers_is_not_believed_while_a_leader_is_heard() -> Non
     say(world, follower.node_id, sick.node_id, before + FAR, sick.node_id)
     refusal = peer_pb2.ReplicateResponse(quorum_epoch=before + FAR, quorum_leader_id=sick.node_id)
     refusal.error.code = common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
-    world.machine(8).event(lambda node: node.leader_message(refusal, world.now_ms))
+    world.machine(8).event(lambda node: node.leader_message(StreamMessage(refusal), world.now_ms))
     world.run(3_000)
     assert epochs(world) == [before] * 3
     assert world.node(8).leader_id == leader.node_id
@@ -184,7 +185,7 @@ def test_an_observer_that_was_told_of_a_later_epoch_finds_the_leader_again() -> 
     observer = world.node(8)
     message = peer_pb2.ReplicateResponse()
     message.runs.add(leader_epoch=observer.epoch + FAR).partition_id.topic_id = bytes(15) + b"\x01"
-    world.machine(8).event(lambda node: node.leader_message(message, world.now_ms))
+    world.machine(8).event(lambda node: node.leader_message(StreamMessage(message, [b""]), world.now_ms))
     world.run(10_000)
     assert observer.leader_id == leader.node_id
     assert observer.epoch == world.node(leader.node_id).epoch
@@ -197,8 +198,8 @@ def test_a_snapshot_of_a_later_epoch_than_its_leaders_is_not_fetched(ahead: int)
     node = world.node(follower.node_id)
     message = peer_pb2.ReplicateResponse()
     message.snapshot_id.end_offset, message.snapshot_id.epoch = 1 << 20, node.epoch + ahead
-    node.leader_message(message, world.now_ms)
+    node.leader_message(StreamMessage(message), world.now_ms)
     assert not [effect for effect in node.take_effects() if isinstance(effect, FetchSnapshot)]
     message.snapshot_id.epoch = node.epoch
-    node.leader_message(message, world.now_ms)
+    node.leader_message(StreamMessage(message), world.now_ms)
     assert [effect for effect in node.take_effects() if isinstance(effect, FetchSnapshot)]

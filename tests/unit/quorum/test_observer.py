@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import InconsistentClusterId, NotController, NotLeaderOrFollower
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum.effects import SessionRefused
 from minilog_broker.quorum.records import encode_records, place
@@ -180,9 +181,9 @@ def test_a_damaged_batch_is_not_appended() -> None:
     assert fetcher._follower is not None
     end = node.log_end_offset
     message = peer_pb2.ReplicateResponse()
-    run = message.runs.add(leader_epoch=1, first_offset=2, previous_epoch=1, batches=bytes(batch), high_watermark=3)
+    run = message.runs.add(leader_epoch=1, first_offset=2, previous_epoch=1, high_watermark=3)
     run.partition_id.topic_id = bytes(15) + b"\x01"
     run.position_number = fetcher._follower.position_number
-    node.leader_message(message, world.now_ms)
+    node.leader_message(StreamMessage(message, [bytes(batch)]), world.now_ms)
     world.run(5)
     assert node.log_end_offset == end

@@ -7,6 +7,7 @@ from typing import TypedDict, Unpack
 import pytest
 
 from minilog.errors import error_from_wire
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.quorum.effects import AnswerVote, PersistVote, SendVote, VoteState
 from minilog_broker.quorum.epochs_told import LEAP_EPOCHS
@@ -196,11 +197,11 @@ def test_a_follower_believes_no_epoch_that_cannot_be(epoch: int) -> None:
         before = node.epoch
         message = peer_pb2.ReplicateResponse()
         message.runs.add(leader_epoch=epoch).partition_id.topic_id = bytes(15) + b"\x01"
-        node.leader_message(message, world.now_ms)
+        node.leader_message(StreamMessage(message, [b""]), world.now_ms)
         assert node.epoch == before
         refusal = peer_pb2.ReplicateResponse(quorum_epoch=epoch, quorum_leader_id=1)
         refusal.error.code = common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
-        node.leader_message(refusal, world.now_ms)
+        node.leader_message(StreamMessage(refusal), world.now_ms)
         # Its own leader says that it leads no more: one voter's word, where that can be true, is one leap.
         assert node.epoch == before + (LEAP_EPOCHS if 0 <= epoch <= MAX_EPOCH else 0)
     world.run(2_000)

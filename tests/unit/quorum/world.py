@@ -12,7 +12,8 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from minilog.v1 import peer_pb2, records_pb2
+from minilog.stream_messages import REPLICATE
+from minilog.v1 import records_pb2
 from minilog_broker.quorum.node import QuorumNode
 from tests.unit.quorum.machine import Machine
 
@@ -246,10 +247,10 @@ class World:
         if self.streams.get(stream.opener) is not stream:
             return
         if receiver.node_id == stream.opener:
-            response = peer_pb2.ReplicateResponse.FromString(content)
+            response = REPLICATE.response.decode(content)
             receiver.event(lambda node: node.leader_message(response, self.now_ms))
             return
-        request = peer_pb2.ReplicateRequest.FromString(content)
+        request = REPLICATE.request.decode(content).message
         if request.cluster_metadata:  # the first of the stream
             receiver.event(lambda node: node.open_session(stream.session_id, request, self.now_ms))
         receiver.event(lambda node: node.replicate_request(stream.session_id, request, self.now_ms))

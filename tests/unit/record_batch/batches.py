@@ -81,13 +81,18 @@ def patched(batch: bytes, position: int, form: str, *numbers: int) -> bytes:
 
 def at_offset(batch: bytes, base_offset: int, epoch: int = 7) -> bytes:
     """`batch` as a leader places it."""
-    return placement(len(batch), base_offset, epoch) + batch[24:]
+    return placement(batch, base_offset, epoch) + batch[24:]
 
 
-def sealed(batch: bytes) -> bytes:
+def sealed(batch: bytes, topic_id: bytes = TOPIC_ID, partition: int = PARTITION) -> bytes:
     """`batch` with a length, header checksum and crc that fit the rest of it."""
     forged = bytearray(batch)
     struct.pack_into("<I", forged, 4, len(forged))
-    struct.pack_into("<I", forged, 20, google_crc32c.value(bytes(forged[:20])))
-    struct.pack_into("<I", forged, 24, batch_crc(TOPIC_ID, PARTITION, bytes(forged)))
+    struct.pack_into("<I", forged, 24, batch_crc(topic_id, partition, bytes(forged)))
+    struct.pack_into("<I", forged, 20, google_crc32c.value(bytes(forged[:20] + forged[24:72])))
     return bytes(forged)
+
+
+def of_a_later_version(batch: bytes, topic_id: bytes = TOPIC_ID, partition: int = PARTITION) -> bytes:
+    """`batch`, whole, with an attribute that is not known here."""
+    return sealed(patched(batch, 31, "B", 0x80), topic_id, partition)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minilog.errors import CorruptMessage, MessageTooLarge
+from minilog.errors import CorruptMessage, MessageTooLarge, UnsupportedVersion
 from minilog.record_batch.arrow_metadata import read_arrow_metadata
 from minilog.record_batch.builder import build_batch
 from minilog.record_batch.header import HEADER_BYTES, iterate_headers
@@ -38,13 +38,13 @@ def touched(batch: bytes) -> int:
 def survives(batch: bytes, *, may_be_valid: bool) -> None:
     try:
         validate_batch(TOPIC_ID, PARTITION, batch, max_message_bytes=1 << 20)
-    except (CorruptMessage, MessageTooLarge):
+    except (CorruptMessage, MessageTooLarge, UnsupportedVersion):
         pass
     else:
         assert may_be_valid, "damage was taken for a batch"
         assert touched(batch) < _ALLOCATION_LIMIT
     for read in (read_control, lambda forged: read_records(forged, TOPIC_ID, PARTITION)):
-        with contextlib.suppress(CorruptMessage):
+        with contextlib.suppress(CorruptMessage, UnsupportedVersion):
             read(batch)
 
 

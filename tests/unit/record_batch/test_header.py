@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minilog.errors import CorruptMessage
+from minilog.errors import CorruptMessage, LevelNotReached, UnsupportedVersion
 from minilog.record_batch.builder import build_control_batch
 from minilog.record_batch.header import (
     HEADER_BYTES,
     BatchHeader,
     batch_crc,
+    check_attributes_of_level,
     check_crc,
     crc_of_parts,
     decode_header,
@@ -37,12 +38,12 @@ GOLDEN_HEADER = BatchHeader(
     producer_epoch=0x0A0B,
 )
 GOLDEN_HEADER_BYTES = bytes.fromhex(
-    "4d4c423100100000080706050403020114131211f0386146"
+    "4d4c423100100000080706050403020114131211c683e223"
     "242322211700000034333231333332314847464544434241"
     "58575655545352516867666564636261747372710b0a0000"
 )
 GOLDEN_CONTROL_BATCH = bytes.fromhex(
-    "4d4c4231580000000000000000000000ffffffff96240124"
+    "4d4c4231580000000000000000000000ffffffffa30f3f7a"
     "bb39738020000000010000000000000000401e18240a0600"
     "00401e18240a0600ffffffffffffffffffffffffffff0000"
     "07000000636f6e74726f6c0000000000"
@@ -108,8 +109,8 @@ def test_the_crc_of_the_parts_is_the_crc_of_the_whole() -> None:
     assert parts == batch_crc(TOPIC_ID, PARTITION, batch)
 
 
-@pytest.mark.parametrize("bit", range(24 * 8))
-def test_a_flipped_bit_in_what_the_leader_fills_is_seen_without_the_crc(bit: int) -> None:
+@pytest.mark.parametrize("bit", range(HEADER_BYTES * 8))
+def test_a_flipped_bit_in_the_header_is_seen_without_the_crc(bit: int) -> None:
     with pytest.raises(CorruptMessage):
         decode_header(flipped(encode_header(GOLDEN_HEADER), bit))
 
@@ -125,7 +126,6 @@ def test_a_cut_header_is_refused(length: int) -> None:
     [
         ({"length": 64}, "length of 64"),
         ({"length": 4097}, "length of 4097"),
-        ({"attributes": 128}, "not all bits"),
         ({"base_offset": -1}, "offset -1"),
         ({"base_offset": 2**63 - 1}, "cannot have offset"),
         ({"record_count": 0, "last_offset_delta": 0}, "0 records"),
@@ -138,9 +138,40 @@ def test_what_no_batch_can_have_is_refused(change: dict[str, int], message: str)
         decode_header(encode_header(replace(GOLDEN_HEADER, **change)))
 
 
-def test_the_reserved_field_is_refused_unless_0() -> None:
-    with pytest.raises(CorruptMessage, match="reserved"):
-        decode_header(sealed(patched(full_batch(), 70, "H", 1)))
+LATER_FORMS = {
+    "an attribute": patched(full_batch(), 28, "I", 128 | decode_header(full_batch()).attributes),
+    "the highest attribute": patched(full_batch(), 28, "I", 1 << 31),
+    "the reserved field": patched(full_batch(), 70, "H", 1),
+    "the magic": patched(full_batch(), 3, "B", ord("2")),
+    "a length that is none here": patched(full_batch(), 28, "I", 128)[:-3],
+}
+
+
+@pytest.mark.parametrize("form", LATER_FORMS.values(), ids=LATER_FORMS)
+def test_a_whole_header_of_a_later_version_is_not_called_damage(form: bytes) -> None:
+    with pytest.raises(UnsupportedVersion, match="was written by a later version"):
+        decode_header(sealed(form))
+
+
+@pytest.mark.parametrize("form", LATER_FORMS.values(), ids=LATER_FORMS)
+def test_what_looks_like_a_later_version_and_is_not_whole_is_damage(form: bytes) -> None:
+    with pytest.raises(CorruptMessage):
+        decode_header(form)
+
+
+@pytest.mark.parametrize("bit", range(32))
+def test_a_flipped_bit_in_a_later_version_is_damage(bit: int) -> None:
+    later = sealed(LATER_FORMS["an attribute"])
+    with pytest.raises(CorruptMessage):
+        decode_header(flipped(later, 28 * 8 + bit))
+
+
+def test_a_batch_may_have_the_attributes_of_its_clusters_level_only() -> None:
+    header = decode_header(full_batch())
+    check_attributes_of_level(header, 1)
+    check_attributes_of_level(header, 2)
+    with pytest.raises(LevelNotReached, match=r"level 0.*minilog cluster upgrade"):
+        check_attributes_of_level(header, 0)
 
 
 def test_batches_back_to_back_are_walked_and_a_cut_one_is_seen() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from minilog.errors import MinilogError
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, batch_crc, decode_header, encode_header
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication import effects
 from minilog_broker.replication.effects import AnswerProduce, ProposalAnswer, ProposeInSyncReplicas
@@ -68,7 +69,7 @@ class Link:
     leader_broker_epoch: int
     session_id: int | None = None
     up: deque[peer_pb2.ReplicateRequest] = field(default_factory=deque)
-    down: deque[peer_pb2.ReplicateResponse] = field(default_factory=deque)
+    down: deque[StreamMessage[peer_pb2.ReplicateResponse]] = field(default_factory=deque)
     up_ready: bool = False
     down_ready: bool = False
 
@@ -106,7 +107,7 @@ class Broker:
         self.offline: dict[PartitionKey, str] = {}
         self.refused: list[int] = []
         self.sessions: dict[int, Link] = {}  # served here
-        self.consumers: dict[int, list[data_pb2.FetchResponse]] = {}
+        self.consumers: dict[int, list[StreamMessage[data_pb2.FetchResponse]]] = {}
         self.consumers_ready: dict[int, None] = {}
         self.history: list[effects.Effect] = []
         self.registrations: deque[effects.RegisterPartition] = deque()  # asked, and not answered yet

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage
-from minilog.record_batch.header import HEADER_BYTES, decode_header, iterate_headers
+from minilog.record_batch.header import HEADER_BYTES, Buffer, decode_header, iterate_headers
 from minilog.v1 import common_pb2
 from minilog_broker.replication.effects import AnswerProduce
 from minilog_broker.replication.settings import ReplicationSettings
@@ -106,9 +106,9 @@ class Reader:
         broker_id, _, session_id = self.session
         while self.anywhere and session_id in world[broker_id].consumers_ready:
             world.pull_consumer(world[broker_id], session_id)
-        runs = world.runs(broker_id, session_id)
-        for run in runs[self.seen :]:
-            self._take(run.batches, run.high_watermark)
+        runs = world.pushed(broker_id, session_id)
+        for run, batches in runs[self.seen :]:
+            self._take(batches, run.high_watermark)
             assert not run.HasField("diverging_epoch"), "V14: what was read is said not to be in the log"
             code = run.error.code
             assert code != common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE, "V14: the log is said to end below what was read"
@@ -116,7 +116,7 @@ class Reader:
                 self.session = None
         self.seen = len(runs)
 
-    def _take(self, batches: bytes, high_watermark: int) -> None:
+    def _take(self, batches: Buffer, high_watermark: int) -> None:
         for _, header in iterate_headers(batches):
             expected = self.read[-1].next_offset if self.read else 0
             assert header.base_offset == expected, "V14: a reader's offsets skip or repeat"

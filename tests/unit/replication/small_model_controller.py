@@ -75,7 +75,7 @@ class SmallController:
     ) -> PartitionState:
         image = MetadataImage()
         for broker_id, (epoch, fenced) in enumerate(lives):
-            image.brokers[broker_id] = Broker(broker_id, epoch, b"", "", 0, None, "", "", fenced)
+            image.brokers[broker_id] = Broker(broker_id, epoch, b"", "", 0, None, "", "", fenced=fenced)
         image.topics[KEY.topic_id] = Topic(
             state.topic_name, KEY.topic_id, internal=False, partition_count=1, defaults=self._made_with
         )

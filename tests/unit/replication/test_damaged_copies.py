@@ -62,7 +62,7 @@ def test_a_sound_copy_is_sent_again() -> None:
     world.fetch(1, session, 0, position_number=2, came_damaged=True)
     world.settle()
     assert not world[1].offline
-    assert [run.first_offset for run in world.runs(1, session) if run.batches] == [0, 0]
+    assert [run.first_offset for run, batches in world.pushed(1, session) if batches] == [0, 0]
 
 
 def find_damage(world: World, broker_id: int) -> None:
@@ -113,7 +113,7 @@ def test_a_flipped_bit_is_found_wherever_it_is(first: int) -> None:
         world.settle()
         if KEY in world[1].offline:
             continue
-        broken_at = first_broken(b"".join(run.batches for run in world.runs(1, session)))
+        broken_at = first_broken(b"".join(batches for _, batches in world.pushed(1, session)))
         assert broken_at is not None, f"the consumer believes a run whose byte {number} is wrong"
         world.fetch(1, session, broken_at, position_number=2, came_damaged=True)
         world.settle()
@@ -151,7 +151,7 @@ def test_however_often_it_is_asked_a_place_is_looked_at_once_by_the_disk_and_one
     world.settle()
     assert len(looks(world, 1)) == 3
     for session in sessions:  # the last position counts, and is sent from once it was looked at
-        assert [run.first_offset for run in world.runs(1, session) if run.batches] == [0]
+        assert [run.first_offset for run, batches in world.pushed(1, session) if batches] == [0]
 
 
 def test_a_position_that_was_forgotten_or_replaced_while_its_copy_is_looked_at_is_not_sent_from() -> None:
@@ -165,7 +165,7 @@ def test_a_position_that_was_forgotten_or_replaced_while_its_copy_is_looked_at_i
     world.fetch(1, replaced, 1, position_number=3)
     world.settle()
     for session in (forgotten, replaced):
-        assert not [run for run in world.runs(1, session) if run.batches]
+        assert not [run for run, batches in world.pushed(1, session) if batches]
 
 
 def test_where_too_many_looks_wait_a_position_is_sent_from_without_one() -> None:

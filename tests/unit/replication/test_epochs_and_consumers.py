@@ -58,7 +58,7 @@ def test_its_own_reelection_makes_a_leader_forget_all_positions_and_progress() -
     for link in world.links():
         while link.down_ready:
             world.pull_down(link)
-        assert not any(run.batches for message in link.down for run in message.runs), "pushed before a new position"
+        assert not any(batches for sent in link.down for batches in sent.payloads), "pushed before a new position"
     world.settle()
     world.advance(100)
     assert [world[b].ends()[2] for b in (1, 2, 3)] == [2, 2, 2]
@@ -74,7 +74,7 @@ def test_a_position_of_a_lower_epoch_is_fenced_and_of_a_higher_one_waits_for_it(
     world.controller.move(KEY, 1)
     world.advance(100)
     assert world.runs(1, fenced)[-1].error.code == common_pb2.ERROR_CODE_FENCED_LEADER_EPOCH
-    assert world.runs(1, early)[-1].batches, "the epoch came, and with it the records"
+    assert world.pushed(1, early)[-1][1], "the epoch came, and with it the records"
 
 
 def test_a_leader_epoch_belongs_to_one_life() -> None:
@@ -159,9 +159,9 @@ def test_a_consumer_reads_up_to_the_high_watermark_and_waits_there() -> None:
         world[1].work()
     while session_id in world[1].consumers_ready:
         world.pull_consumer(world[1], session_id)
-    assert [run.first_offset for run in world.runs(1, session_id) if run.batches] == [0]
+    assert [run.first_offset for run, batches in world.pushed(1, session_id) if batches] == [0]
     world.settle()
-    assert [run.first_offset for run in world.runs(1, session_id) if run.batches] == [0, 1]
+    assert [run.first_offset for run, batches in world.pushed(1, session_id) if batches] == [0, 1]
 
 
 def test_a_read_above_the_high_watermark_waits() -> None:
@@ -174,8 +174,7 @@ def test_a_read_above_the_high_watermark_waits() -> None:
     again = world.consume(1, 1)
     while again in world[1].consumers_ready:
         world.pull_consumer(world[1], again)
-    runs = world.runs(1, again)
-    assert not any(run.error.code or run.batches for run in runs)
+    assert not any(run.error.code or batches for run, batches in world.pushed(1, again))
     assert world.runs(1, session_id)[0].error.code == common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
     world.produce(1)
     world.settle()
@@ -217,11 +216,11 @@ def test_nothing_at_or_above_a_given_end_is_sent_but_the_batch_around_it() -> No
         world.settle()
     session_id = world.consume(1, 0, end_offset=6)
     world.settle()
-    offsets = [h.base_offset for run in world.runs(1, session_id) for _, h in iterate_headers(run.batches)]
+    offsets = [h.base_offset for _, batches in world.pushed(1, session_id) for _, h in iterate_headers(batches)]
     assert offsets == [0, 4]
     world.produce(1)
     world.settle()
-    assert len([run for run in world.runs(1, session_id) if run.batches]) == 2
+    assert len([run for run, batches in world.pushed(1, session_id) if batches]) == 2
 
 
 def test_a_position_inside_a_batch_is_sent_the_whole_batch() -> None:
@@ -241,7 +240,7 @@ def test_a_seek_is_a_new_position_number_and_runs_name_it() -> None:
     world.settle()
     world.fetch(1, session_id, 0, position_number=2)
     world.settle()
-    assert [run.position_number for run in world.runs(1, session_id) if run.batches] == [1, 2]
+    assert [run.position_number for run, batches in world.pushed(1, session_id) if batches] == [1, 2]
 
 
 def test_a_consumers_divergence_is_told() -> None:

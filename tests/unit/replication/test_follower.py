@@ -29,7 +29,7 @@ from tests.unit.replication.world import KEY, batch
 
 def placed(offset: int, epoch: int, rows: int = 1) -> bytes:
     data = batch(rows)
-    return placement(len(data), offset, epoch) + data[PLACEMENT_BYTES:]
+    return placement(data, offset, epoch) + data[PLACEMENT_BYTES:]
 
 
 class Bench:
@@ -70,20 +70,21 @@ class Bench:
         return 1, 1
 
     # the leader
-    def run(self, **fields: object) -> data_pb2.PartitionRun:
-        data = fields.pop("batches", placed(5, 5))
+    def run(self, **fields: object) -> tuple[data_pb2.PartitionRun, bytes]:
+        batches = fields.pop("batches", placed(5, 5))
+        assert isinstance(batches, bytes)
         known = {
             "leader_epoch": 5,
             "position_number": self.follower.position_number,
             "first_offset": 5,
             "previous_epoch": 4,
         }
-        return data_pb2.PartitionRun(batches=data, **(known | fields))  # type: ignore[arg-type]
+        return data_pb2.PartitionRun(**(known | fields)), batches  # type: ignore[arg-type]
 
     def diverging(self, epoch: int, end_offset: int, *, log_start: int = 0) -> int:
         told = data_pb2.DivergingEpoch(epoch=epoch, end_offset=end_offset)
         run = self.run(batches=b"", diverging_epoch=told, log_start_offset=log_start, high_watermark=4)
-        return self.follower.receive(run, 0.0)
+        return self.follower.receive(*run, 0.0)
 
     # the disk
     def disk(self) -> None:
@@ -120,9 +121,9 @@ def test_progress_is_told_again_when_the_leader_accepts_the_position() -> None:
     """A leader whose epoch had not begun when both came has dropped the first; an idle follower would say no more."""
     bench = Bench()
     told = bench.progress
-    bench.follower.receive(bench.run(batches=b"", high_watermark=4), 0.0)
+    bench.follower.receive(*bench.run(batches=b"", high_watermark=4), 0.0)
     assert bench.progress == told + 1
-    bench.follower.receive(bench.run(batches=b"", high_watermark=5), 0.0)
+    bench.follower.receive(*bench.run(batches=b"", high_watermark=5), 0.0)
     assert bench.progress == told + 1
 
 
@@ -136,7 +137,7 @@ def test_an_empty_log_names_no_epoch() -> None:
 def test_a_run_that_belongs_is_appended_as_it_came() -> None:
     bench = Bench()
     data = placed(5, 5) + placed(6, 5, 2)
-    assert bench.follower.receive(bench.run(batches=data), 0.0) == 0, "its credit goes back when it is written"
+    assert bench.follower.receive(*bench.run(batches=data), 0.0) == 0, "its credit goes back when it is written"
     (appended,) = bench.effects
     assert isinstance(appended, AppendToLog)
     assert appended.batches.buffers == (data,)
@@ -153,8 +154,8 @@ def test_a_run_of_another_epoch_or_position_is_dropped_for_the_newer_position_is
 ) -> None:
     bench = Bench()
     positions = bench.positions
-    run = bench.run(**wrong)
-    assert bench.follower.receive(run, 0.0) == len(run.batches)
+    run, batches = bench.run(**wrong)
+    assert bench.follower.receive(run, batches, 0.0) == len(batches)
     assert not bench.effects
     assert bench.positions == positions
 
@@ -173,8 +174,8 @@ def test_a_run_that_does_not_fit_is_dropped_its_credit_returned_and_a_new_positi
 ) -> None:
     bench = Bench()
     positions, number = bench.positions, bench.follower.position_number
-    run = bench.run(**wrong)
-    assert bench.follower.receive(run, 0.0) == len(run.batches)
+    run, batches = bench.run(**wrong)
+    assert bench.follower.receive(run, batches, 0.0) == len(batches)
     assert not bench.effects
     assert bench.positions == positions + 1
     assert bench.follower.position_number == number + 1
@@ -182,7 +183,7 @@ def test_a_run_that_does_not_fit_is_dropped_its_credit_returned_and_a_new_positi
 
 def test_progress_is_the_durable_end_and_the_epoch_below_it() -> None:
     bench = Bench()
-    bench.follower.receive(bench.run(), 0.0)
+    bench.follower.receive(*bench.run(), 0.0)
     bench.disk()
     progress = bench.follower.progress()
     assert progress is not None
@@ -196,7 +197,7 @@ def test_progress_is_the_durable_end_and_the_epoch_below_it() -> None:
 def test_progress_never_moves_the_position() -> None:
     bench = Bench()
     number = bench.follower.position_number
-    bench.follower.receive(bench.run(), 0.0)
+    bench.follower.receive(*bench.run(), 0.0)
     bench.disk()
     bench.sync()
     assert bench.follower.position_number == number
@@ -246,7 +247,7 @@ def test_nothing_in_common_starts_anew_at_the_leaders_log_start() -> None:
 def test_below_the_leaders_log_start_it_starts_anew_there() -> None:
     bench = Bench()
     error = common_pb2.Error(code=common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE)
-    bench.follower.receive(bench.run(batches=b"", error=error, log_start_offset=20), 0.0)
+    bench.follower.receive(*bench.run(batches=b"", error=error, log_start_offset=20), 0.0)
     assert bench.effects == [StartLogAt(KEY, 20)]
 
 
@@ -254,7 +255,7 @@ def test_what_the_leader_tells_of_producers_below_is_stored_before_what_follows(
     bench = Bench(entries=())
     known = ProducerState()
     known.apply(decode_header(placed_by(7)))
-    bench.follower.receive(bench.run(first_offset=0, batches=placed(0, 5), producers_below=known.snapshot()), 0.0)
+    bench.follower.receive(*bench.run(first_offset=0, batches=placed(0, 5), producers_below=known.snapshot()), 0.0)
     assert bench.replica.producers.entry(7) == known.entry(7)
     assert [type(each) for each in bench.effects] == [WriteProducerSnapshot, AppendToLog]
 
@@ -265,13 +266,13 @@ def test_what_is_known_of_producers_below_is_not_stored_again() -> None:
     known = ProducerState()
     known.apply(decode_header(placed_by(7)))
     for _ in range(2):
-        bench.follower.receive(bench.run(first_offset=0, batches=b"", producers_below=known.snapshot()), 0.0)
+        bench.follower.receive(*bench.run(first_offset=0, batches=b"", producers_below=known.snapshot()), 0.0)
     assert [type(each) for each in bench.effects] == [WriteProducerSnapshot]
 
 
 def test_what_came_damaged_of_producers_is_asked_for_again() -> None:
     bench = Bench(entries=())
-    bench.follower.receive(bench.run(first_offset=0, batches=placed(0, 5), producers_below=b"rot"), 0.0)
+    bench.follower.receive(*bench.run(first_offset=0, batches=placed(0, 5), producers_below=b"rot"), 0.0)
     assert (bench.follower.state, bench.effects, len(bench.resume_ms)) == (FollowerState.PAUSED, [], 1)
     bench.follower.resume()
     assert bench.follower.state is FollowerState.FETCHING
@@ -279,12 +280,12 @@ def test_what_came_damaged_of_producers_is_asked_for_again() -> None:
 
 def placed_by(producer_id: int) -> bytes:
     data = batch(producer=(producer_id, 0, 0))
-    return placement(len(data), 0, 2) + data[PLACEMENT_BYTES:]
+    return placement(data, 0, 2) + data[PLACEMENT_BYTES:]
 
 
 def test_truncation_waits_for_appends_under_way() -> None:
     bench = Bench()
-    bench.follower.receive(bench.run(), 0.0)
+    bench.follower.receive(*bench.run(), 0.0)
     bench.diverging(4, 4)
     assert bench.follower.state is FollowerState.DIVERGED
     bench.disk()
@@ -296,19 +297,19 @@ def test_it_truncates_first_and_adopts_the_high_watermark_second() -> None:
     bench.diverging(4, 4)  # the answer says that the high watermark is 4
     assert bench.replica.high_watermark == 0
     bench.disk()
-    bench.follower.receive(bench.run(batches=b"", high_watermark=4), 0.0)
+    bench.follower.receive(*bench.run(batches=b"", high_watermark=4), 0.0)
     assert bench.replica.high_watermark == 3, "clamped to what is durable after the truncation"
 
 
 def test_what_is_dropped_says_nothing_about_the_high_watermark() -> None:
     bench = Bench()
-    bench.follower.receive(bench.run(previous_epoch=3, high_watermark=5), 0.0)
+    bench.follower.receive(*bench.run(previous_epoch=3, high_watermark=5), 0.0)
     assert bench.replica.high_watermark == 0
 
 
 def test_the_high_watermark_follows_the_durable_end() -> None:
     bench = Bench()
-    bench.follower.receive(bench.run(high_watermark=6), 0.0)
+    bench.follower.receive(*bench.run(high_watermark=6), 0.0)
     assert bench.replica.high_watermark == 5
     bench.disk()
     assert bench.replica.high_watermark == 5
@@ -324,7 +325,7 @@ def corrupt() -> bytes:
 
 def test_a_corrupt_batch_is_dropped_and_asked_for_again_after_a_pause() -> None:
     bench = Bench()
-    assert bench.follower.receive(bench.run(batches=corrupt()), 0.0) == len(corrupt())
+    assert bench.follower.receive(*bench.run(batches=corrupt()), 0.0) == len(corrupt())
     assert not bench.effects
     assert bench.follower.state is FollowerState.PAUSED
     assert bench.resume_ms == [200.0]
@@ -336,7 +337,7 @@ def test_good_batches_before_a_corrupt_one_are_kept() -> None:
     bench = Bench()
     data = bytearray(placed(5, 5) + placed(6, 5))
     data[-1] ^= 1
-    bench.follower.receive(bench.run(batches=bytes(data)), 0.0)
+    bench.follower.receive(*bench.run(batches=bytes(data)), 0.0)
     assert bench.replica.end == 6
 
 
@@ -346,12 +347,12 @@ def test_after_three_at_one_offset_it_says_so() -> None:
         progress = bench.follower.progress()
         assert progress is not None
         assert not progress.HasField("corrupt_offset"), times
-        bench.follower.receive(bench.run(batches=corrupt()), 0.0)
+        bench.follower.receive(*bench.run(batches=corrupt()), 0.0)
         bench.follower.resume()
     progress = bench.follower.progress()
     assert progress is not None
     assert progress.corrupt_offset == 5
-    bench.follower.receive(bench.run(), 0.0)
+    bench.follower.receive(*bench.run(), 0.0)
     progress = bench.follower.progress()
     assert progress is not None
     assert not progress.HasField("corrupt_offset"), "a good one came"
@@ -360,14 +361,14 @@ def test_after_three_at_one_offset_it_says_so() -> None:
 def test_epochs_of_batches_never_decrease_nor_exceed_the_leaders() -> None:
     for epoch in (3, 6):
         bench = Bench()
-        bench.follower.receive(bench.run(batches=placed(5, epoch)), 0.0)
+        bench.follower.receive(*bench.run(batches=placed(5, epoch)), 0.0)
         assert not bench.effects
 
 
 def test_a_retriable_error_pauses_and_asks_again() -> None:
     bench = Bench()
     bench.follower.receive(
-        bench.run(batches=b"", error=common_pb2.Error(code=common_pb2.ERROR_CODE_STORAGE_ERROR)), 10.0
+        *bench.run(batches=b"", error=common_pb2.Error(code=common_pb2.ERROR_CODE_STORAGE_ERROR)), 10.0
     )
     assert bench.follower.state is FollowerState.PAUSED
     assert bench.resume_ms == [60.0]

@@ -14,7 +14,9 @@ NOT_HERE = common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
 def offsets(world: World, broker_id: int, session_id: int) -> list[int]:
     """The base offsets of the batches that a consumer was sent."""
     return [
-        header.base_offset for run in world.runs(broker_id, session_id) for _, header in iterate_headers(run.batches)
+        header.base_offset
+        for _, batches in world.pushed(broker_id, session_id)
+        for _, header in iterate_headers(batches)
     ]
 
 
@@ -186,8 +188,8 @@ def test_a_follower_that_truncates_shows_nothing_of_what_it_cuts() -> None:
     later(world, 1_000)
     world.cut.clear()
     later(world, 1_000)
-    runs = [run for run in world.runs(1, session_id) if run.batches]
-    found = [(h.base_offset, h.partition_leader_epoch) for run in runs for _, h in iterate_headers(run.batches)]
+    pushed = world.pushed(1, session_id)
+    found = [(h.base_offset, h.partition_leader_epoch) for _, run in pushed for _, h in iterate_headers(run)]
     assert found == [(0, 0), (1, 1)]
 
 

@@ -348,7 +348,7 @@ def test_reading_goes_on_when_the_disk_is_full() -> None:
     world.settle()
     session_id = world.consume(1, 0)
     world.settle()
-    assert world.runs(1, session_id)[0].batches
+    assert world.pushed(1, session_id)[0][1]
 
 
 def test_a_failed_sync_takes_the_replica_offline_and_the_outcome_is_unknown() -> None:

@@ -121,9 +121,12 @@ def test_a_run_tells_whose_batches_in_it_were_aborted(broker_id: int) -> None:
     later = world.consume(broker_id, 3)
     all_ = world.consume(broker_id, 0, isolation=UNCOMMITTED)
     world.settle()
-    told = [[list(run.aborted_producer_ids) for run in world.runs(broker_id, s) if run.batches] for s in (whole, later)]
+    told = [
+        [list(run.aborted_producer_ids) for run, batches in world.pushed(broker_id, s) if batches]
+        for s in (whole, later)
+    ]
     assert told == [[[8, 9]], [[9]]]
-    assert [list(run.aborted_producer_ids) for run in world.runs(broker_id, all_) if run.batches] == [[]]
+    assert [list(run.aborted_producer_ids) for run, batches in world.pushed(broker_id, all_) if batches] == [[]]
 
 
 def test_without_transactions_both_isolation_levels_are_sent_the_same() -> None:

@@ -101,7 +101,7 @@ def test_what_was_committed_is_read_on() -> None:
     world.advance(SESSION_MS)
     session = world.consume(1, 0)
     world.settle()
-    assert [run.high_watermark for run in world.runs(1, session) if run.batches] == [1]
+    assert [run.high_watermark for run, batches in world.pushed(1, session) if batches] == [1]
 
 
 def test_heard_again_it_serves_again_and_what_was_appended_counts() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from minilog.limits import MAX_POSITIONS
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication.effects import LeaderSessionReady, SessionReady
 from minilog_broker.replication.session import MAX_RUNS
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.replication.state import PartitionKey
-from tests.unit.replication.world import KEY, TOPIC_ID, Broker, Link, World, batch, count_effects
+from tests.unit.replication.world import KEY, TOPIC_ID, Broker, Link, World, batch, count_effects, runs_of
+
+Sent: TypeAlias = StreamMessage[peer_pb2.ReplicateResponse]
 
 
 def last_link(world: World, follower_id: int = 2, leader_id: int = 1) -> Link:
@@ -41,18 +46,18 @@ def follower_session(
     return session_id
 
 
-def messages(world: World, session_id: int) -> list[peer_pb2.ReplicateResponse]:
-    found: list[peer_pb2.ReplicateResponse] = []
+def messages(world: World, session_id: int) -> list[Sent]:
+    found: list[Sent] = []
     while (message := world[1].manager.next_message(session_id, world.now_ms)) is not None:
-        assert isinstance(message, peer_pb2.ReplicateResponse)
+        assert isinstance(message.message, peer_pb2.ReplicateResponse)
         found.append(message)
-        if not message.runs:
+        if not message.payloads:
             break
     return found
 
 
-def data_bytes(sent: list[peer_pb2.ReplicateResponse]) -> list[int]:
-    return [len(run.batches) for message in sent for run in message.runs if run.batches]
+def data_bytes(sent: list[Sent]) -> list[int]:
+    return [len(batches) for message in sent for batches in message.payloads if batches]
 
 
 def lonely(*, credit: int, batches: int, size_bytes: int = 100) -> tuple[World, int]:
@@ -107,8 +112,8 @@ def test_credit_never_goes_back() -> None:
 def test_news_needs_no_credit() -> None:
     world, session_id = lonely(credit=0, batches=1)
     (message,) = messages(world, session_id)
-    assert message.runs[0].log_end_offset == 1
-    assert not message.runs[0].batches
+    assert message.message.runs[0].log_end_offset == 1
+    assert message.payloads == [b""]
 
 
 def test_every_byte_received_is_given_back() -> None:
@@ -127,7 +132,7 @@ def test_dropped_bytes_are_given_back_too() -> None:
         while not last_link(world).down:
             next(step for step in world.steps() if step.__name__ != "flush")()
         for message in last_link(world).down:
-            for run in message.runs:
+            for run in message.message.runs:
                 run.first_offset += 1  # does not fit: dropped
         world.settle()
         assert world[2].ends()[2] == times + 1
@@ -157,8 +162,8 @@ def test_ready_partitions_take_turns() -> None:
     world[1].manager.open_consumer_session(session_id, 1, world.now_ms)
     world[1].manager.fetch_request(session_id, request, world.now_ms)
     turns: list[int] = []
-    while (message := world[1].manager.next_message(session_id, world.now_ms)) is not None and message.runs:
-        turns.extend(run.partition_id.partition for run in message.runs if run.batches)
+    while (message := world[1].manager.next_message(session_id, world.now_ms)) is not None and message.payloads:
+        turns.extend(run.partition_id.partition for run, batches in runs_of(message) if batches)
     assert set(turns[:2]) == {0, 1}
 
 
@@ -180,7 +185,7 @@ def test_a_message_carries_all_that_is_ready() -> None:
     world[1].manager.fetch_request(session_id, request, world.now_ms)
     message = world[1].manager.next_message(session_id, world.now_ms)
     assert message is not None
-    assert len(message.runs) == 5
+    assert len(message.payloads) == 5
 
 
 # -- waking, news, signs of life
@@ -317,6 +322,6 @@ def test_a_session_of_many_partitions_says_all_in_messages_of_no_more_than_one_m
     leader.open_follower_session(session_id, 2, asked[0].broker_epoch, world.now_ms)
     for request in asked:
         leader.replicate_request(session_id, request, world.now_ms)
-    while (message := leader.next_message(session_id, world.now_ms)) is not None and message.runs:
-        told.append(len(message.runs))
+    while (message := leader.next_message(session_id, world.now_ms)) is not None and message.payloads:
+        told.append(len(message.payloads))
     assert told == [MAX_RUNS, MAX_RUNS, 100]

@@ -419,15 +419,15 @@ def test_a_consumer_below_the_start_is_told_so_and_one_at_it_reads() -> None:
     world = filled(3, rows=10)
     slow = world.consume(1, 0, credit=1)
     world.settle()
-    assert len(world.runs(1, slow)[-1].batches) > 0
+    assert len(world.pushed(1, slow)[-1][1]) > 0
     world.delete_records(1, 25)
     rest(world)
     world.fetch(1, slow, 10, position_number=2)
     inside = world.consume(1, 25)
     rest(world)
-    run = world.runs(1, slow)[-1]
+    run, batches = world.pushed(1, slow)[-1]
     assert "below the log start 25" in run.error.message
-    assert (run.log_start_offset, run.batches) == (25, b"")
+    assert (run.log_start_offset, batches) == (25, b"")
     assert world.runs(1, inside)[0].first_offset == 20, "the batch around it; the client shows what is from 25 on"
 
 
@@ -441,9 +441,9 @@ def test_a_consumer_at_the_start_goes_on_though_the_epoch_of_what_it_read_is_for
     rest(world)
     session_id = world.consume(2, 2, leader_epoch=1, last_fetched_epoch=0)
     world.settle()
-    run = world.runs(2, session_id)[0]
+    run, batches = world.pushed(2, session_id)[0]
     assert not run.HasField("diverging_epoch")
-    assert run.batches
+    assert batches
 
 
 def test_what_is_known_of_producers_outlives_their_records_and_a_restart() -> None:

@@ -53,8 +53,8 @@ def cut_off(world: World, *broker_ids: int, leader_id: int = 1) -> None:
 
 def offsets(world: World, broker_id: int, session_id: int) -> list[int]:
     """Of the batches that a consumer was sent."""
-    runs = world.runs(broker_id, session_id)
-    return [header.base_offset for run in runs for _, header in iterate_headers(run.batches)]
+    pushed = world.pushed(broker_id, session_id)
+    return [header.base_offset for _, batches in pushed for _, header in iterate_headers(batches)]
 
 
 def appends(world: World, broker_id: int = 1) -> int:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from minilog.errors import MinilogError
+from minilog.record_batch.header import Buffer
+from minilog.stream_messages import FETCH, REPLICATE, StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication.effects import AnswerProduce, EndMarker, ProposeInSyncReplicas, RegisterPartition
 from minilog_broker.replication.marking import MarkersRequest
@@ -24,7 +26,7 @@ from minilog_broker.storage.markers import CoordinatorEpoch
 from tests.unit.replication.broker import KEY, NOW_US, TOPIC_ID, Broker, Link, batch
 from tests.unit.replication.controller import Controller
 
-__all__ = ["KEY", "NOW_US", "TOPIC_ID", "Broker", "Link", "World", "batch", "count_effects"]
+__all__ = ["KEY", "NOW_US", "TOPIC_ID", "Broker", "Link", "World", "batch", "count_effects", "runs_of"]
 
 
 COORDINATOR_PARTITION = 3  # of `__transactions`
@@ -135,7 +137,7 @@ class World:
         if message is None:
             link.down_ready = False
         else:
-            link.down.append(peer_pb2.ReplicateResponse.FromString(message.SerializeToString()))
+            link.down.append(REPLICATE.response.decode(REPLICATE.response.encode(message)))
 
     def deliver_up(self, link: Link) -> None:
         leader = self.brokers[link.leader_id]
@@ -324,12 +326,20 @@ class World:
         if message is None:
             broker.consumers_ready.pop(session_id, None)
         else:
-            assert isinstance(message, data_pb2.FetchResponse)
-            broker.consumers[session_id].append(message)
+            broker.consumers[session_id].append(FETCH.response.decode(FETCH.response.encode(message)))
 
     def runs(self, broker_id: int, session_id: int) -> list[data_pb2.PartitionRun]:
         """What a consumer was sent, in order."""
-        return [run for message in self.brokers[broker_id].consumers[session_id] for run in message.runs]
+        return [run for run, _ in self.pushed(broker_id, session_id)]
+
+    def pushed(self, broker_id: int, session_id: int) -> list[tuple[data_pb2.PartitionRun, Buffer]]:
+        """The same with the batches of each run."""
+        return [pair for sent in self.brokers[broker_id].consumers[session_id] for pair in runs_of(sent)]
+
+
+def runs_of(sent: StreamMessage[Any]) -> list[tuple[data_pb2.PartitionRun, Buffer]]:
+    """The runs of a message, each with its batches."""
+    return list(zip(sent.message.runs, sent.payloads, strict=True))
 
 
 def count_effects(broker: Broker) -> dict[str, int]:

@@ -38,7 +38,7 @@ def append(log: Log, key: PartitionKey, count: int) -> None:
     for _ in range(count):
         data = batch(key=key)
         header = replace(decode_header(data), base_offset=log.log_end_offset, partition_leader_epoch=0)
-        placed = placement(header.length, header.base_offset, 0), memoryview(data)[PLACEMENT_BYTES:]
+        placed = placement(data, header.base_offset, 0), memoryview(data)[PLACEMENT_BYTES:]
         log.append(PlacedBatches((header,), placed))
 
 

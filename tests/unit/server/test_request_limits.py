@@ -83,7 +83,6 @@ def test_the_partitions_of_all_topics_of_a_request_are_bounded_and_those_of_one_
 def test_bytes_are_bounded_before_they_are_parsed() -> None:
     with pytest.raises(InvalidArgument, match=rf"of {MAX_REQUEST_BYTES + 1} bytes .*ListOffsets"):
         LIMITS["ListOffsets"].parse(bytes(MAX_REQUEST_BYTES + 1))
-    assert LIMITS["Produce"].max_bytes > MAX_REQUEST_BYTES
 
 
 @pytest.mark.parametrize("name", LIMITS)
@@ -104,19 +103,13 @@ def test_empty_submessages_are_counted_on_every_level() -> None:
     assert not has_more_fields(nested, shape, 512)
 
 
-def test_a_message_is_large_by_what_it_names_and_not_by_its_batches() -> None:
+def test_a_message_is_large_by_what_it_names() -> None:
     partition_id = common_pb2.PartitionId(topic_id=bytes(16), partition=1)
-    entry = data_pb2.ProduceEntry(correlation_id=1, partition_id=partition_id, leader_epoch=1, batch=bytes(1 << 20))
+    entry = data_pb2.ProduceEntry(correlation_id=1, partition_id=partition_id, leader_epoch=1)
     assert not LIMITS["Produce"].is_large(data_pb2.ProduceRequest(entries=[entry] * 20).SerializeToString())
     position = data_pb2.FetchPosition(partition_id=partition_id, position_number=1, fetch_offset=1, leader_epoch=1)
     assert not LIMITS["Fetch"].is_large(data_pb2.FetchRequest(positions=[position] * 100).SerializeToString())
     assert LIMITS["Fetch"].is_large(data_pb2.FetchRequest(positions=[position] * 200).SerializeToString())
-
-
-def test_the_bytes_of_a_batch_are_not_looked_into() -> None:
-    entry = data_pb2.ProduceEntry(partition_id=common_pb2.PartitionId(topic_id=bytes(16)), batch=b"\x22\x00" * 500_000)
-    request = data_pb2.ProduceRequest(entries=[entry] * 3)
-    assert LIMITS["Produce"].parse(request.SerializeToString()) == request
 
 
 @pytest.mark.parametrize("noise", [b"\xff" * 200_000, b"\x22\xff\xff\x7f" + bytes(100_000), b"\x0b" * 70_000])
@@ -133,9 +126,7 @@ def test_what_our_own_clients_send_in_one_message_is_within_the_limits() -> None
     entry = metadata_pb2.ListOffsetsEntry(
         partition_id=partition, leader_epoch=2**30, from_offset=2**62, sizes_bytes=[2**62] * 64
     )
-    produced = data_pb2.ProduceEntry(
-        correlation_id=2**62, partition_id=partition, leader_epoch=2**30, batch=bytes(2_000)
-    )
+    produced = data_pb2.ProduceEntry(correlation_id=2**62, partition_id=partition, leader_epoch=2**30)
     written = coordinator_pb2.WrittenPartition(partition_id=partition, last_sequence=2**30)
     for name, request in (
         ("Fetch", data_pb2.FetchRequest(positions=[position] * MAX_POSITIONS, forgotten=[partition] * MAX_POSITIONS)),

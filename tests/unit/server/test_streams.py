@@ -9,7 +9,8 @@ from typing import Any
 
 import grpc
 
-from minilog_broker.server.streams import messages, pump
+from minilog.aio.payload_stream import messages
+from minilog_broker.server.streams import pump
 
 
 class Large:

@@ -19,8 +19,11 @@ from google.protobuf.message import DecodeError
 from minilog.errors import CorruptMessage
 from minilog.v1 import common_pb2
 from minilog.v1 import coordinator_records_pb2 as records_pb2
+from minilog.versions import parse_known
 from minilog_broker.coordinators.table import Change, LogRecord
 from minilog_broker.replication.state import PartitionKey
+
+_WHAT = "a record in the log of groups"
 
 
 class GroupKey(NamedTuple):
@@ -68,10 +71,14 @@ class GroupCodec:
 
     def decode(self, record: LogRecord) -> GroupChange:
         try:
-            key = records_pb2.GroupLogKey.FromString(record.key)
+            key = parse_known(records_pb2.GroupLogKey, record.key, _WHAT)
             if key.HasField("partition_id"):
                 where = GroupKey(key.group_id, partition=partition_key(key.partition_id))
-                value = None if record.value is None else _offset(records_pb2.OffsetRecord.FromString(record.value))
+                value = (
+                    None
+                    if record.value is None
+                    else _offset(parse_known(records_pb2.OffsetRecord, record.value, _WHAT))
+                )
                 return Change(where, value)
             where = GroupKey(key.group_id, producer_id=key.producer_id if key.HasField("producer_id") else None)
             return Change(where, None if record.value is None else _pending(record.value))
@@ -119,6 +126,6 @@ def _offset(record: records_pb2.OffsetRecord) -> Offset:
 
 
 def _pending(value: bytes) -> Pending:
-    record = records_pb2.PendingOffsetsRecord.FromString(value)
+    record = parse_known(records_pb2.PendingOffsetsRecord, value, _WHAT)
     offsets = tuple((partition_key(each.partition_id), _offset(each.offset)) for each in record.offsets)
     return Pending(record.transactional_id, record.last_sequence, offsets)

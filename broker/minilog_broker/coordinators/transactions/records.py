@@ -25,9 +25,11 @@ from minilog.errors import CorruptMessage
 from minilog.transactions import Contents, contents_from_wire, contents_to_wire
 from minilog.v1 import common_pb2
 from minilog.v1 import coordinator_records_pb2 as records_pb2
+from minilog.versions import parse_known, written_later
 from minilog_broker.coordinators.table import Change, LogRecord
 from minilog_broker.replication.state import PartitionKey
 
+_WHAT = "a record in the log of transactions"
 NOTHING_WRITTEN = -1
 
 
@@ -97,7 +99,7 @@ class TransactionCodec:
 
     def decode(self, record: LogRecord) -> TransactionChange:
         try:
-            key = records_pb2.TransactionLogKey.FromString(record.key)
+            key = parse_known(records_pb2.TransactionLogKey, record.key, _WHAT)
             producer_id = key.producer_id if key.HasField("producer_id") else None
             where = TransactionKey(key.transactional_id, producer_id)
             if record.value is None:
@@ -142,7 +144,7 @@ def _encoded(value: TransactionValue | None) -> bytes | None:
 
 
 def _transaction(value: bytes) -> Transaction:
-    record = records_pb2.TransactionRecord.FromString(value)
+    record = parse_known(records_pb2.TransactionRecord, value, _WHAT)
     return Transaction(
         generation=record.generation,
         attempt_id=record.attempt_id,
@@ -161,7 +163,9 @@ def _transaction(value: bytes) -> Transaction:
 
 
 def _producer(value: bytes) -> Producer:
-    record = records_pb2.ProducerRecord.FromString(value)
+    record = parse_known(records_pb2.ProducerRecord, value, _WHAT)
+    if record.state not in records_pb2.ProducerState.values():
+        raise written_later(_WHAT)
     return Producer(
         generation=record.generation,
         attempt_id=record.attempt_id,

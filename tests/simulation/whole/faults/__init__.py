@@ -15,7 +15,7 @@ A fault is a public method of one of the kinds, by its name in plan.FAULTS; it s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.simulation.whole.faults.damage import Damage
@@ -85,5 +85,6 @@ class Faults:
 
 
 def _method(name: str, kinds: tuple[object, ...]) -> Callable[[], bool | None]:
-    found: Iterator[Callable[[], bool | None]] = (getattr(kind, name) for kind in kinds if hasattr(kind, name))
-    return next(found)
+    (found,) = (kind for kind in kinds if hasattr(kind, name))
+    method: Callable[[], bool | None] = getattr(found, name)
+    return method

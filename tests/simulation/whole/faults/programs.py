@@ -59,7 +59,7 @@ class Programs:
     def alter(self) -> None:
         """Another min.insync.replicas, or flush.policy, while it runs."""
         plan = self._ground.world.plan
-        settings = {"min.insync.replicas": str(self._random.randint(plan.least_min, 2))}
+        settings = {"min.insync.replicas": str(self._random.randint(plan.least_min, max(2, plan.min_in_sync)))}
         if self._random.random() < 0.5:
             settings = {"flush.policy": self._random.choice(plan.policies)}
         self._workload.alter(settings)

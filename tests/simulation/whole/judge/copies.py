@@ -6,6 +6,7 @@ A copy is seen twice: `live`, as processes see it, and `durable`, what a loss of
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.whole.host import Host
 
 _SUFFIX = ".log"
+_SNAPSHOT = re.compile(r"\d{20}-\d{10}\.snapshot")
 
 
 class _Segment:
@@ -200,6 +202,11 @@ class Copy:
     def durable(self) -> View:
         self.look()
         return self._durable
+
+    def snapshot_end(self, *, durable: bool) -> int:
+        """Where the newest snapshot of the metadata log ends; 0 where there is none."""
+        names = self.host.disk.files(self.path, durable=durable)
+        return max((int(name[:20]) for name in names if _SNAPSHOT.fullmatch(name)), default=0)
 
     @property
     def exists(self) -> bool:

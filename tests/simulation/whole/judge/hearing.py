@@ -3,8 +3,8 @@
 hears    a message of the quorum came to the other's program. A pair is steady since t when no gap between two messages,
          either way, was longer than GAP of the fetch time-out from t on, no connection broke, and neither was stopped
 V20      who leads, and was steady with a majority for STEADY fetch time-outs, is not followed by another leader
-V21      who heard no majority for PATIENCE fetch time-outs answers no heartbeat as the controller, and tells nobody that
-         it is
+V21      who heard no majority for PATIENCE fetch time-outs answers no heartbeat, and tells nobody that it is the
+         controller
 """
 
 from __future__ import annotations

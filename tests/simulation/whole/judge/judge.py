@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from minilog.record_batch.header import Buffer
+from minilog.stream_messages import StreamMessage
 from tests.simulation.whole.judge.coordinators import Coordinators
 from tests.simulation.whole.judge.hearing import Hearing
 from tests.simulation.whole.judge.producers import Producers
@@ -32,8 +35,8 @@ class Judge:
         self._hearing = Hearing(world, self.truth)
         coordinators = Coordinators(self.truth)
         transactions = Transactions(self.truth.copies, coordinators.may_write)
+        self._replication = Replication(self.truth, transactions)
         self._watchers = [
-            Replication(self.truth, transactions).saw,
             Quorum(self.truth, self._hearing).saw,
             Producers(self.truth).saw,
             coordinators.saw,
@@ -47,9 +50,13 @@ class Judge:
 
     def _saw(self, call: Call, message: Any, answers: bool) -> None:
         """Of whoever speaks it is not the fault."""
+        payloads: Sequence[Buffer] = ()
+        if isinstance(message, StreamMessage):
+            message, payloads = message.message, message.payloads
         try:
             for watcher in self._watchers:
                 watcher(call, message, answers)
+            self._replication.saw(call, message, payloads, answers)
         except Exception as error:
             self._world.fail(error)
 

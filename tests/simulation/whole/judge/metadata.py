@@ -20,7 +20,7 @@ from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_l
 from minilog_broker.replication.state import PartitionKey, TopicConfig
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.host import DATA_PATH
-from tests.simulation.whole.judge.copies import Copies, View, read_json
+from tests.simulation.whole.judge.copies import Copies, Copy, View, read_json
 
 LOG_NAME = "__cluster_metadata-0"
 
@@ -65,6 +65,7 @@ class Metadata:
         self.topics: dict[bytes, Topic] = {}
         self.broker_epochs: dict[int, int] = {}
         self.next_producer_id = 0
+        self._led: dict[int, int] = {}  # by quorum epoch
         self._leaders: dict[tuple[PartitionKey, int], tuple[int, int]] = {}
 
     @property
@@ -87,7 +88,7 @@ class Metadata:
         copy = self._copies.of(number, LOG_NAME)
         if high_watermark <= self.end:
             return
-        lacks = self._first_difference(copy.live)
+        lacks = self._first_difference(copy, copy.live)
         if lacks is not None:
             text = f"b{number} tells in quorum epoch {epoch} that {high_watermark} is committed, and has not what was "
             raise Violation("V12", f"{text}committed at {lacks}", nodes=(number,), epoch=epoch)
@@ -96,6 +97,10 @@ class Metadata:
         if self.end != high_watermark:
             text = f"b{number} tells that {high_watermark} is committed, and has a log up to {copy.live.end}"
             raise Violation("V12", text, nodes=(number,), epoch=epoch)
+        for header in self.batches[known:]:
+            if header.is_control:
+                change = decode_leader_change(copy.live.content(header.base_offset))
+                self._led[header.partition_leader_epoch] = change.leader_id
         self._check_held(number, epoch)
         for header in self.batches[known:]:
             for batch in decode_run(copy.live.content(header.base_offset)):
@@ -108,18 +113,10 @@ class Metadata:
         if len(holders) < needed:
             text = f"b{number} tells that {self.end} is committed, and of the voters {self.voters} only {holders} have "
             raise Violation("V12", f"{text}it on disk", nodes=(number,), epoch=epoch)
-        led = self._leader_of(number, newest.partition_leader_epoch) == number  # then, it was committed by counting
+        led = self._led.get(newest.partition_leader_epoch) == number  # then, it was committed by counting
         if newest.partition_leader_epoch < epoch and not led and not self._is_entered(epoch):
             text = f"b{number} tells in quorum epoch {epoch} that {self.end} is committed, which ends in epoch "
             raise Violation("V12", f"{text}{newest.partition_leader_epoch}", nodes=(number,), epoch=epoch)
-
-    def _leader_of(self, number: int, epoch: int) -> int:
-        """Who led a quorum epoch, by the first entry of it in the log of host `number`; -1 where there is none."""
-        view = self._copies.of(number, LOG_NAME).live
-        for header in view.batches:
-            if header.partition_leader_epoch == epoch:
-                return decode_leader_change(view.content(header.base_offset)).leader_id if header.is_control else -1
-        return -1
 
     def _is_entered(self, epoch: int) -> bool:
         """A majority has an entry of that epoch: what it tells may be less, where it told it to one who is behind."""
@@ -133,7 +130,7 @@ class Metadata:
             voter
             for voter in self.voters
             if self._directories.get(voter, "") in ("", self._directory(voter))
-            and self._first_difference(self._copies.of(voter, LOG_NAME).durable) is None
+            and self._first_difference(copy := self._copies.of(voter, LOG_NAME), copy.durable) is None
         ]
 
     def _directory(self, number: int) -> str:
@@ -141,8 +138,11 @@ class Metadata:
         recorded = read_json(copy.host, f"{DATA_PATH}/broker.json")
         return "" if recorded is None else str(recorded.get("directory_id", ""))
 
-    def _first_difference(self, view: View) -> int | None:
-        """The first committed offset that the log lacks, or has otherwise; None where it has all."""
+    def _first_difference(self, copy: Copy, view: View) -> int | None:
+        """The first committed offset that the log lacks, or has otherwise; None where it has all. What is below its
+        start, or where it has none, is in a snapshot."""
+        if view.agreed < self.end:
+            view.agreed = max(view.agreed, min(self.end, view.start or copy.snapshot_end(durable=view.durable)))
         agreed = len(self.batches)
         while agreed and self.batches[agreed - 1].next_offset > view.agreed:
             agreed -= 1
@@ -157,7 +157,8 @@ class Metadata:
 
     def check_leader(self, number: int, epoch: int) -> None:
         """A leader of a new quorum epoch has all that was committed before."""
-        lacks = self._first_difference(self._copies.of(number, LOG_NAME).live)
+        copy = self._copies.of(number, LOG_NAME)
+        lacks = self._first_difference(copy, copy.live)
         if lacks is not None:
             text = f"b{number} leads quorum epoch {epoch}, and has not what was committed at {lacks}"
             raise Violation("V12", text, nodes=(number,), epoch=epoch)

@@ -10,10 +10,10 @@ a deletion that is answered         nothing below is left on whoever could be el
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from minilog.record_batch.header import BatchHeader, decode_header
+from minilog.record_batch.header import BatchHeader, Buffer, decode_header
 from minilog.v1 import common_pb2
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
 from minilog_broker.replication.state import PartitionKey
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.simulation.whole.calls import Call
     from tests.simulation.whole.judge.truth import Truth
 
+_Look = Callable[["Call", Any, Sequence[Buffer]], None]
 _OK = common_pb2.ERROR_CODE_NONE
 _OUT_OF_RANGE = common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
 
@@ -38,13 +39,13 @@ class Replication:
             weakref.WeakKeyDictionary()
         )
         self._deletions: weakref.WeakKeyDictionary[Call, Any] = weakref.WeakKeyDictionary()
-        self._asked: dict[str, Callable[[Call, Any], None]] = {
+        self._asked: dict[str, _Look] = {
             "/minilog.v1.DataService/Produce": self._produce,
             "/minilog.v1.DataService/DeleteRecords": self._delete,
             "/minilog.v1.PeerService/Replicate": self._progress,
             "/minilog.v1.PeerService/ProposeInSyncReplicas": self._propose,
         }
-        self._answered: dict[str, Callable[[Call, Any], None]] = {
+        self._answered: dict[str, _Look] = {
             "/minilog.v1.DataService/Produce": self._produced_at,
             "/minilog.v1.DataService/DeleteRecords": self._deleted,
             "/minilog.v1.DataService/Fetch": self._runs,
@@ -52,18 +53,18 @@ class Replication:
             "/minilog.v1.MetadataService/ListOffsets": self._ends,
         }
 
-    def saw(self, call: Call, message: Any, answers: bool) -> None:
-        """A message is sent."""
+    def saw(self, call: Call, message: Any, payloads: Sequence[Buffer], answers: bool) -> None:
+        """A message is sent, with its payloads."""
         look = (self._answered if answers else self._asked).get(call.method)
         if look is not None:
-            look(call, message)
+            look(call, message, payloads)
 
     # -- runs and ends
 
-    def _runs(self, call: Call, message: Any) -> None:
+    def _runs(self, call: Call, message: Any, payloads: Sequence[Buffer]) -> None:
         number, life = self._truth.speaker(call.host)
         leads = call.method.endswith("Replicate")
-        for run in message.runs:
+        for run, batches in zip(message.runs, payloads, strict=True):
             key = PartitionKey(run.partition_id.topic_id, run.partition_id.partition)
             if key.topic_id == CLUSTER_METADATA_TOPIC_ID:
                 if run.error.code == _OK:
@@ -75,7 +76,7 @@ class Replication:
             if run.error.code == _OK:
                 lead = self._lead(partition, number, life, run.leader_epoch, leads=leads)
                 self._told(partition, number, lead, run)
-                self._check_sent(partition, number, run, to_follower=leads)
+                self._check_sent(partition, number, run, batches, to_follower=leads)
 
     def _lead(self, partition: Partition, number: int, life: int, epoch: int, *, leads: bool) -> Lead | None:
         if leads:
@@ -92,21 +93,21 @@ class Replication:
             raise partition.fail("V1", text, number)
         self._transactions.check_stable(partition, number, told)
 
-    def _check_sent(self, partition: Partition, number: int, run: Any, *, to_follower: bool) -> None:
+    def _check_sent(self, partition: Partition, number: int, run: Any, batches: Buffer, *, to_follower: bool) -> None:
         """Nobody is handed what is not committed; only followers are."""
-        if not run.batches or to_follower or partition.exempt:
+        if not batches or to_follower or partition.exempt:
             return
-        header, at = decode_header(run.batches), 0
+        header, at = decode_header(batches), 0
         while True:
             at += header.length
-            if at >= len(run.batches):
+            if at >= len(batches):
                 break
-            header = decode_header(run.batches, at)
+            header = decode_header(batches, at)
         if header.base_offset >= run.high_watermark:
             text = f"b{number} hands a reader what is at {header.base_offset}, its high watermark is "
             raise partition.fail("V14", f"{text}{run.high_watermark}", number)
 
-    def _ends(self, call: Call, message: Any) -> None:
+    def _ends(self, call: Call, message: Any, payloads: Sequence[Buffer]) -> None:
         number, life = self._truth.speaker(call.host)
         for result in message.results:
             partition = self._truth.partition(PartitionKey(result.partition_id.topic_id, result.partition_id.partition))
@@ -118,12 +119,12 @@ class Replication:
 
     # -- writes
 
-    def _produce(self, call: Call, message: Any) -> None:
+    def _produce(self, call: Call, message: Any, payloads: Sequence[Buffer]) -> None:
         sent = self._produced.setdefault(call, {})
-        for entry in message.entries:
-            sent[entry.correlation_id] = message.acks, decode_header(entry.batch)
+        for entry, batch in zip(message.entries, payloads, strict=True):
+            sent[entry.correlation_id] = message.acks, decode_header(batch)
 
-    def _produced_at(self, call: Call, message: Any) -> None:
+    def _produced_at(self, call: Call, message: Any, payloads: Sequence[Buffer]) -> None:
         number, _ = self._truth.speaker(call.host)
         sent = self._produced.get(call, {})
         for result in message.results:
@@ -152,7 +153,7 @@ class Replication:
 
     # -- followers, and who is in sync
 
-    def _progress(self, call: Call, message: Any) -> None:
+    def _progress(self, call: Call, message: Any, payloads: Sequence[Buffer]) -> None:
         number, _ = self._truth.speaker(call.client)
         if number < 0:
             return
@@ -166,7 +167,7 @@ class Replication:
                 text = f"b{number} says that {name} is durable up to {progress.durable_end_offset}, on its disk is "
                 raise self._truth.violation("V1", f"{text}{view.end}", key, number)
 
-    def _propose(self, call: Call, message: Any) -> None:
+    def _propose(self, call: Call, message: Any, payloads: Sequence[Buffer]) -> None:
         if self._truth.speaker(call.client)[0] < 0:
             return
         for proposal in message.proposals:
@@ -178,14 +179,14 @@ class Replication:
 
     # -- deletions
 
-    def _delete(self, call: Call, message: Any) -> None:
+    def _delete(self, call: Call, message: Any, payloads: Sequence[Buffer]) -> None:
         self._deletions[call] = message
         for entry in message.entries:
             partition = self._truth.partition(PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition))
             if partition is not None:
                 partition.deletable = max(partition.deletable, entry.before_offset)
 
-    def _deleted(self, call: Call, message: Any) -> None:
+    def _deleted(self, call: Call, message: Any, payloads: Sequence[Buffer]) -> None:
         number, _ = self._truth.speaker(call.host)
         for result in message.results:
             partition = self._truth.partition(PartitionKey(result.partition_id.topic_id, result.partition_id.partition))

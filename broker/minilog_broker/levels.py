@@ -1,0 +1,49 @@
+"""Feature levels: what the brokers of a cluster may write, so that all of them can read it (docs/spec/levels.md).
+
+    SUPPORTED_LEVELS    what this version can read and write; a broker tells it when it registers, and in its votes
+    the cluster's level is a record of the metadata log (MetadataImage.level); only `minilog cluster upgrade` raises it
+    ClusterLevel        the level as it holds on one broker: whoever writes something new asks `allows` first
+
+The controller asks its own image instead, which is ahead of what is committed: what rests on a level stands behind it
+in the same log.
+"""
+
+from __future__ import annotations
+
+from minilog.errors import UnsupportedVersion
+from minilog.versions import VersionRange
+
+SUPPORTED_LEVELS = VersionRange(1, 1)
+FIRST_LEVEL = 1  # of a cluster until a record says another
+
+
+class ClusterLevel:
+    """The level that counts on this broker: it moves when the data directory says so, durably, and never back."""
+
+    def __init__(self, supported: VersionRange) -> None:
+        self.supported = supported
+        self.current = FIRST_LEVEL
+
+    def allows(self, level: int) -> bool:
+        """Whether what came with `level` may be written."""
+        return level <= self.current
+
+    def reach(self, level: int) -> None:
+        """The cluster is at `level`, and the data directory says so. Raises as check_level."""
+        check_level(level, self.supported, "the cluster")
+        self.current = max(self.current, level)
+
+
+def check_level(level: int, supported: VersionRange, what: str) -> None:
+    """Raises UnsupportedVersion where `what` has a level that this version cannot read."""
+    if level in supported:
+        return
+    if level > supported.highest:
+        raise UnsupportedVersion(
+            f"{what} is at level {level}: it was written by a later version than this one, which supports {supported}. "
+            f"Start this broker with a version that supports level {level}; its data were left as they are"
+        )
+    raise UnsupportedVersion(
+        f"{what} is at level {level}, this version supports {supported}: start it with the version it had, raise the "
+        f"level (`minilog cluster upgrade`), and then go on to this one"
+    )

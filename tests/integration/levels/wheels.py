@@ -1,0 +1,149 @@
+"""Two wheels: one of this tree, and one of a later version that knows level 2, made from a copy of it.
+
+The later version brings what HACKING.md says a level brings: a metadata record, which its controller writes with each
+topic, and a batch attribute, which its producers set; each asks the cluster's level first. An edit whose place is gone
+fails with the words it looked for.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SOURCES = ("client", "broker", "spark_connector", "jobs", "proto", "tools")
+FILES = ("pyproject.toml", "README.md", "LICENSE")
+LATER_VERSION = "99.0.0"
+ATTRIBUTE = 128
+
+_BUILDER = """
+
+def of_level_two(batch: Buffer, topic_id: bytes, partition: int) -> bytes:
+    header = decode_header(batch)
+    marked = replace(header, attributes=header.attributes | 128)
+    return _assemble(topic_id, partition, marked, memoryview(batch)[HEADER_BYTES:])
+"""
+_ENCODE = "batch.encode(compression, identity.producer, sequence, timestamp_us, transactional=transactional)\n"
+
+EDITS: dict[str, tuple[tuple[str, str], ...]] = {
+    "pyproject.toml": (('version = "0.1.0"', f'version = "{LATER_VERSION}"'),),
+    "broker/minilog_broker/levels.py": (
+        ("SUPPORTED_LEVELS = VersionRange(1, 1)", "SUPPORTED_LEVELS = VersionRange(1, 2)"),
+    ),
+    "proto/minilog/v1/records.proto": (
+        (
+            "    ClusterLevelRecord cluster_level = 10;\n",
+            "    ClusterLevelRecord cluster_level = 10;\n    LevelTwoRecord level_two = 11;\n",
+        ),
+        (
+            "message ClusterLevelRecord {",
+            "message LevelTwoRecord {\n  string said = 1;\n}\n\nmessage ClusterLevelRecord {",
+        ),
+    ),
+    "broker/minilog_broker/controller/image.py": (
+        ("        self.next_producer_id = 0\n", '        self.next_producer_id = 0\n        self.said = ""\n'),
+        (
+            "        twin.next_producer_id, twin.end_offset",
+            "        twin.said = self.said\n        twin.next_producer_id, twin.end_offset",
+        ),
+        (
+            "        self.next_producer_id, self.end_offset = other",
+            "        self.said = other.said\n        self.next_producer_id, self.end_offset = other",
+        ),
+        (
+            '            case "cluster_level":\n',
+            '            case "level_two":\n'
+            "                self.said = record.level_two.said\n"
+            '            case "cluster_level":\n',
+        ),
+    ),
+    "broker/minilog_broker/controller/snapshot.py": (
+        (
+            "    if image.next_producer_id:\n",
+            "    if image.said:\n"
+            "        yield records_pb2.MetadataRecord(level_two=records_pb2.LevelTwoRecord(said=image.said))\n"
+            "    if image.next_producer_id:\n",
+        ),
+    ),
+    "broker/minilog_broker/controller/topics.py": (
+        (
+            "        self._write_configs(plan.topic_id, plan.configs)\n",
+            "        if self._ledger.image.level >= 2:\n"
+            "            said = records_pb2.LevelTwoRecord(said=request.name)\n"
+            "            self._ledger.write(records_pb2.MetadataRecord(level_two=said))\n"
+            "        self._write_configs(plan.topic_id, plan.configs)\n",
+        ),
+    ),
+    "client/minilog/record_batch/header.py": (
+        ("_BROUGHT_BY_LEVEL = {1: 127}", "_BROUGHT_BY_LEVEL = {1: 127, 2: 128}"),
+    ),
+    "client/minilog/producer/sender.py": (
+        (
+            _ENCODE,
+            _ENCODE + "                if self._cache.level >= 2:\n"
+            "                    batch.encoded = of_level_two(batch.encoded, *batch.key)\n",
+        ),
+        ("\n\nclass ", "\nfrom minilog.record_batch.builder import of_level_two\n\n\nclass "),
+    ),
+}
+"""By file: (what stands there once, or the first of several, and what stands there instead)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A version, installed in a folder of its own."""
+
+    version: str
+    folder: pathlib.Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For a process that is to run it, whatever else is installed."""
+        return {"PYTHONPATH": str(self.folder)}
+
+
+def this_version(into: pathlib.Path) -> Wheel:
+    """The wheel of this tree."""
+    return _installed(_copy(into), into)
+
+
+def later_version(into: pathlib.Path) -> Wheel:
+    """The wheel of one that knows level 2."""
+    source = _copy(into)
+    for name, edits in EDITS.items():
+        path = source / name
+        text = path.read_text()
+        for before, after in edits:
+            assert before in text, f"{name} has no {before!r} any more: mend the edits of the later version"
+            text = text.replace(before, after, 1)
+        path.write_text(text)
+    builder = source / "client/minilog/record_batch/builder.py"
+    builder.write_text(builder.read_text() + _BUILDER)
+    _run(sys.executable, str(source / "tools/generate_stubs.py"))
+    return _installed(source, into)
+
+
+def _copy(into: pathlib.Path) -> pathlib.Path:
+    source = into / "source"
+    for name in SOURCES:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(ROOT / name, source / name)
+    return source
+
+
+def _installed(source: pathlib.Path, into: pathlib.Path) -> Wheel:
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+    _run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(into), str(source))
+    [wheel] = into.glob("*.whl")
+    folder = into / "installed"
+    _run(*pip, "install", "--no-deps", "--no-index", "--target", str(folder), str(wheel))
+    return Wheel(wheel.name.split("-")[1], folder)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"

@@ -1,0 +1,160 @@
+"""Histories step by step, on whole brokers: where a search seldom goes.
+
+Who is put out of the ISR (the rules by themselves: tests/unit/replication/test_put_out.py), brokers that are configured
+differently, a leader cut off under unclean election. Where a test has a wrong rule, the judge says what is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from tests.simulation.history import Outcome
+from tests.simulation.whole.plan import Plan
+from tests.simulation.whole.scene import Scene, Story, play
+from tests.simulation.wrong import settings
+
+FAST = {
+    "replica.lag.time.max.ms": "500",
+    "broker.session.timeout.ms": "900",
+    "broker.heartbeat.interval.ms": "150",
+    "auto.leader.rebalance.enable": "false",
+}
+
+
+@pytest.fixture(autouse=True)
+def _hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+
+
+def plan(replicas: int = 3, topic: dict[str, str] | None = None, **configs: str) -> Plan:
+    """Four brokers; `configs` of each, on top of short time-outs."""
+    given = FAST | {name.replace("_", "."): value for name, value in configs.items()}
+    return Plan(
+        brokers=4,
+        replication_factor=replicas,
+        configs=dict.fromkeys(range(1, 5), given),
+        topic_configs={"min.insync.replicas": "2"} if topic is None else topic,
+        producers=1,
+    )
+
+
+# -- who is put out of the ISR
+
+
+async def not_heard_by_its_leader(scene: Scene) -> None:
+    """Of two followers one is dead, and the leader does not hear the other."""
+    leader, (cut_off, dead) = await scene.roles()
+    dead.wanted = False
+    dead.kill()
+    await scene.until(lambda state: dead.number not in state.isr)
+    before = await scene.state()
+    scene.cut(cut_off, leader)
+    await scene.until(lambda state: state.isr == [leader.number])
+    failed = scene.count(Outcome.FAILED)
+    await asyncio.sleep(10.0)
+    state = await scene.state()
+    assert state.partition_epoch == before.partition_epoch + 1, "put out, once"
+    assert state.isr == [leader.number]
+    assert scene.count(Outcome.FAILED) > failed + 20, "what cannot be committed is refused before it is written"
+    scene.world.network.heal_all()
+    await scene.until(lambda state: cut_off.number in state.isr)
+    acknowledged = scene.count(Outcome.OK)
+    await asyncio.sleep(2.0)
+    assert scene.count(Outcome.OK) > acknowledged + 20
+
+
+def test_a_follower_that_its_leader_does_not_hear_stays_out() -> None:
+    play(not_heard_by_its_leader, plan())
+
+
+async def _longest_silence_s(scene: Scene, for_s: float) -> float:
+    """The longest time without an acknowledgement."""
+    until_s, longest_s = scene.world.now_s + for_s, 0.0
+    while scene.world.now_s < until_s:
+        await asyncio.sleep(0.05)
+        longest_s = max(longest_s, scene.world.now_s - scene.workload.acknowledged_s[scene.key])
+    return longest_s
+
+
+async def disk_that_errs(scene: Scene) -> None:
+    _, (follower, _) = await scene.roles()
+    follower.disk.fail("fdatasync", errno.EIO, "/t0-0/")
+    assert await _longest_silence_s(scene, 13.0) < 1.0
+    assert follower.number not in (await scene.state()).isr
+
+
+async def disk_that_is_full(scene: Scene) -> None:
+    _, (follower, _) = await scene.roles()
+    follower.disk.fill(".log")
+    assert await _longest_silence_s(scene, 13.0) < 1.0
+    assert follower.number not in (await scene.state()).isr
+
+
+@pytest.mark.parametrize("story", [disk_that_errs, disk_that_is_full])
+def test_nobody_waits_for_a_disk_that_fails(story: Story) -> None:
+    play(story, plan(replica_lag_time_max_ms="10000"))
+
+
+# -- a rolling change of min.insync.replicas, half done
+
+
+async def half_rolled(scene: Scene) -> None:
+    """The replicas are started again, configured with 1 where the topic was made under 2; then the leader is parted
+    from its follower, and its machine loses power."""
+    for host in await scene.hosts():
+        host.configs["min.insync.replicas"] = "1"
+        host.kill()
+        host.start()
+        await scene.until(lambda state: len(state.isr) == 2)
+    leader, (follower,) = await scene.roles()
+    scene.cut(leader, follower)
+    await asyncio.sleep(4.0)
+    leader.wanted = False
+    leader.lose_power()
+    await scene.until(lambda state: state.leader == follower.number)
+
+
+def half() -> Plan:
+    """The topic says nothing of its own."""
+    return plan(2, topic={}, min_insync_replicas="2")
+
+
+def test_a_leader_configured_otherwise_does_not_commit_alone() -> None:
+    play(half_rolled, half())
+
+
+def test_a_brokers_own_default_loses_what_was_acknowledged() -> None:
+    with pytest.raises(AssertionError, match="V14"):
+        play(half_rolled, half(), settings.own_default_counts)
+
+
+# -- a leader that the controller does not hear, under unclean election
+
+
+async def cut_off(scene: Scene) -> None:
+    """The leader is in sync alone; then it is cut off from all brokers, and not from its clients; another is elected.
+
+    What was acknowledged until then may be lost, and nothing after."""
+    leader, (follower,) = await scene.roles()
+    scene.cut(leader, follower)
+    await scene.until(lambda state: state.isr == [leader.number])
+    scene.cut(leader, *(host for host in scene.world.hosts.values() if host is not leader))
+    await scene.until(lambda state: state.leader == follower.number)
+    scene.forgive_until_now()
+    await asyncio.sleep(3.0)
+
+
+def unclean() -> Plan:
+    return plan(2, topic={"min.insync.replicas": "1", "unclean.leader.election.enable": "true"})
+
+
+def test_a_leader_stops_before_another_is_elected_uncleanly() -> None:
+    play(cut_off, unclean())
+
+
+def test_one_that_goes_on_is_found() -> None:
+    with pytest.raises(AssertionError, match="V14"):
+        play(cut_off, unclean(), settings.cut_off_leader_goes_on)

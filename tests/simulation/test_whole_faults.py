@@ -1,0 +1,269 @@
+"""What befalls whole brokers does what it says: deaths in the middle, disks that hang, err and take time, refusals; and
+what may be lost is reckoned from disks and histories."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from minilog.types import TopicPartition
+from minilog_broker.replication.state import PartitionKey
+from minilog_broker.server.disk import DiskCommand
+from tests.simulation.disk import Killed
+from tests.simulation.history import History, Outcome, Write
+from tests.simulation.invariants.violation import Violation
+from tests.simulation.whole.calls import Channel
+from tests.simulation.whole.exceptions import UNCLEAN, Exceptions
+from tests.simulation.whole.faults import Faults
+from tests.simulation.whole.host import AGAIN_S, DATA_PATH, PORT
+from tests.simulation.whole.loop import Process, VirtualLoop
+from tests.simulation.whole.machine import SimulatedMachine
+from tests.simulation.whole.plan import FAULTS, Plan
+from tests.simulation.whole.retention import Retention
+from tests.simulation.whole.transacting import Transacting
+from tests.simulation.whole.workload import Workload
+from tests.simulation.whole.world import World
+
+KEY = PartitionKey(bytes(16), 0)
+AT = TopicPartition("t0", 0)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World(1, Plan())
+    yield made
+    made.loop.close()
+
+
+def workload_of(world: World, history: History) -> Workload:
+    workload = Workload(world, history)
+    workload.keys[AT] = KEY
+    workload.replicas[KEY] = ["b1", "b2", "b3"]
+    return workload
+
+
+def test_every_fault_of_a_plan_is_a_method_of_one_kind(world: World) -> None:
+    workload = workload_of(world, History())
+    faults = Faults(world, workload, Transacting(world, workload))
+    assert set(faults._by_name) == set(FAULTS)
+
+
+# -- processes
+
+
+def test_a_process_dies_between_two_callbacks_of_one_moment() -> None:
+    loop, process = VirtualLoop(), Process("one")
+    ran: list[int] = []
+
+    async def live() -> None:
+        for number in range(10):
+            ran.append(number)
+            await asyncio.sleep(0)
+
+    def die() -> None:
+        process.dead = True
+
+    async def run() -> None:
+        process.die, process.callbacks_left = die, 3
+        loop.spawn(process, live())
+        await asyncio.sleep(1.0)
+
+    loop.run_until_complete(run())
+    assert ran == [0, 1, 2]
+    for task in process.tasks:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
+
+
+def test_a_threads_work_is_told_when_its_reading_is_done() -> None:
+    loop, process = VirtualLoop(), Process("one")
+    worked_s = [0.0]
+    process.busy_s = lambda: worked_s[0]
+
+    def read() -> str:
+        worked_s[0] += 2.5
+        return "all"
+
+    async def run() -> tuple[str, float]:
+        return await asyncio.to_thread(read), loop.now_s
+
+    found, now_s = loop.run_until_complete(loop.spawn(process, run()))
+    assert found == "all"
+    assert now_s == pytest.approx(2.5)
+    loop.close()
+
+
+def test_a_machine_of_whose_process_death_was_asked_is_killed_and_started_again(world: World) -> None:
+    host, ran = world.hosts[1], [0]
+
+    async def live() -> None:
+        while True:
+            ran[0] += 1
+            await asyncio.sleep(0.001)
+
+    async def direct() -> None:
+        host.start()
+        assert host.process is not None
+        task = world.loop.spawn(host.process, live())
+        host.die_after(20, Killed)
+        await asyncio.sleep(0.1)
+        assert host.ends["kill"] == 1
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        await asyncio.sleep(AGAIN_S)
+        assert host.lives == 2
+
+    world.run(direct())
+    assert ran[0] in (10, 11)  # a timer and a step each
+
+
+# -- disks
+
+
+def test_a_disk_that_hangs_answers_nothing_until_it_goes_on(world: World) -> None:
+    host = world.hosts[1]
+    done: list[float] = []
+
+    async def direct() -> None:
+        host.machine = SimulatedMachine(host, Process("b1"), random.Random(1))
+        queue = host.machine.disk("data-disk", lambda error: None)
+        host.hang_disk(("data-disk",))
+        queue.submit(DiskCommand(lambda: None, lambda _: done.append(world.now_s), lambda error: None))
+        await asyncio.sleep(3.0)
+        assert done == []
+        host.unhang_disk()
+        await asyncio.sleep(0.1)
+
+    world.run(direct())
+    assert [round(now_s, 1) for now_s in done] == [3.0]
+
+
+def test_a_read_that_fails_fails_once_and_changes_nothing(world: World) -> None:
+    disk = world.hosts[1].disk
+    disk.make_dir("/d")
+    file = disk.open("/d/f", create=True)
+    file.write([b"abc"], 0)
+    disk.fail("pread", errno.EIO, "/d/")
+    changes = disk.changes
+    with pytest.raises(OSError, match="Input/output error"):
+        file.pread(3, 0)
+    assert file.pread(3, 0) == b"abc"
+    assert disk.changes == changes
+    assert disk.read_bytes == 3
+
+
+# -- network
+
+
+def test_who_refuses_takes_no_connection_until_all_is_healed(world: World) -> None:
+    process, _ = world.client("one")
+
+    async def knock() -> None:
+        await Channel.knock(world.network, process, "b1", PORT)
+
+    async def direct() -> None:
+        world.network.listening["b1", PORT] = None
+        await world.run_client(process, knock())
+        world.network.refusing.add("b1")
+        with pytest.raises(ConnectionRefusedError):
+            await world.loop.spawn(process, knock())
+        world.network.heal_all()
+        await world.run_client(process, knock())
+
+    world.run(direct())
+
+
+def test_brokers_are_far_from_each_other_and_near_to_clients() -> None:
+    world = World(1, Plan(between_brokers_s=1.0))
+    assert world.network.delay_s("b1", "b2") > 1.0
+    assert world.network.delay_s("b1", "client") < 0.1
+    world.loop.close()
+
+
+# -- what may be lost
+
+
+def test_power_that_is_lost_under_os_may_stop_a_partition_where_it_takes_as_many_as_an_isr_has() -> None:
+    world = World(1, Plan(least_min=2))
+    history = History()
+    workload = workload_of(world, history)
+    exceptions = Exceptions(world, workload, history)
+
+    async def direct() -> None:
+        world.hosts[1].lose_power()
+        world.hosts[2].lose_power()
+        assert not exceptions.lost_all(KEY), "it was not under os then"
+        await asyncio.sleep(1.0)
+        workload.unsynced_since_s = world.now_s
+        world.hosts[3].lose_power()
+        assert not exceptions.lost_all(KEY)
+        world.hosts[1].lose_power()
+        assert exceptions.lost_all(KEY)
+
+    world.run(direct())
+    world.loop.close()
+
+
+@pytest.mark.parametrize(
+    ("unclean", "down", "is_wrong"), [(True, True, False), (True, False, True), (False, True, True)]
+)
+def test_an_unclean_election_is_an_exception_where_it_is_allowed_and_needed(
+    unclean: bool, down: bool, is_wrong: bool
+) -> None:
+    world = World(1, Plan(topic_configs={"unclean.leader.election.enable": "true"} if unclean else {}))
+    history = History()
+    exceptions = Exceptions(world, workload_of(world, history), history)
+
+    async def direct() -> None:
+        for host in world.hosts.values():
+            host.listens()
+        await asyncio.sleep(30.0)
+        if down:
+            world.hosts[1].ails("down")
+        exceptions._hear({"event": UNCLEAN, "topic": "t0", "partition": 0})
+        await asyncio.sleep(1.0)
+
+    if is_wrong:
+        with pytest.raises(Violation, match="an unclean election"):
+            world.run(direct())
+    else:
+        world.run(direct())
+        assert history.is_exempt(KEY)
+    world.loop.close()
+
+
+def _segments(world: World, sizes: dict[int, int]) -> None:
+    disk = world.hosts[1].disk
+    for path in (DATA_PATH, f"{DATA_PATH}/t0-0"):
+        disk.make_dir(path)
+    for base, size in sizes.items():
+        disk.open(f"{DATA_PATH}/t0-0/{base:020}.log", create=True).write([bytes(size)], 0)
+
+
+def test_retention_by_size_may_delete_the_segments_without_which_enough_is_left(world: World) -> None:
+    retention = Retention(world, History(), {})
+    _segments(world, {0: 100, 10: 100, 20: 100, 30: 50})
+    assert retention.may_be_gone(AT, KEY) == 0
+    retention.asked({"retention.bytes": "150"})
+    assert retention.may_be_gone(AT, KEY) == 20
+    retention.asked({"retention.bytes": "-1"})
+    assert retention.may_be_gone(AT, KEY) == 20
+
+
+def test_retention_by_age_deletes_nothing_from_the_first_young_record_on(world: World) -> None:
+    history = History()
+    for offset, began_ms in enumerate((0.0, 1_000.0, 5_000.0, 6_000.0)):
+        write = Write(b"%d" % offset, KEY, "p", True, -1, began_ms)
+        history.began(write)
+        history.ended(write.value, Outcome.OK, began_ms, offset=offset)
+    retention = Retention(world, history, {"retention.ms": "3000"})
+
+    async def look() -> Any:
+        await asyncio.sleep(7.0)
+        return retention.may_be_gone(AT, KEY)
+
+    assert world.loop.run_until_complete(look()) == 2

@@ -1,0 +1,66 @@
+"""Batches of a later version, on their way in and out: nobody drops, cuts or repairs them (docs/spec/levels.md)."""
+
+from __future__ import annotations
+
+import pytest
+
+from minilog.errors import CorruptMessage, UnsupportedVersion, error_from_wire
+from minilog.record_batch.header import decode_header
+from minilog_broker.replication.effects import AppendToLog, LaterVersionMet, TruncateLog
+from tests.unit.record_batch.batches import of_a_later_version, patched, sealed
+from tests.unit.replication.test_follower import Bench, placed
+from tests.unit.replication.world import KEY, World, batch
+
+
+def test_a_follower_ends_and_takes_nothing_behind_it() -> None:
+    bench = Bench()
+    later = of_a_later_version(placed(6, 5), *KEY)
+    bench.follower.receive(*bench.run(batches=placed(5, 5) + later + placed(7, 5)), 0.0)
+    met = [effect for effect in bench.effects if isinstance(effect, LaterVersionMet)]
+    assert [each.key for each in met] == [KEY]
+    assert "offset 6" in str(met[0].error)
+    appended = [effect for effect in bench.effects if isinstance(effect, AppendToLog)]
+    assert [header.base_offset for effect in appended for header in effect.batches.headers] == [5]
+    assert not any(isinstance(effect, TruncateLog) for effect in bench.effects)
+
+
+def test_what_only_looks_so_is_asked_for_again() -> None:
+    bench = Bench()
+    bench.follower.receive(*bench.run(batches=patched(placed(5, 5), 31, "B", 0x80)), 0.0)
+    assert not any(isinstance(effect, LaterVersionMet) for effect in bench.effects)
+    assert bench.resume_ms
+
+
+@pytest.mark.parametrize("data", [of_a_later_version(batch(), *KEY), sealed(patched(batch(), 3, "B", 50), *KEY)])
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_producer_of_a_later_version_is_refused_for_good_and_nothing_is_written(data: bytes, acks: int) -> None:
+    world = World()
+    ticket = world.produce(1, data, acks=acks)
+    world.settle()
+    error = world[1].answers[ticket].error
+    assert isinstance(error, UnsupportedVersion)
+    assert not error.retriable
+    assert world[1].ends()[2] == 0
+    again = world.produce(1)
+    world.settle()
+    assert world[1].answers[again].error is None
+
+
+def test_a_damaged_batch_of_a_producer_is_still_damage() -> None:
+    world = World()
+    ticket = world.produce(1, patched(batch(), 31, "B", 0x80))
+    world.settle()
+    assert isinstance(world[1].answers[ticket].error, CorruptMessage)
+
+
+def test_the_refusal_has_a_code_of_its_own_on_the_wire() -> None:
+    world = World()
+    ticket = world.produce(1, of_a_later_version(batch(), *KEY))
+    world.settle()
+    from minilog.errors import wire_error
+
+    error = world[1].answers[ticket].error
+    assert error is not None
+    assert isinstance(error_from_wire(wire_error(error)), UnsupportedVersion)
+    with pytest.raises(UnsupportedVersion):
+        decode_header(of_a_later_version(batch(), *KEY))
