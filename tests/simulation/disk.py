@@ -17,6 +17,7 @@ from minilog.record_batch.header import Buffer
 from minilog_broker.storage.files import File
 
 Write = tuple[int, bytes | None]  # (position, bytes); a truncation to the position has None
+NEVER = 1 << 62  # a position that no file reaches
 _METADATA = "__cluster_metadata"  # some space stays reserved for it
 NameChange = dict[str, tuple[bool, "Inode | None"]]  # path -> (is there, its inode)
 
@@ -48,9 +49,12 @@ def _apply(content: bytearray, write: Write) -> None:
 
 
 class Inode:
-    """A file's content: as processes see it, and as it is on the disk."""
+    """A file's content: as processes see it, and as it is on the disk.
 
-    __slots__ = ("durable", "live", "locked", "pending", "sync_failed")
+    For one reader that reads only what is new, each where bytes changed first since it last looked: `live_from`,
+    `durable_from`; `cut_to`: the shortest that the file was cut to."""
+
+    __slots__ = ("cut_to", "durable", "durable_from", "live", "live_from", "locked", "pending", "sync_failed")
 
     def __init__(self, content: bytes = b"") -> None:
         self.live = bytearray(content)
@@ -58,13 +62,22 @@ class Inode:
         self.pending: list[Write] = []
         self.locked = False
         self.sync_failed = False
+        self.live_from = self.durable_from = 0
+        self.cut_to = NEVER
 
     def write(self, write: Write) -> None:
+        position, data = write
+        if position < self.live_from:
+            self.live_from = position
+        if data is None and position < self.cut_to:
+            self.cut_to = position
         _apply(self.live, write)
         self.pending.append(write)
 
     def sync(self) -> None:
         for write in self.pending:
+            if write[0] < self.durable_from:
+                self.durable_from = write[0]
             _apply(self.durable, write)
         self.pending.clear()
 
@@ -83,6 +96,7 @@ class Inode:
                 self._keep(self.pending[kept], rng, torn=True)
         self.pending.clear()
         self.live = bytearray(self.durable)
+        self.live_from = self.durable_from = 0
         self.sync_failed = False
 
     def _keep(self, write: Write, rng: random.Random, *, torn: bool) -> None:
@@ -165,8 +179,8 @@ class SimulatedDisk:
 
     `failures`: (operation, part of the path, errno), each met once. `full_parts`: writes that make a file longer fail
     where one is in the path, but in the metadata log's, for which some space stays reserved. `changes` counts changes,
-    `read_bytes` what was read.
-    `life` counts processes: files of former ones are closed.
+    `read_bytes` what was read. `life` counts processes: files of former ones are closed. `renames` counts changes of
+    segments' names, synced or not, and what befell content otherwise than by a write.
     """
 
     def __init__(self, rng: random.Random, *, out_of_order: bool = False) -> None:
@@ -174,6 +188,9 @@ class SimulatedDisk:
         self.out_of_order = out_of_order
         self.life = 0
         self.changes = 0
+        self.renames = 0
+        self.flips: list[tuple[str, Inode, int]] = []  # bits that are not what was written: path, file, position
+        self.wipes = 0
         self.read_bytes = 0
         self.failures: list[tuple[str, str, int]] = []
         self.full_parts: tuple[str, ...] = ()
@@ -209,6 +226,7 @@ class SimulatedDisk:
         for change in self._pending:
             if self.random.random() < chance:
                 _apply_names(names, change)
+        self.renames += 1
         self.names = names
         self._durable = dict(names)
         self._pending.clear()
@@ -222,6 +240,7 @@ class SimulatedDisk:
     def end_process(self) -> None:
         """The process dies, the machine does not: nothing is lost, but what a failed sync left only in memory."""
         self.life += 1
+        self.renames += 1
         self.calm()
         for inode in self.names.values():
             if inode is not None:
@@ -238,6 +257,8 @@ class SimulatedDisk:
 
     def wipe(self) -> None:
         """Another disk, empty. Only while no process runs on it."""
+        self.renames += 1
+        self.wipes += 1
         self.names, self._durable = {"/": None}, {"/": None}
         self._pending.clear()
 
@@ -251,11 +272,21 @@ class SimulatedDisk:
         inode = self._durable.get(path)
         return None if inode is None else bytes(inode.durable)
 
+    def files(self, directory: str, *, durable: bool) -> dict[str, Inode]:
+        """What stands in a directory, by name; `durable`: under a name that a loss of power would leave."""
+        prefix, names = directory + "/", self._durable if durable else self.names
+        return {
+            path[len(prefix) :]: inode for path, inode in names.items() if inode is not None and path.startswith(prefix)
+        }
+
     def flip_bit(self, path: str, position: int, bit: int) -> None:
         """A bit of the file is not what was written, in the page cache and on the disk."""
         inode = self.names[path]
         assert inode is not None
         inode.sync()
+        self.renames += 1
+        self.flips.append((path, inode, position))
+        inode.live_from, inode.durable_from = min(inode.live_from, position), min(inode.durable_from, position)
         inode.live[position] ^= 1 << bit
         inode.durable[position] ^= 1 << bit
 
@@ -309,6 +340,7 @@ class SimulatedDisk:
         if self.armed:
             self.may_fail(operation, path)
         self.changes += 1
+        self.renames += _has_segments(change)
         _apply_names(self.names, change)
         self._pending.append(change)
 
@@ -372,6 +404,7 @@ class SimulatedDisk:
         directory, still_pending = path.rstrip("/"), []
         for change in self._pending:
             if any(name.rpartition("/")[0] == directory for name in change):
+                self.renames += _has_segments(change)
                 _apply_names(self._durable, change)
             else:
                 still_pending.append(change)
@@ -391,6 +424,10 @@ class SimulatedDisk:
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return len(inode.live)
+
+
+def _has_segments(change: NameChange) -> bool:
+    return any(path.endswith(".log") for path in change)
 
 
 def _apply_names(names: dict[str, Inode | None], change: NameChange) -> None:

@@ -41,17 +41,20 @@ def _here() -> Process:
 class Context:
     """What a handler is given."""
 
-    def __init__(self, peer: str, up: Pipe, down: Pipe) -> None:
-        self._peer, self._up, self._down = peer, up, down
+    def __init__(self, call: Call) -> None:
+        self._call = call
 
     def peer(self) -> str:
-        return self._peer
+        return self._call.peer
 
     async def read(self) -> Any:
-        return await self._up.get()
+        message = await self._call.up.get()
+        self._call.wire.arrived(self._call, False)
+        return message
 
     async def write(self, message: bytes) -> None:
-        await self._down.put(message, len(message))
+        self._call.wire.answered(self._call, message)
+        await self._call.down.put(message, len(message))
 
     async def abort(self, code: grpc.StatusCode, details: str = "") -> None:
         raise rpc_error(code, details)
@@ -100,7 +103,7 @@ class Server:
 
     async def _answer(self, call: Call) -> None:
         handler, down = self.methods.get(call.method), call.down
-        context = Context(call.peer, call.up, down)
+        context = Context(call)
         try:
             if handler is None:
                 raise rpc_error(grpc.StatusCode.UNIMPLEMENTED, call.method)
@@ -130,8 +133,9 @@ class Call:
         self.peer = f"ipv4:{client.name}:{connection.number}"
         self.up, self.down = Pipe(network, client.name, host), Pipe(network, host, client.name)
         self.task: asyncio.Task[None] | None = None
+        self.client, self.host, self.wire = client.name, host, network.wire
         self._connection = connection
-        self._encode, self._decode = encode, decode
+        self._encode, self.decode = encode, decode
         self._status: BaseException | None = None
         self._ended = False
         connection.calls[self] = None
@@ -139,6 +143,7 @@ class Call:
     async def write(self, message: Any) -> None:
         if self._ended:
             raise asyncio.InvalidStateError("the call has ended")
+        self.wire.asked(self, message)
         content = self._encode(message)
         await self.up.put(content, len(content))
 
@@ -157,7 +162,8 @@ class Call:
         if item is EOF or isinstance(item, grpc.aio.AioRpcError):
             self._end(item if isinstance(item, grpc.aio.AioRpcError) else None)
             return await self.read()
-        return self._decode(item)
+        self.wire.arrived(self, True)
+        return self.decode(item)
 
     def _end(self, status: BaseException | None) -> None:
         self._ended, self._status = True, status
@@ -179,6 +185,7 @@ class Call:
     def connection_lost(self) -> None:
         """Both ends hear of it at once; who is dead does not."""
         self._connection.calls.pop(self, None)
+        self.wire.arrived(self, None)
         error = rpc_error(grpc.StatusCode.UNAVAILABLE, "the connection broke")
         self.down.fail(error)
         self.up.fail(error)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.whole.loop import PROCESS, Process, VirtualLoop
+from tests.simulation.whole.wire import Wire
 
 WINDOW_BYTES = 1 << 20
 LOOPBACK_BYTES_PER_S = 500e6
@@ -34,9 +35,11 @@ class Network:
         loop: VirtualLoop,
         chance: random.Random,
         latency_s: tuple[float, float],
+        wire: Wire,
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
         self.loop = loop
+        self.wire = wire
         self.random = chance
         self.latency_s = latency_s
         self.window_bytes = window_bytes

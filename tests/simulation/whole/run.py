@@ -20,7 +20,7 @@ from tests.simulation.history import History
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.exceptions import Exceptions
 from tests.simulation.whole.faults import Faults
-from tests.simulation.whole.judge import check_over, check_transactions, copies_agree, watch
+from tests.simulation.whole.judge import Judge, check_over, check_transactions, copies_agree, watch
 from tests.simulation.whole.plan import Plan
 from tests.simulation.whole.transacting import Transacting
 from tests.simulation.whole.workload import Workload
@@ -49,7 +49,8 @@ class Result:
 
 async def direct(world: World, history: History, workload: Workload, transacting: Transacting) -> None:
     """The run, from the outside."""
-    plan, faults = world.plan, Faults(world, workload, transacting)
+    plan, faults, judge = world.plan, Faults(world, workload, transacting), Judge(world, workload)
+    looking = asyncio.get_running_loop().create_task(judge.watch())
     for host in world.hosts.values():
         host.start()
     await workload.make_topics()
@@ -79,6 +80,7 @@ async def direct(world: World, history: History, workload: Workload, transacting
         if world.now_s > deadline_s:
             raise Violation("V19", "a broker that was asked to stop does not end")
         await asyncio.sleep(LOOK_S)
+    looking.cancel()
     copies_agree(world, workload, faults)
 
 
@@ -127,12 +129,16 @@ def _digest(history: History) -> str:
 
 
 def run_many(
-    seeds: Sequence[int], processes: int, mutant: str | None = None, theme: str | None = None
+    seeds: Sequence[int],
+    processes: int,
+    mutant: str | None = None,
+    theme: str | None = None,
+    plan: Plan | None = None,
 ) -> Iterator[Result]:
-    """Results in the order of the seeds; all of `theme`, where one is given."""
+    """Results in the order of the seeds; all of `theme`, or by the same `plan`, where one is given."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, _leave_at_once, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
-        yield from pool.imap(functools.partial(_run, mutant=mutant, theme=theme), seeds)
+        yield from pool.imap(functools.partial(_run, mutant=mutant, theme=theme, plan=plan), seeds)
 
 
 def apart(work: Callable[[], _T]) -> _T:
@@ -147,6 +153,6 @@ def _leave_at_once() -> None:
     atexit.register(os._exit, 0)
 
 
-def _run(seed: int, *, mutant: str | None, theme: str | None) -> Result:
+def _run(seed: int, *, mutant: str | None, theme: str | None, plan: Plan | None) -> Result:
     with mutants.mutated(mutant):
-        return run_seed(seed, Plan.draw(seed, theme))
+        return run_seed(seed, Plan.draw(seed, theme) if plan is None else plan)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from minilog.aio import Consumer, Producer
-from minilog.errors import MinilogError
-from minilog.types import TopicPartition
+from minilog.errors import MinilogError, OffsetOutOfRange
+from minilog.types import Record, TopicPartition
 from tests.simulation.invariants.violation import Violation
 
 if TYPE_CHECKING:
@@ -117,10 +117,18 @@ class Transacting:
         async with Consumer(settings, machine) as consumer:
             await consumer.assign([TopicPartition(TOPIC, each, 0) for each in self.positions[name]])
             while True:
-                for record in await consumer.poll(0.5):
+                for record in await self._polled(consumer):
                     self._saw(record.value or b"", record.partition, record.offset)
                 for partition in self.positions[name]:
                     self.positions[name][partition] = consumer.position(TopicPartition(TOPIC, partition)) or 0
+
+    @staticmethod
+    async def _polled(consumer: Consumer) -> list[Record]:
+        """Who is told that what it has read is not in the log any more has found a loss."""
+        try:
+            return await consumer.poll(0.5)
+        except OffsetOutOfRange as error:
+            raise Violation("V14", str(error)) from error
 
     def _saw(self, value: bytes, partition: int, offset: int) -> None:
         label, _, record = value.decode().rpartition(":")

@@ -214,9 +214,9 @@ class Workload:
         while True:
             try:
                 await self._read(name, machine, deleted)
-            except OffsetOutOfRange:
+            except OffsetOutOfRange as error:
                 if not any(self._history.is_exempt(key) for key in self.keys.values()):
-                    raise
+                    raise Violation("V14", str(error)) from error
 
     async def _read(self, name: str, machine: ClientMachine, deleted: dict[PartitionKey, int]) -> None:
         rack = self._plan.consumer_racks[self._generation % len(self._plan.consumer_racks)]

@@ -24,6 +24,7 @@ from tests.simulation.whole.loop import NOBODY, PROCESS, Process, VirtualLoop
 from tests.simulation.whole.machine import ClientMachine
 from tests.simulation.whole.network import Network
 from tests.simulation.whole.plan import Plan
+from tests.simulation.whole.wire import Wire
 
 TRACE_LINES = 400
 
@@ -36,7 +37,10 @@ class World:
         self.plan = plan = Plan.draw(seed) if plan is None else plan
         self.loop = VirtualLoop()
         self.random = random.Random(f"world {seed}")
-        self.network = Network(self.loop, random.Random(f"network {seed}"), plan.latency_s, plan.window_bytes)
+        self.wire = Wire()
+        self.network = Network(
+            self.loop, random.Random(f"network {seed}"), plan.latency_s, self.wire, plan.window_bytes
+        )
         self.counts: Counter[str] = Counter()
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
         self._failed: asyncio.Future[None] = self.loop.create_future()

@@ -1,0 +1,71 @@
+"""All watchers of one run, on its wires and disks. What one finds ends the run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from minilog.record_batch.header import Buffer
+from minilog.stream_messages import StreamMessage
+from tests.simulation.whole.judge.coordinators import Coordinators
+from tests.simulation.whole.judge.hearing import Hearing
+from tests.simulation.whole.judge.producers import Producers
+from tests.simulation.whole.judge.quorum import Quorum
+from tests.simulation.whole.judge.replication import Replication
+from tests.simulation.whole.judge.transactions import Transactions
+from tests.simulation.whole.judge.truth import Truth
+
+if TYPE_CHECKING:
+    from minilog_broker.replication.state import PartitionKey
+    from tests.simulation.whole.calls import Call
+    from tests.simulation.whole.workload import Workload
+    from tests.simulation.whole.world import World
+
+LOOK_S = 0.2
+
+
+class Judge:
+    """See the module's text."""
+
+    def __init__(self, world: World, workload: Workload) -> None:
+        self._world = world
+        self._workload = workload
+        self.truth = Truth(world, self._may_be_gone)
+        self._hearing = Hearing(world, self.truth)
+        coordinators = Coordinators(self.truth)
+        transactions = Transactions(self.truth.copies, coordinators.may_write)
+        self._replication = Replication(self.truth, transactions)
+        self._watchers = [
+            Quorum(self.truth, self._hearing).saw,
+            Producers(self.truth).saw,
+            coordinators.saw,
+            self._hearing.saw,
+        ]
+        world.wire.watch(self._saw)
+        world.wire.listen(self._hearing.heard)
+
+    def _may_be_gone(self, key: PartitionKey) -> float:
+        return self._workload.may_be_gone(key) if key in self._workload.replicas else 0
+
+    def _saw(self, call: Call, message: Any, answers: bool) -> None:
+        """Of whoever speaks it is not the fault."""
+        payloads: Sequence[Buffer] = ()
+        if isinstance(message, StreamMessage):
+            message, payloads = message.message, message.payloads
+        try:
+            for watcher in self._watchers:
+                watcher(call, message, answers)
+            self._replication.saw(call, message, payloads, answers)
+        except Exception as error:
+            self._world.fail(error)
+
+    async def watch(self) -> None:
+        """Until cancelled: at all disks, whether anybody speaks or not."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                self._hearing.look()
+                self.truth.look()
+            except Exception as error:
+                self._world.fail(error)

@@ -1,0 +1,81 @@
+"""All that is known of the cluster from outside: the truth about its metadata and each partition, and the disks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog_broker.quorum.records import METADATA_KEY
+from minilog_broker.replication.state import PartitionKey
+from tests.simulation.invariants.violation import Violation
+from tests.simulation.whole.judge.copies import Copies
+from tests.simulation.whole.judge.damage import Damage
+from tests.simulation.whole.judge.metadata import LOG_NAME, Change, Metadata
+from tests.simulation.whole.judge.partition import Partition
+
+if TYPE_CHECKING:
+    from tests.simulation.whole.world import World
+
+STRANGER = (-1, -1)
+_OWN = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)  # brokers delete of them what they do not need
+
+
+class Truth:
+    """See the module's text. `may_be_gone`: the offset below which retention, or a command, may have deleted."""
+
+    def __init__(self, world: World, may_be_gone: Callable[[PartitionKey], float]) -> None:
+        self._world = world
+        self._may_be_gone = may_be_gone
+        self._hosts = {host.name: host for host in world.hosts.values()}
+        self.copies = Copies(list(world.hosts.values()))
+        self.metadata = Metadata(self.copies, list(world.plan.voter_ids), self._changed)
+        self.damage = Damage(list(world.hosts.values()), self.metadata)
+        self.partitions: dict[PartitionKey, Partition] = {}
+        self.changes: list[tuple[float, Change]] = []
+
+    def violation(self, rule: str, text: str, key: PartitionKey, *nodes: int) -> Violation:
+        return Violation(rule, text, nodes=nodes, key=key)
+
+    def speaker(self, name: str) -> tuple[int, int]:
+        """The number and the life of a broker, by the name of its host; of whoever else speaks, STRANGER."""
+        host = self._hosts.get(name)
+        return STRANGER if host is None else (host.number, host.lives)
+
+    def log_name(self, key: PartitionKey) -> str | None:
+        return LOG_NAME if key == METADATA_KEY else self.metadata.log_name(key)
+
+    def partition(self, key: PartitionKey) -> Partition | None:
+        """None where its topic is not known to be committed, or is gone."""
+        if key not in self.metadata.states:
+            return None
+        found = self.partitions.get(key)
+        if found is None:
+            found = self.partitions[key] = Partition(key, self.copies, self.metadata, self.damage, self._may_be_gone)
+            if self.metadata.topics[key.topic_id].name in _OWN:
+                found.deletable = math.inf
+        self._look_at_policy(found)
+        return found
+
+    def _look_at_policy(self, partition: Partition) -> None:
+        """Under flush.policy=os a loss of power may take what was acknowledged: that is exempt."""
+        if not partition.was_unsynced:
+            partition.was_unsynced = not self.metadata.topics[partition.key.topic_id].config.flush_on_append
+        if partition.was_unsynced and not partition.exempt:
+            partition.exempt = any(host.boots for host in self._world.hosts.values())
+
+    def _changed(self, change: Change) -> None:
+        self.changes.append((self._world.now_s, change))
+        partition = self.partition(change.key)
+        if partition is not None:
+            partition.changed(change)
+            partition.check_deleted()
+
+    def look(self) -> None:
+        """At all of it, whoever said something or not."""
+        for partition in list(self.partitions.values()):
+            if partition.batches and partition.key in self.metadata.states:
+                self._look_at_policy(partition)
+                partition.check_members()
+        self.metadata.check_kept()
