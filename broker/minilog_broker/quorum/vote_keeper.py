@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from minilog_broker.quorum.effects import NO_VOTE, PersistVote, QuorumEffect, VoteState
+from minilog_broker.quorum.quorum_effects import NO_VOTE, PersistVote, QuorumEffect, VoteState
 
 
 class VoteKeeper:

@@ -24,7 +24,7 @@ from tests.simulation.disk import Death, PowerLoss, SimulatedDisk
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.loop import Process, VirtualLoop
 from tests.simulation.whole.machine import SimulatedMachine
-from tests.simulation.whole.network import Network
+from tests.simulation.whole.network import SimulatedNetwork
 from tests.simulation.whole.plan import LATER, Plan
 
 PORT = 9092
@@ -47,13 +47,13 @@ class HostDisk(SimulatedDisk):
         super().interrupt(path)
 
 
-class Host:
+class SimulatedHost:
     """See the module's text. `wanted`: a supervisor keeps the broker running."""
 
     def __init__(
         self,
         number: int,
-        network: Network,
+        network: SimulatedNetwork,
         plan: Plan,
         chance: random.Random,
         note: Callable[[str], None],

@@ -24,7 +24,7 @@ WINDOW_BYTES = 1 << 20
 LOOPBACK_BYTES_PER_S = 500e6
 
 
-class Network:
+class SimulatedNetwork:
     """See the module's text. `listening`: servers by (host, port); `dark`: hosts without power, which refuse nobody;
     `refusing`: hosts that refuse whoever comes; `far_s`: between two processes, by their names.
 
@@ -50,7 +50,7 @@ class Network:
         self.dark: set[str] = set()
         self.messages = 0
         self._cut: dict[tuple[str, str], deque[Callable[[], None]]] = {}
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[SimulatedConnection, None] = {}
         self._number = 0
 
     # -- links
@@ -102,16 +102,16 @@ class Network:
 
     # -- connections
 
-    def connection(self, client: Process, host: str) -> Connection:
+    def connection(self, client: Process, host: str) -> SimulatedConnection:
         self._number += 1
-        connection = Connection(self, client, host, self._number)
+        connection = SimulatedConnection(self, client, host, self._number)
         self._connections[connection] = None
         return connection
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: SimulatedConnection) -> None:
         self._connections.pop(connection, None)
 
-    def between(self, one: str, other: str) -> list[Connection]:
+    def between(self, one: str, other: str) -> list[SimulatedConnection]:
         return [each for each in self._connections if {each.client.name, each.host} == {one, other}]
 
     def reset(self, one: str, other: str) -> None:
@@ -141,10 +141,10 @@ class Network:
                 connection.broke()
 
 
-class Connection:
+class SimulatedConnection:
     """What a channel has to a server while it lives. Its calls are told when it breaks."""
 
-    def __init__(self, network: Network, client: Process, host: str, number: int) -> None:
+    def __init__(self, network: SimulatedNetwork, client: Process, host: str, number: int) -> None:
         self.network = network
         self.client = client
         self.host = host
@@ -168,10 +168,10 @@ class Connection:
         self.network.carry(source, target, self.broke, delay_s)
 
 
-class Pipe:
+class SimulatedPipe:
     """One direction of a call: items in their order, bounded by the window; `fail` ends it with an error."""
 
-    def __init__(self, network: Network, source: str, target: str) -> None:
+    def __init__(self, network: SimulatedNetwork, source: str, target: str) -> None:
         self._network = network
         self._source, self._target = source, target
         self._under_way: deque[tuple[Any, int]] = deque()

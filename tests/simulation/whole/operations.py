@@ -18,9 +18,9 @@ from minilog.types import NewTopic, TopicPartition
 from tests.simulation.invariants.violation import Violation
 
 if TYPE_CHECKING:
+    from tests.simulation.whole.cluster import SimulatedCluster
     from tests.simulation.whole.machine import ClientMachine
     from tests.simulation.whole.workload import Workload
-    from tests.simulation.whole.world import World
 
 GROUP = "group"
 
@@ -28,10 +28,10 @@ GROUP = "group"
 class Operations:
     """See the module's text. Each is begun, and not waited for: it may fail, or come to pass unheard of."""
 
-    def __init__(self, world: World, workload: Workload) -> None:
-        self._world = world
+    def __init__(self, cluster: SimulatedCluster, workload: Workload) -> None:
+        self._cluster = cluster
         self._workload = workload
-        self._random = world.random
+        self._random = cluster.random
         self._number = 0
         self._latest: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
@@ -44,9 +44,9 @@ class Operations:
 
     def reassign(self) -> None:
         """A partition moves to other replicas, as many as it has."""
-        plan = self._world.plan
+        plan = self._cluster.plan
         at = self._random.choice(list(self._workload.keys))
-        replicas = self._random.sample(sorted(self._world.hosts), plan.replication_factor)
+        replicas = self._random.sample(sorted(self._cluster.hosts), plan.replication_factor)
         self._workload.command(lambda admin: admin.alter_partition_reassignments({at: replicas}))
 
     def topics(self) -> None:
@@ -101,8 +101,8 @@ class Operations:
             return
         self._group_is_used = True
         self._number += 1
-        process, machine = self._world.client(f"g{self._number}")
-        self._world.run_client(process, self._use_group(machine))
+        process, machine = self._cluster.client(f"g{self._number}")
+        self._cluster.run_client(process, self._use_group(machine))
 
     async def _use_group(self, machine: ClientMachine) -> None:
         at = self._random.choice(list(self._workload.keys))
@@ -120,6 +120,6 @@ class Operations:
                 await consumer.commit({at: offset})
                 self._committed[at] = offset
         except MinilogError as error:
-            self._world.note(f"the group: {type(error).__name__}: {error}")
+            self._cluster.note(f"the group: {type(error).__name__}: {error}")
         finally:
             self._group_is_used = False

@@ -17,10 +17,10 @@ from tests.simulation.whole.judge.transactions import Transactions
 from tests.simulation.whole.judge.truth import Truth
 
 if TYPE_CHECKING:
-    from minilog_broker.replication.state import PartitionKey
-    from tests.simulation.whole.calls import Call
+    from minilog_broker.replication.partition_state import PartitionKey
+    from tests.simulation.whole.calls import SimulatedCall
+    from tests.simulation.whole.cluster import SimulatedCluster
     from tests.simulation.whole.workload import Workload
-    from tests.simulation.whole.world import World
 
 LOOK_S = 0.2
 
@@ -28,11 +28,11 @@ LOOK_S = 0.2
 class Judge:
     """See the module's text."""
 
-    def __init__(self, world: World, workload: Workload) -> None:
-        self._world = world
+    def __init__(self, cluster: SimulatedCluster, workload: Workload) -> None:
+        self._cluster = cluster
         self._workload = workload
-        self.truth = Truth(world, self._may_be_gone)
-        self._hearing = Hearing(world, self.truth)
+        self.truth = Truth(cluster, self._may_be_gone)
+        self._hearing = Hearing(cluster, self.truth)
         coordinators = Coordinators(self.truth)
         transactions = Transactions(self.truth.copies, coordinators.may_write)
         self._replication = Replication(self.truth, transactions)
@@ -42,13 +42,13 @@ class Judge:
             coordinators.saw,
             self._hearing.saw,
         ]
-        world.wire.watch(self._saw)
-        world.wire.listen(self._hearing.heard)
+        cluster.wire.watch(self._saw)
+        cluster.wire.listen(self._hearing.heard)
 
     def _may_be_gone(self, key: PartitionKey) -> float:
         return self._workload.may_be_gone(key) if key in self._workload.replicas else 0
 
-    def _saw(self, call: Call, message: Any, answers: bool) -> None:
+    def _saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
         """Of whoever speaks it is not the fault."""
         payloads: Sequence[Buffer] = ()
         if isinstance(message, StreamMessage):
@@ -58,7 +58,7 @@ class Judge:
                 watcher(call, message, answers)
             self._replication.saw(call, message, payloads, answers)
         except Exception as error:
-            self._world.fail(error)
+            self._cluster.fail(error)
 
     async def watch(self) -> None:
         """Until cancelled: at all disks, whether anybody speaks or not."""
@@ -68,4 +68,4 @@ class Judge:
                 self._hearing.look()
                 self.truth.look()
             except Exception as error:
-                self._world.fail(error)
+                self._cluster.fail(error)

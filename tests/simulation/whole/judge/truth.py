@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog_broker.quorum.records import METADATA_KEY
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.judge.copies import Copies
 from tests.simulation.whole.judge.damage import Damage
@@ -16,7 +16,7 @@ from tests.simulation.whole.judge.metadata import LOG_NAME, Change, Metadata
 from tests.simulation.whole.judge.partition import Partition
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.world import World
+    from tests.simulation.whole.cluster import SimulatedCluster
 
 STRANGER = (-1, -1)
 _OWN = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)  # brokers delete of them what they do not need
@@ -25,13 +25,13 @@ _OWN = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)  # brokers delete of them wh
 class Truth:
     """See the module's text. `may_be_gone`: the offset below which retention, or a command, may have deleted."""
 
-    def __init__(self, world: World, may_be_gone: Callable[[PartitionKey], float]) -> None:
-        self._world = world
+    def __init__(self, cluster: SimulatedCluster, may_be_gone: Callable[[PartitionKey], float]) -> None:
+        self._cluster = cluster
         self._may_be_gone = may_be_gone
-        self._hosts = {host.name: host for host in world.hosts.values()}
-        self.copies = Copies(list(world.hosts.values()))
-        self.metadata = Metadata(self.copies, list(world.plan.voter_ids), self._changed)
-        self.damage = Damage(list(world.hosts.values()), self.metadata)
+        self._hosts = {host.name: host for host in cluster.hosts.values()}
+        self.copies = Copies(list(cluster.hosts.values()))
+        self.metadata = Metadata(self.copies, list(cluster.plan.voter_ids), self._changed)
+        self.damage = Damage(list(cluster.hosts.values()), self.metadata)
         self.partitions: dict[PartitionKey, Partition] = {}
         self.changes: list[tuple[float, Change]] = []
 
@@ -63,10 +63,10 @@ class Truth:
         if not partition.was_unsynced:
             partition.was_unsynced = not self.metadata.topics[partition.key.topic_id].config.flush_on_append
         if partition.was_unsynced and not partition.exempt:
-            partition.exempt = any(host.boots for host in self._world.hosts.values())
+            partition.exempt = any(host.boots for host in self._cluster.hosts.values())
 
     def _changed(self, change: Change) -> None:
-        self.changes.append((self._world.now_s, change))
+        self.changes.append((self._cluster.now_s, change))
         partition = self.partition(change.key)
         if partition is not None:
             partition.changed(change)
