@@ -45,6 +45,8 @@ class Fetcher:
             self.session,
             self._member.emit_log,
             self._member.settings,
+            _nobody_reads,
+            _by_snapshots,
         )
         self.session.follow(self._follower, now_ms)
 
@@ -149,3 +151,12 @@ def metadata_epochs(response: peer_pb2.ReplicateResponse) -> list[int]:
 
 def _is_metadata(partition_id: object) -> bool:
     return PartitionKey(partition_id.topic_id, partition_id.partition) == METADATA_KEY  # type: ignore[attr-defined]
+
+
+def _nobody_reads(now_ms: float) -> None:
+    """Consumers read data from followers (follower/reads.py), never the metadata log."""
+
+
+def _by_snapshots(log_start: int) -> None:
+    """Data follows the leader's log start (leader/delete_records.py); the metadata log's is each voter's own, by its
+    snapshots."""

@@ -19,7 +19,7 @@ from minilog_broker.replication.follower.fetcher import ReplicaFetcher
 from minilog_broker.replication.follower.partition import FollowerPartition
 from minilog_broker.replication.follower.reads import FollowerReads
 from minilog_broker.replication.leader.delete_records import advance_log_start
-from minilog_broker.replication.leader.own_log import tell_leadership, tell_leadership_ended, watch
+from minilog_broker.replication.leader.own_log import tell_high_watermark, tell_leadership, tell_leadership_ended
 from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
 from minilog_broker.replication.replica_effects import (
@@ -190,9 +190,15 @@ class Replica:
         state, context = self.state, self._context
         if state is not None and self.config is not None and self.log is not None and self.offline is None:
             if state.leader_id == context.broker_id and state.leader_broker_epoch == context.broker_epoch:
-                args = (context, state, self.config, self.log, self.subscribers)
-                self.leader = LeaderPartition(*args, read_failed=lambda error: self.go_offline(error, now_ms))
-                watch(context, self.leader)
+                self.leader = LeaderPartition(
+                    context,
+                    state,
+                    self.config,
+                    self.log,
+                    self.subscribers,
+                    read_failed=lambda error: self.go_offline(error, now_ms),
+                    high_watermark_moved=lambda leader: tell_high_watermark(context, leader),
+                )
             elif state.leader_id not in (context.broker_id, NO_LEADER) and context.broker_epoch is not None:
                 self._follow(state, self.log, now_ms)
         for subscription in list(self.subscribers.values()):
@@ -211,15 +217,26 @@ class Replica:
     def _follow(self, state: PartitionState, log: ReplicaLog, now_ms: float) -> None:
         context, session = self._context, self._sessions.to(state.leader_id)
         epochs = (state.leader_epoch, state.partition_epoch)
-        follower = FollowerPartition(self.key, state.leader_id, *epochs, log, session, context.emit, context.settings)
-        self.follower = follower
+        self.follower = follower = FollowerPartition(
+            self.key,
+            state.leader_id,
+            *epochs,
+            log,
+            session,
+            context.emit,
+            context.settings,
+            on_change=self._follower_changed,
+            follow_log_start=lambda offset: advance_log_start(context, self.key, log, offset),
+        )
         self.reads = FollowerReads(
             follower, self.subscribers, lambda error: self.go_offline(error, now_ms), in_sync=self._is_in_sync()
         )
-        follower.on_change = self.reads.look
-        follower.follow_log_start = lambda offset: advance_log_start(context, self.key, log, offset)
         self._limit(session, now_ms)
         session.follow(follower, now_ms)
+
+    def _follower_changed(self, now_ms: float) -> None:
+        if self.reads is not None:
+            self.reads.look(now_ms)
 
     def _limit(self, session: ReplicaFetcher, now_ms: float) -> None:
         """A replica that is being added, and not in the ISR yet, may be throttled."""

@@ -43,9 +43,22 @@ class FollowerBench:
         self.effects: list[Effect] = []
         self.positions = self.progress = 0
         self.resume_ms: list[float] = []
+        self.changes_ms: list[float] = []
+        self.log_starts: list[int] = []
         self.numbers = itertools.count(1)
         self.replica = ReplicaLog(self.log)
-        self.follower = FollowerPartition(KEY, 1, 5, 9, self.replica, self, self.effects.append, ReplicationSettings())
+        self.follower = FollowerPartition(
+            KEY,
+            1,
+            5,
+            9,
+            self.replica,
+            self,
+            self.effects.append,
+            ReplicationSettings(),
+            on_change=self.changes_ms.append,
+            follow_log_start=self.log_starts.append,
+        )
         self.follower.connect()
 
     def _write(self, data: bytes) -> None:

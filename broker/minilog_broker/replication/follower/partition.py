@@ -73,7 +73,10 @@ class Outbox(Protocol):
 
 
 class FollowerPartition:
-    """See the module's text."""
+    """Fetches one log from one leader.
+
+    `on_change(now_ms)` is told when what may be read here can have changed. `follow_log_start(offset)` is asked to
+    delete what the leader has deleted."""
 
     def __init__(
         self,
@@ -85,6 +88,8 @@ class FollowerPartition:
         outbox: Outbox,
         emit: Callable[[Effect], None],
         settings: ReplicationSettings,
+        on_change: Callable[[float], None],
+        follow_log_start: Callable[[int], None],
     ) -> None:
         self.key = key
         self.leader_id = leader_id
@@ -97,8 +102,8 @@ class FollowerPartition:
         self.leader_high_watermark = 0
         self.leader_log_start = 0
         self.accepted = False  # the leader has accepted a position of ours, in the session that is open
-        self.on_change: Callable[[float], None] = _nobody_reads
-        self.follow_log_start: Callable[[int], None] = _by_snapshots
+        self.on_change = on_change
+        self._follow_log_start = follow_log_start
         self.corrupt_offset: int | None = None
         self._corrupt_at = -1
         self._corrupt_times = 0
@@ -236,7 +241,7 @@ class FollowerPartition:
     def _adopt(self) -> None:
         """What the leader says, as far as it is durable here; its log start at once, or not yet."""
         self.log.raise_high_watermark(self.leader_high_watermark)
-        self.follow_log_start(self.leader_log_start)
+        self._follow_log_start(self.leader_log_start)
 
     def log_start_moved(self) -> None:
         """It is durable: the leader may wait for that."""
@@ -358,11 +363,3 @@ class FollowerPartition:
         if self.state is FollowerState.FETCHING:
             self._outbox.progress_due(self.key)
 
-
-def _nobody_reads(now_ms: float) -> None:
-    """Consumers read data from followers (reads.py), never the metadata log."""
-
-
-def _by_snapshots(log_start: int) -> None:
-    """Data follows the leader's log start (leader/delete_records.py); the metadata log's is each voter's own, by its
-    snapshots."""

@@ -67,12 +67,6 @@ def is_own(leader: LeaderPartition) -> bool:
     return leader.state.topic_name in OWN_TOPIC_NAMES
 
 
-def watch(context: ReplicationContext, leader: LeaderPartition) -> None:
-    """From now on its high watermark is told."""
-    if is_own(leader):
-        leader.on_high_watermark = lambda: tell_high_watermark(context, leader)
-
-
 def tell_leadership(context: ReplicationContext, leader: LeaderPartition) -> None:
     """It leads from now on, or appends of it were dropped."""
     if is_own(leader):
@@ -81,9 +75,12 @@ def tell_leadership(context: ReplicationContext, leader: LeaderPartition) -> Non
 
 
 def tell_high_watermark(context: ReplicationContext, leader: LeaderPartition) -> None:
-    context.emit(HighWatermarkMoved(leader.key, leader.leader_epoch, leader.log.high_watermark))
+    """What its coordinator waits for, where it has one."""
+    if is_own(leader):
+        context.emit(HighWatermarkMoved(leader.key, leader.leader_epoch, leader.log.high_watermark))
 
 
 def tell_leadership_ended(context: ReplicationContext, leader: LeaderPartition) -> None:
+    """Nothing is appended here any more."""
     if leader.leading and is_own(leader):
         context.emit(StoppedLeading(leader.key))

@@ -59,6 +59,7 @@ class LeaderPartition:
         log: ReplicaLog,
         subscribers: dict[int, SessionPartition],
         read_failed: Callable[[Exception], None],
+        high_watermark_moved: Callable[[LeaderPartition], None],
     ) -> None:
         self.key = state.key
         self.leader_epoch = state.leader_epoch
@@ -75,7 +76,7 @@ class LeaderPartition:
         self._produce_handler = ProduceHandler(context, self._name, state, log)
         self.deletes = PendingDeleteRecords(context, self._name, state.key, log)
         self.require_space = self._produce_handler.require_space
-        self.on_high_watermark: Callable[[], None] = lambda: None  # what else follows it
+        self._high_watermark_moved = high_watermark_moved  # who else follows it
 
     def __str__(self) -> str:
         return self._name
@@ -269,7 +270,7 @@ class LeaderPartition:
         if not log.raise_high_watermark(offset):
             return
         self._produce_handler.became_committed()
-        self.on_high_watermark()
+        self._high_watermark_moved(self)
         if not knew_its_end and self.knows_its_end:
             self._check_subscribers(now_ms)
         self._tell_subscribers(now_ms, news=True)
