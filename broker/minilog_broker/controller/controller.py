@@ -86,7 +86,7 @@ class _Term:
 
 
 class Controller:
-    """See the module's text."""
+    """Answers each call once, by its ticket: when its decision is committed, or why there is none. One per broker."""
 
     def __init__(self, settings: ControllerSettings, append: AppendRecords, rng: random.Random) -> None:
         self._settings = settings

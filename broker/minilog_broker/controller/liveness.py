@@ -14,7 +14,7 @@ _TICKS_PER_TIMEOUT = 30  # silence is noticed at most a thirtieth of the time-ou
 
 
 class Liveness:
-    """See the module's text."""
+    """Times are the controller's monotonic clock, in milliseconds. One per term of a controller."""
 
     def __init__(self, session_timeout_ms: float, now_ms: float, unfenced: Iterable[int]) -> None:
         self._timeout_ms = session_timeout_ms

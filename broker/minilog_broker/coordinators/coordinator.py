@@ -47,7 +47,7 @@ Response = TypeVar("Response", bound=Message)
 
 
 class CoordinatorState(enum.Enum):
-    """See the module's text."""
+    """Where a coordinator stands; what leads from one to the next is the module's table."""
 
     IDLE = "idle"
     WAITING = "waiting"

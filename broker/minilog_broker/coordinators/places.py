@@ -27,7 +27,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Places(Generic[Key]):
-    """See the module's text."""
+    """Of one table: each key stands once, the one whose newest value is furthest back first."""
 
     def __init__(self) -> None:
         self.slack_records = SLACK_RECORDS

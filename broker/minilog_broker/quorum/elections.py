@@ -39,7 +39,7 @@ from minilog_broker.quorum.voters import VoterKey
 
 
 class Elections:
-    """See the module's text."""
+    """Of one node, in whatever role it is."""
 
     def __init__(self, member: Member, transitions: Transitions) -> None:
         self._member = member

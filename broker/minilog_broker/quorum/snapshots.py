@@ -25,7 +25,7 @@ REPLAY_BYTES = 1 << 20  # one step of a replay: the event loop has its turn betw
 
 
 class Snapshots:
-    """See the module's text."""
+    """Of one node: where its log starts, what it is loading, and up to where it has replayed."""
 
     def __init__(self, member: Member) -> None:
         self._member = member

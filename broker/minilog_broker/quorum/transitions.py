@@ -37,7 +37,7 @@ State: TypeAlias = Unattached | Prospective | Candidate | QuorumLeader | Followe
 
 
 class Transitions:
-    """See the module's text."""
+    """The role of a node, and each way from one role to another."""
 
     def __init__(self, member: Member, snapshots: Snapshots, stored: VoteState, epoch: int) -> None:
         self.state: State = Unattached(float("inf"))

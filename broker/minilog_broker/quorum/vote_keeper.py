@@ -9,7 +9,7 @@ from minilog_broker.quorum.quorum_effects import NO_VOTE, PersistVote, QuorumEff
 
 
 class VoteKeeper:
-    """See the module's text."""
+    """`current` may be ahead of `durable`; `when_durable` waits for all that is recorded by then."""
 
     def __init__(self, stored: VoteState, emit: Callable[[QuorumEffect], None]) -> None:
         self.current = stored

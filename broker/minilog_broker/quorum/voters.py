@@ -74,7 +74,7 @@ def _entry(end_offset: int, cluster_id: str, voters: tuple[Voter, ...]) -> _Vote
 
 
 class VoterHistory:
-    """See the module's text."""
+    """Of one log: `note` what is appended, `cut` where it is cut, and ask who votes."""
 
     def __init__(self) -> None:
         self._entries: list[_VotersEntry] = []

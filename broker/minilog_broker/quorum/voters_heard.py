@@ -31,7 +31,7 @@ class _Telling:
 
 
 class VotersHeard:
-    """See the module's text."""
+    """Of one leader, in one epoch of the quorum. Times are milliseconds of the monotonic clock."""
 
     def __init__(self, member: Member, now_ms: float) -> None:
         self._member = member

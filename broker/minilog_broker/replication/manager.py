@@ -63,7 +63,7 @@ _ALL_ACKS = (-1, 0, 1)
 
 
 class ReplicaManager:
-    """See the module's text."""
+    """The whole core of replication of one broker: the shell calls its methods, and carries out `take_effects`."""
 
     def __init__(
         self, broker_id: int, settings: ReplicationSettings, rng: random.Random, level: ClusterLevel | None = None

@@ -65,7 +65,7 @@ class ReplicaFetchers:
 
 
 class Replica:
-    """See the module's text."""
+    """One per partition that this broker is to have; it outlives its roles."""
 
     def __init__(
         self,

@@ -88,7 +88,7 @@ def run_broker(options: BrokerOptions) -> int:
 
 
 class Broker:
-    """See the module's text."""
+    """Made with its options and the runtime it lives on; `run` returns the exit code when it has stopped."""
 
     def __init__(self, options: BrokerOptions, runtime: BrokerRuntime) -> None:
         self._options = options

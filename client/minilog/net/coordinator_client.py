@@ -112,7 +112,7 @@ class _Attempts:
 
 
 class CoordinatorClient:
-    """See the module's text."""
+    """Finds who coordinates, and asks anew while the caller has time and another may know more."""
 
     def __init__(self, cluster: NetworkClient) -> None:
         self._cluster = cluster

@@ -57,7 +57,7 @@ async def _first_answer(asked: set[asyncio.Task[_Answer | None]]) -> _Answer | N
 
 
 class NetworkClient:
-    """See the module's text."""
+    """One per client. `cache` is what is known; calls go to a broker, to any broker, or to the controller."""
 
     def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
         self.config = config

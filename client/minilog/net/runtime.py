@@ -29,7 +29,7 @@ _OPTIONS: list[tuple[str, int | str]] = [
 
 
 class Runtime(Protocol):
-    """See the module's text."""
+    """A client is made with one, and takes time, chance and channels from it."""
 
     def wall_us(self) -> int:
         """The wall clock, microseconds since 1970."""

@@ -28,7 +28,7 @@ def sequence_after(base_sequence: int, record_count: int) -> int:
 
 @dataclass(slots=True)
 class Lane:
-    """See the module's text."""
+    """In the order of their sequences; the first one without an answer is at the front."""
 
     key: TopicIdPartition
     batches: deque[Batch] = field(default_factory=deque)  # with a sequence, in its order

@@ -74,7 +74,7 @@ class How(TypedDict, total=False):
 
 
 class ControllerCluster:
-    """See the module's text."""
+    """One controller over a log that commits when it is told to; brokers are what the test says of them."""
 
     def __init__(
         self,

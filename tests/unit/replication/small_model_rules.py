@@ -50,7 +50,7 @@ def epoch_before(replica: ModelReplica, offset: int) -> int | None:
 
 
 class Rules:
-    """See the module's text."""
+    """Gives the steps that are possible in a state, and what each of them leads to."""
 
     def __init__(self, bounds: ReplicationBounds, partitions: Partitions) -> None:
         self.bounds = bounds

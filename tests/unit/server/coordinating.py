@@ -41,7 +41,7 @@ CONFIG = TopicConfig(1, 64 << 20, 1 << 30, 1 << 40, True, -1, -1, False)
 
 
 class CoordinatingBroker:
-    """See the module's text."""
+    """`replicas` and `coordinators` are its own; `crashed` is what would have ended the process."""
 
     def __init__(self, path: pathlib.Path) -> None:
         loop = asyncio.get_running_loop()

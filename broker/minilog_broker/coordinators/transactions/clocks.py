@@ -15,7 +15,7 @@ _TICKS_PER_TIMEOUT = 30  # silence is noticed at most a thirtieth of the shortes
 
 
 class Clocks:
-    """See the module's text."""
+    """By transactional id. A tick that is late itself excuses everybody for so long."""
 
     def __init__(self) -> None:
         self._heard: dict[str, tuple[float, float]] = {}  # when, and the time-out

@@ -26,7 +26,7 @@ _Target: TypeAlias = tuple[str, PartitionKey]
 
 
 class Markers:
-    """See the module's text."""
+    """By partition; each marker is asked for until its leader has it."""
 
     def __init__(self, retry_ms: float, knows_topic: Callable[[bytes], bool]) -> None:
         self._retry_ms = retry_ms

@@ -41,7 +41,7 @@ class TransactionKey(NamedTuple):
 
 
 class Fate(enum.IntEnum):
-    """See the module's text."""
+    """How far the end of a generation is known."""
 
     OPEN = records_pb2.PRODUCER_STATE_OPEN
     COMMITTING = records_pb2.PRODUCER_STATE_COMMITTING

@@ -14,7 +14,7 @@ from minilog_broker.coordinators.transactions.records import (
 
 
 class TransactionView:
-    """See the module's text."""
+    """Reads only; a rule that changes something gives the changes back to its coordinator."""
 
     def __init__(self, table: Table[TransactionKey, TransactionValue]) -> None:
         self._table = table

@@ -23,7 +23,7 @@ from minilog_broker.replication.rules.in_sync import FollowerView, LogEndMarks, 
 
 
 class IsrState:
-    """See the module's text."""
+    """Of one leader epoch. Times are milliseconds of the monotonic clock."""
 
     def __init__(
         self, context: ReplicationContext, state: PartitionState, epoch_start: int, log_end: int, now_ms: float

@@ -18,7 +18,7 @@ MAX_WAITING = 256  # of a millisecond or ten each: a position that waited longer
 
 
 class CopyChecks:
-    """See the module's text."""
+    """One per broker: `ask` for a look, `hold` a position until it is done, `looked` when the disk has answered."""
 
     def __init__(self, emit: Callable[[Effect], None], max_bytes: int) -> None:
         self._emit = emit

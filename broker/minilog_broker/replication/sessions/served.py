@@ -22,7 +22,7 @@ _TOPIC_ID_BYTES = 16
 
 
 class ServedSessions:
-    """See the module's text."""
+    """Of one broker. The manager tells each event of a stream, and asks for the next message when it is ready."""
 
     def __init__(self, context: ReplicationContext, replicas: Mapping[PartitionKey, Replica]) -> None:
         self._context = context

@@ -39,7 +39,7 @@ class Guard(Protocol):
 
 
 class BrokerRuntime(Runtime, Protocol):
-    """See the module's text."""
+    """What is taken by name here can be simulated; nothing else of the world is touched."""
 
     def monotonic_s(self) -> float:
         """The loop's clock, for who is on no loop: the disks' threads."""

@@ -7,7 +7,7 @@ from minilog_broker.server.shells.controller_shell import ControllerShell
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
-    """See the module's text."""
+    """Each call waits for the controller's answer, and gives its error where there is one."""
 
     def __init__(self, controller: ControllerShell) -> None:
         self._controller = controller

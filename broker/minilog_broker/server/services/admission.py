@@ -29,7 +29,7 @@ def methods() -> list[MethodDescriptor]:
 
 
 class Admission:
-    """See the module's text."""
+    """`parser(path)` gives what makes bounded requests of the bytes of that call."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns

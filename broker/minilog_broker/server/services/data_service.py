@@ -124,7 +124,7 @@ class _Produced:
 
 
 class DataService(data_pb2_grpc.DataServiceServicer):
-    """See the module's text."""
+    """One per broker; each call of Produce and Fetch has a stream of its own."""
 
     def __init__(self, replicas: ReplicationShell, keepalive_ms: int) -> None:
         self._replicas = replicas

@@ -13,7 +13,7 @@ from minilog_broker.server.shells.coordinators import Coordinators
 
 
 class GroupService(coordinator_pb2_grpc.GroupServiceServicer):
-    """See the module's text."""
+    """Each call goes to the coordinator that its group's name hashes to."""
 
     def __init__(self, coordinators: Coordinators) -> None:
         self._coordinators = coordinators

@@ -23,7 +23,7 @@ from minilog_broker.server.shells.replication_shell import ReplicationShell
 
 
 class PeerService(peer_pb2_grpc.PeerServiceServicer):
-    """See the module's text."""
+    """Each call is handed to the part of this broker that answers it."""
 
     def __init__(self, replicas: ReplicationShell, quorum: QuorumShell, controller: ControllerShell) -> None:
         self._replicas = replicas

@@ -14,7 +14,7 @@ from minilog_broker.server.shells.coordinators import Coordinators
 
 
 class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
-    """See the module's text."""
+    """Each call goes to the coordinator that its transactional id hashes to."""
 
     def __init__(self, coordinators: Coordinators, producer_ids: ProducerIds) -> None:
         self._coordinators = coordinators

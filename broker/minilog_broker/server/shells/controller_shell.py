@@ -63,7 +63,7 @@ def default_topic_config(config: BrokerConfig) -> TopicConfig:
 
 
 class ControllerShell:
-    """See the module's text."""
+    """One per broker: each call is put to the controller, and waits until that has answered it."""
 
     def __init__(self, quorum: QuorumShell, options: BrokerOptions, turns: Turns, chance: random.Random) -> None:
         config = options.config
