@@ -362,4 +362,3 @@ class FollowerPartition:
         self._adopt()
         if self.state is FollowerState.FETCHING:
             self._outbox.progress_due(self.key)
-
