@@ -41,6 +41,7 @@ ASK: dict[type[Message], Ask] = {
         ticket, what
     ),
     admin_pb2.ReplaceVoterRequest: lambda controller, ticket, what, _: controller.replace_voter(ticket, what),
+    admin_pb2.UpgradeLevelRequest: lambda controller, ticket, what, _: controller.upgrade_level(ticket, what),
 }
 
 
