@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from tests.unit.replication.small_model_judge import InvariantBroken, Judge
+from tests.unit.replication.small_model_judge import InvariantBroken, SmallModelJudge
 from tests.unit.replication.small_model_mutants import MUTANTS, mutated
 from tests.unit.replication.small_model_rules import Rules, Step
 from tests.unit.replication.small_model_state import Partitions, ReplicationBounds, ReplicationModelState, first_state
@@ -52,7 +52,7 @@ class ReplicationSearch:
 def search(bounds: ReplicationBounds, *, max_states: int | None = None) -> ReplicationSearch:
     """Visit all states within `bounds`, at most `max_states`, in the order of their distance from the first."""
     partitions = Partitions()
-    rules, judge = Rules(bounds, partitions), Judge(partitions, bounds.min_in_sync)
+    rules, judge = Rules(bounds, partitions), SmallModelJudge(partitions, bounds.min_in_sync)
     first = first_state(partitions)
     parents: dict[int, tuple[int, Step] | None] = {hash(first): None}
     frontier, found = [first], ReplicationSearch(states=1)

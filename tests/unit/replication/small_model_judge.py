@@ -18,7 +18,7 @@ def hold(condition: bool, what: str) -> None:
         raise InvariantBroken(what)
 
 
-class Judge:
+class SmallModelJudge:
     """`judged` checks a step and gives the state back with what the judges remember brought up to date."""
 
     def __init__(self, partitions: Partitions, min_in_sync: int) -> None:

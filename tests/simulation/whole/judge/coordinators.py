@@ -17,7 +17,7 @@ from minilog.record_batch.header import BatchHeader
 from minilog.record_batch.reader import read_payload
 from minilog.v1 import common_pb2, coordinator_pb2, coordinator_records_pb2
 from minilog_broker.replication.partition_state import PartitionKey
-from tests.simulation.whole.judge.partition import Partition
+from tests.simulation.whole.judge.partition import JudgedPartition
 
 if TYPE_CHECKING:
     from tests.simulation.whole.calls import SimulatedCall
@@ -74,7 +74,7 @@ class _Log:
                 self.registered.add((key.producer_id, at_partition))
 
 
-class Coordinators:
+class JudgeOfCoordinators:
     """See the module's text."""
 
     def __init__(self, truth: Truth) -> None:
@@ -101,14 +101,14 @@ class Coordinators:
     def _keep(self, call: SimulatedCall, message: Any) -> None:
         self._requests[call] = message
 
-    def _partition(self, number: int) -> Partition | None:
+    def _partition(self, number: int) -> JudgedPartition | None:
         """Of `__transactions`."""
         for topic_id, topic in self._truth.metadata.topics.items():
             if topic.name == TRANSACTIONS_TOPIC_NAME:
                 return self._truth.partition(PartitionKey(topic_id, number))
         return None
 
-    def _log(self, number: int, partition: Partition) -> _Log:
+    def _log(self, number: int, partition: JudgedPartition) -> _Log:
         log = self._logs.setdefault((number, partition.key), _Log())
         log.read(self._truth.copies.of(number, partition.name).live)
         return log

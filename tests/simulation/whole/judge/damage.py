@@ -24,7 +24,7 @@ class _Excuse:
     broker_epoch: int  # of the life that was registered when it was seen first
 
 
-class Damage:
+class KnownDamage:
     """See the module's text."""
 
     def __init__(self, hosts: list[SimulatedHost], metadata: Metadata) -> None:

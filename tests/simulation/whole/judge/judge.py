@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
-from tests.simulation.whole.judge.coordinators import Coordinators
+from tests.simulation.whole.judge.coordinators import JudgeOfCoordinators
 from tests.simulation.whole.judge.hearing import Hearing
 from tests.simulation.whole.judge.producers import Producers
 from tests.simulation.whole.judge.quorum import Quorum
@@ -33,7 +33,7 @@ class Judge:
         self._workload = workload
         self.truth = Truth(cluster, self._may_be_gone)
         self._hearing = Hearing(cluster, self.truth)
-        coordinators = Coordinators(self.truth)
+        coordinators = JudgeOfCoordinators(self.truth)
         transactions = Transactions(self.truth.copies, coordinators.may_write)
         self._replication = Replication(self.truth, transactions)
         self._watchers = [

@@ -43,7 +43,7 @@ class Topic:
 
 
 @dataclass(slots=True)
-class Change:
+class JudgedChange:
     """A committed state of a partition, and the one before; `offset`: of its record."""
 
     key: PartitionKey
@@ -55,7 +55,7 @@ class Change:
 class Metadata:
     """See the module's text. `changed` hears of each committed state of a partition, in their order."""
 
-    def __init__(self, copies: Copies, voters: list[int], changed: Callable[[Change], None]) -> None:
+    def __init__(self, copies: Copies, voters: list[int], changed: Callable[[JudgedChange], None]) -> None:
         self._copies = copies
         self._voters = voters
         self._directories: dict[int, str] = {}  # of voters, as recorded
@@ -215,7 +215,7 @@ class Metadata:
             if known != life:
                 text = f"leader epoch {state.leader_epoch} is of life {known[1]} of b{known[0]} and of {life[1]} of "
                 raise Violation("V17", f"{text}b{life[0]}", nodes=(known[0], life[0]), key=key)
-        self._changed(Change(key, before, state, offset))
+        self._changed(JudgedChange(key, before, state, offset))
 
     def later(self, key: PartitionKey) -> Iterator[records_pb2.PartitionRecord]:
         """States of a partition that are on voters' disks, and not known to be committed."""
@@ -285,4 +285,4 @@ def _epochs(state: records_pb2.PartitionRecord) -> tuple[int, int]:
     return state.leader_epoch, state.partition_epoch
 
 
-__all__ = ["LOG_NAME", "METADATA_KEY", "Change", "Metadata", "Topic", "is_same"]
+__all__ = ["LOG_NAME", "METADATA_KEY", "JudgedChange", "Metadata", "Topic", "is_same"]

@@ -22,12 +22,12 @@ from minilog.v1 import records_pb2
 from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.judge.copies import Copies, Copy, View
-from tests.simulation.whole.judge.damage import Damage
-from tests.simulation.whole.judge.metadata import Change, Metadata, is_same
+from tests.simulation.whole.judge.damage import KnownDamage
+from tests.simulation.whole.judge.metadata import JudgedChange, Metadata, is_same
 
 
 @dataclass(slots=True)
-class Lead:
+class JudgedLead:
     """Who leads in one leader epoch, by what it says on wires."""
 
     number: int
@@ -36,17 +36,17 @@ class Lead:
 
 
 @dataclass(slots=True)
-class Partition:
+class JudgedPartition:
     """See the module's text. `deletable`: nothing above may be missing at the beginning of a copy; `deleted`: nothing
     below is left on any copy that could be elected."""
 
     key: PartitionKey
     copies: Copies
     metadata: Metadata
-    damage: Damage
+    damage: KnownDamage
     may_be_gone: Callable[[PartitionKey], float]
     batches: list[BatchHeader] = field(default_factory=list)
-    leads: dict[int, Lead] = field(default_factory=dict)
+    leads: dict[int, JudgedLead] = field(default_factory=dict)
     exempt: bool = False
     was_unsynced: bool = False
     deletable: float = 0
@@ -70,17 +70,17 @@ class Partition:
 
     # -- what is told
 
-    def leads_now(self, number: int, life: int, epoch: int) -> Lead:
+    def leads_now(self, number: int, life: int, epoch: int) -> JudgedLead:
         """Somebody speaks as the leader of an epoch."""
         lead = self.leads.get(epoch)
         if lead is None:
-            lead = self.leads[epoch] = Lead(number, life)
+            lead = self.leads[epoch] = JudgedLead(number, life)
         if (lead.number, lead.life) != (number, life):
             text = f"life {life} of b{number} leads in epoch {epoch}, and life {lead.life} of b{lead.number} did"
             raise self.fail("V17", text, number, lead.number)
         return lead
 
-    def told(self, number: int, high_watermark: int, lead: Lead | None) -> list[BatchHeader]:
+    def told(self, number: int, high_watermark: int, lead: JudgedLead | None) -> list[BatchHeader]:
         """A replica, or its leader, says what is committed; what of it is new."""
         if lead is not None:
             if high_watermark < lead.high_watermark:
@@ -275,7 +275,7 @@ class Partition:
                 text = f'b{number} answers "latest" with {answered} in epoch {epoch}, and b{lead.number} told '
                 raise self.fail("V8", f"{text}{lead.high_watermark} in epoch {before}", number, lead.number)
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: JudgedChange) -> None:
         """A state of it was committed."""
         before, state = change.before, change.state
         if before is not None and state.leader_epoch > before.leader_epoch:

@@ -17,7 +17,7 @@ from minilog.record_batch.header import BatchHeader, Buffer, decode_header
 from minilog.v1 import common_pb2
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
 from minilog_broker.replication.partition_state import PartitionKey
-from tests.simulation.whole.judge.partition import Lead, Partition
+from tests.simulation.whole.judge.partition import JudgedLead, JudgedPartition
 from tests.simulation.whole.judge.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -78,13 +78,15 @@ class Replication:
                 self._told(partition, number, lead, run)
                 self._check_sent(partition, number, run, batches, to_follower=leads)
 
-    def _lead(self, partition: Partition, number: int, life: int, epoch: int, *, leads: bool) -> Lead | None:
+    def _lead(
+        self, partition: JudgedPartition, number: int, life: int, epoch: int, *, leads: bool
+    ) -> JudgedLead | None:
         if leads:
             return partition.leads_now(number, life, epoch)
         lead = partition.leads.get(epoch)
         return lead if lead is not None and (lead.number, lead.life) == (number, life) else None
 
-    def _told(self, partition: Partition, number: int, lead: Lead | None, told: Any) -> None:
+    def _told(self, partition: JudgedPartition, number: int, lead: JudgedLead | None, told: Any) -> None:
         new = partition.told(number, told.high_watermark, lead)
         if new:
             self._transactions.committed(partition, number, new)
@@ -93,7 +95,9 @@ class Replication:
             raise partition.fail("V1", text, number)
         self._transactions.check_stable(partition, number, told)
 
-    def _check_sent(self, partition: Partition, number: int, run: Any, batches: Buffer, *, to_follower: bool) -> None:
+    def _check_sent(
+        self, partition: JudgedPartition, number: int, run: Any, batches: Buffer, *, to_follower: bool
+    ) -> None:
         """Nobody is handed what is not committed; only followers are."""
         if not batches or to_follower or partition.exempt:
             return
@@ -139,7 +143,7 @@ class Replication:
                 self._transactions.committed(partition, number, new)
             self._check_stands(partition, number, header, result.base_offset)
 
-    def _check_stands(self, partition: Partition, number: int, header: BatchHeader, offset: int) -> None:
+    def _check_stands(self, partition: JudgedPartition, number: int, header: BatchHeader, offset: int) -> None:
         """What was sent is where it was said to be, on the disk of who says so."""
         copy = self._truth.copies.of(number, partition.name)
         view = partition.view(copy)

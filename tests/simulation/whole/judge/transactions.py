@@ -18,7 +18,7 @@ from minilog_broker.storage.markers import read_markers
 
 if TYPE_CHECKING:
     from tests.simulation.whole.judge.copies import Copies
-    from tests.simulation.whole.judge.partition import Partition
+    from tests.simulation.whole.judge.partition import JudgedPartition
 
 SETTLED = 1_000  # records behind a marker
 
@@ -48,7 +48,7 @@ class Transactions:
         self._of: dict[PartitionKey, _OfPartition] = {}
         self.fates: dict[int, bool] = {}
 
-    def committed(self, partition: Partition, number: int, batches: list[BatchHeader]) -> None:
+    def committed(self, partition: JudgedPartition, number: int, batches: list[BatchHeader]) -> None:
         """More is committed; the copy of host `number` has it."""
         for header in batches:
             if header.is_control:
@@ -56,7 +56,7 @@ class Transactions:
             elif header.is_transactional:
                 self._written(partition, header)
 
-    def _written(self, partition: Partition, header: BatchHeader) -> None:
+    def _written(self, partition: JudgedPartition, header: BatchHeader) -> None:
         of = self._of.setdefault(partition.key, _OfPartition())
         producer_id = header.producer_id
         if producer_id in of.fates:
@@ -71,7 +71,7 @@ class Transactions:
         else:
             span.end = header.next_offset
 
-    def _mark(self, partition: Partition, number: int, header: BatchHeader) -> None:
+    def _mark(self, partition: JudgedPartition, number: int, header: BatchHeader) -> None:
         of = self._of.setdefault(partition.key, _OfPartition())
         content = self._copies.of(number, partition.name).live.content(header.base_offset)
         for producer_id, committed, _ in read_markers(content, decode_header(content)):
@@ -84,7 +84,7 @@ class Transactions:
             if (span := of.spans.get(producer_id)) is not None:
                 span.marked = header.next_offset
 
-    def check_stable(self, partition: Partition, number: int, told: Any) -> None:
+    def check_stable(self, partition: JudgedPartition, number: int, told: Any) -> None:
         """Of a last stable offset that is told with a high watermark."""
         of = self._of.get(partition.key)
         if of is None or partition.exempt:

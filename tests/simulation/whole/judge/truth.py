@@ -11,9 +11,9 @@ from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.judge.copies import Copies
-from tests.simulation.whole.judge.damage import Damage
-from tests.simulation.whole.judge.metadata import LOG_NAME, Change, Metadata
-from tests.simulation.whole.judge.partition import Partition
+from tests.simulation.whole.judge.damage import KnownDamage
+from tests.simulation.whole.judge.metadata import LOG_NAME, JudgedChange, Metadata
+from tests.simulation.whole.judge.partition import JudgedPartition
 
 if TYPE_CHECKING:
     from tests.simulation.whole.cluster import SimulatedCluster
@@ -31,9 +31,9 @@ class Truth:
         self._hosts = {host.name: host for host in cluster.hosts.values()}
         self.copies = Copies(list(cluster.hosts.values()))
         self.metadata = Metadata(self.copies, list(cluster.plan.voter_ids), self._changed)
-        self.damage = Damage(list(cluster.hosts.values()), self.metadata)
-        self.partitions: dict[PartitionKey, Partition] = {}
-        self.changes: list[tuple[float, Change]] = []
+        self.damage = KnownDamage(list(cluster.hosts.values()), self.metadata)
+        self.partitions: dict[PartitionKey, JudgedPartition] = {}
+        self.changes: list[tuple[float, JudgedChange]] = []
 
     def violation(self, rule: str, text: str, key: PartitionKey, *nodes: int) -> Violation:
         return Violation(rule, text, nodes=nodes, key=key)
@@ -46,26 +46,28 @@ class Truth:
     def log_name(self, key: PartitionKey) -> str | None:
         return LOG_NAME if key == METADATA_KEY else self.metadata.log_name(key)
 
-    def partition(self, key: PartitionKey) -> Partition | None:
+    def partition(self, key: PartitionKey) -> JudgedPartition | None:
         """None where its topic is not known to be committed, or is gone."""
         if key not in self.metadata.states:
             return None
         found = self.partitions.get(key)
         if found is None:
-            found = self.partitions[key] = Partition(key, self.copies, self.metadata, self.damage, self._may_be_gone)
+            found = self.partitions[key] = JudgedPartition(
+                key, self.copies, self.metadata, self.damage, self._may_be_gone
+            )
             if self.metadata.topics[key.topic_id].name in _OWN:
                 found.deletable = math.inf
         self._look_at_policy(found)
         return found
 
-    def _look_at_policy(self, partition: Partition) -> None:
+    def _look_at_policy(self, partition: JudgedPartition) -> None:
         """Under flush.policy=os a loss of power may take what was acknowledged: that is exempt."""
         if not partition.was_unsynced:
             partition.was_unsynced = not self.metadata.topics[partition.key.topic_id].config.flush_on_append
         if partition.was_unsynced and not partition.exempt:
             partition.exempt = any(host.boots for host in self._cluster.hosts.values())
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: JudgedChange) -> None:
         self.changes.append((self._cluster.now_s, change))
         partition = self.partition(change.key)
         if partition is not None:
