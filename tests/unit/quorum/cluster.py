@@ -18,6 +18,7 @@ from minilog_broker.quorum.node import QuorumNode
 from tests.unit.quorum.machine import QuorumMachine
 
 TIMESTAMP_US = 1_700_000_000_000_000
+FOUNDED = 3  # entries of a new cluster: the epoch begins, its id and voters, its level
 REQUEST_TIMEOUT_MS = 200.0
 
 

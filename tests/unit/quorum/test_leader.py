@@ -7,7 +7,7 @@ import pytest
 from minilog.errors import InconsistentClusterId, InconsistentVoters, NotController, StorageError
 from minilog_broker.quorum.member import Role
 from minilog_broker.quorum.quorum_effects import AppendToLog, PersistVote, QuorumEffect, RecordEpochStart, VoteState
-from tests.unit.quorum.cluster import TIMESTAMP_US, QuorumCluster, topic_record
+from tests.unit.quorum.cluster import FOUNDED, TIMESTAMP_US, QuorumCluster, topic_record
 from tests.unit.quorum.machine import VOTE_FILE
 
 
@@ -65,13 +65,13 @@ def test_the_first_metadata_entry_says_which_cluster_it_is_and_who_votes() -> No
 def test_what_is_appended_is_committed_by_its_sync_and_not_before() -> None:
     cluster = alone()
     machine, node = cluster.machine(1), cluster.node(1)
-    assert machine.append(topic_record("a")) == 3
-    while machine.log.log_end_offset < 3:
+    assert machine.append(topic_record("a")) == FOUNDED + 1
+    while machine.log.log_end_offset <= FOUNDED:
         cluster.run(0.1)
-    assert node.committed_end_offset == 2
+    assert node.committed_end_offset == FOUNDED
     assert "a" not in machine.image.topic_ids
     cluster.run(10)
-    assert node.committed_end_offset == 3
+    assert node.committed_end_offset == FOUNDED + 1
     assert "a" in machine.image.topic_ids
 
 
@@ -85,7 +85,7 @@ def test_active_only_when_what_opened_the_epoch_is_committed_and_replayed() -> N
         node.append_records([topic_record("a")], TIMESTAMP_US)
     cluster.run(50)
     assert cluster.node(1).is_active
-    assert node.append_records([topic_record("a"), topic_record("b")], TIMESTAMP_US) == 4
+    assert node.append_records([topic_record("a"), topic_record("b")], TIMESTAMP_US) == FOUNDED + 2
 
 
 def test_every_start_raises_the_epoch_and_adds_no_second_cluster_record() -> None:

@@ -9,7 +9,7 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum.quorum_effects import MetadataSessionRefused
 from minilog_broker.quorum.records import encode_records, place
-from tests.unit.quorum.cluster import TIMESTAMP_US, QuorumCluster, topic_record
+from tests.unit.quorum.cluster import FOUNDED, TIMESTAMP_US, QuorumCluster, topic_record
 
 
 def pair() -> QuorumCluster:
@@ -29,7 +29,7 @@ def test_an_observer_adopts_the_epoch_and_replays_what_is_committed() -> None:
     cluster.run(50)
     assert cluster.node(2).epoch == 1
     assert cluster.machine(2).image == cluster.machine(1).image
-    assert cluster.machine(2).image.end_offset == 3
+    assert cluster.machine(2).image.end_offset == FOUNDED + 1
 
 
 def test_an_observer_has_what_is_not_committed_and_does_not_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,8 +38,8 @@ def test_an_observer_has_what_is_not_committed_and_does_not_replay_it(monkeypatc
     monkeypatch.setattr(leader.log, "flush", lambda: None)  # its disk is written, and never synced
     leader.append(topic_record("a"))
     cluster.run(200)
-    assert cluster.node(2).log_end_offset == 3
-    assert cluster.node(1).committed_end_offset == 2
+    assert cluster.node(2).log_end_offset == FOUNDED + 1
+    assert cluster.node(1).committed_end_offset == FOUNDED
     assert "a" not in cluster.machine(2).image.topic_ids
 
 
@@ -49,7 +49,7 @@ def test_an_observer_that_has_what_the_leader_lost_truncates_it(monkeypatch: pyt
     monkeypatch.setattr(leader.log, "flush", lambda: None)
     leader.append(topic_record("lost"))
     cluster.run(50)
-    assert cluster.node(2).log_end_offset == 3
+    assert cluster.node(2).log_end_offset == FOUNDED + 1
     leader.log.close(clean=False)
     monkeypatch.setattr(leader.files.random, "choice", lambda choices: choices[0])
     monkeypatch.setattr(leader.files.random, "randint", lambda low, high: low)
@@ -97,7 +97,7 @@ def test_what_was_replayed_is_never_truncated() -> None:
         cluster.stop(1)
     cluster.start(1)
     cluster.run(2_000)
-    assert cluster.machine(2).node is None or cluster.machine(2).image.end_offset == 3
+    assert cluster.machine(2).node is None or cluster.machine(2).image.end_offset == FOUNDED + 1
     assert "a" in cluster.machine(2).image.topic_ids
 
 
