@@ -19,8 +19,8 @@ from typing import Any
 from minilog.config import config_names
 from minilog.errors import InvalidConfig
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
-from minilog_broker.controller.replay import SNAPSHOT_BYTES
 from minilog.versions import VersionRange
+from minilog_broker.controller.replay import SNAPSHOT_BYTES
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_INT64, MAX_SEGMENT_BYTES
 from minilog_broker.levels import SUPPORTED_LEVELS
 

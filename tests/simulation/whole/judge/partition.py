@@ -95,6 +95,9 @@ class Partition:
             self._check_own(number, copy, view, high_watermark)
         if high_watermark <= self.end:
             return []
+        state = self.metadata.states.get(self.key)
+        if state is not None:
+            self._check_cuts(state)  # what was cut before was not committed before
         known = len(self.batches)
         self.batches.extend(self._next(copy.live, high_watermark))
         if self.end < high_watermark:

@@ -10,6 +10,7 @@ from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.state import PartitionKey
 from tests.simulation.invariants.violation import Violation
+from tests.simulation.whole.judge.bounds import Joins
 from tests.simulation.whole.judge.copies import Copies
 from tests.simulation.whole.judge.damage import Damage
 from tests.simulation.whole.judge.metadata import LOG_NAME, Change, Metadata
@@ -33,7 +34,7 @@ class Truth:
         self.metadata = Metadata(self.copies, list(world.plan.voter_ids), self._changed)
         self.damage = Damage(list(world.hosts.values()), self.metadata)
         self.partitions: dict[PartitionKey, Partition] = {}
-        self.changes: list[tuple[float, Change]] = []
+        self._joins = Joins()
 
     def violation(self, rule: str, text: str, key: PartitionKey, *nodes: int) -> Violation:
         return Violation(rule, text, nodes=nodes, key=key)
@@ -66,7 +67,7 @@ class Truth:
             partition.exempt = any(host.boots for host in self._world.hosts.values())
 
     def _changed(self, change: Change) -> None:
-        self.changes.append((self._world.now_s, change))
+        self._joins.changed(change, self.metadata.broker_epochs, self._world.now_s)
         partition = self.partition(change.key)
         if partition is not None:
             partition.changed(change)
