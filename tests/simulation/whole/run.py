@@ -49,7 +49,7 @@ class Result:
 
 async def direct(world: World, history: History, workload: Workload, transacting: Transacting) -> None:
     """The run, from the outside."""
-    plan, faults, judge = world.plan, Faults(world, workload, transacting), Judge(world, workload)
+    plan, faults, judge = world.plan, Faults(world, workload, transacting), Judge(world)
     looking = asyncio.get_running_loop().create_task(judge.watch())
     for host in world.hosts.values():
         host.start()

@@ -17,9 +17,7 @@ from tests.simulation.whole.judge.transactions import Transactions
 from tests.simulation.whole.judge.truth import Truth
 
 if TYPE_CHECKING:
-    from minilog_broker.replication.state import PartitionKey
     from tests.simulation.whole.calls import Call
-    from tests.simulation.whole.workload import Workload
     from tests.simulation.whole.world import World
 
 LOOK_S = 0.2
@@ -28,10 +26,9 @@ LOOK_S = 0.2
 class Judge:
     """See the module's text."""
 
-    def __init__(self, world: World, workload: Workload) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._workload = workload
-        self.truth = Truth(world, self._may_be_gone)
+        self.truth = Truth(world)
         self._hearing = Hearing(world, self.truth)
         coordinators = Coordinators(self.truth)
         transactions = Transactions(self.truth.copies, coordinators.may_write)
@@ -44,9 +41,6 @@ class Judge:
         ]
         world.wire.watch(self._saw)
         world.wire.listen(self._hearing.heard)
-
-    def _may_be_gone(self, key: PartitionKey) -> float:
-        return self._workload.may_be_gone(key) if key in self._workload.replicas else 0
 
     def _saw(self, call: Call, message: Any, answers: bool) -> None:
         """Of whoever speaks it is not the fault."""

@@ -14,7 +14,7 @@ Under flush.policy=os what processes see counts as "on the disk". What invariant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
@@ -44,7 +44,6 @@ class Partition:
     copies: Copies
     metadata: Metadata
     damage: Damage
-    may_be_gone: Callable[[PartitionKey], float]
     batches: list[BatchHeader] = field(default_factory=list)
     leads: dict[int, Lead] = field(default_factory=dict)
     exempt: bool = False
@@ -145,7 +144,7 @@ class Partition:
         if view.batches:
             return view.start
         recorded = copy.recorded("checkpoint")
-        return 0 if recorded is None else int(recorded["log_start_offset"])
+        return max(view.start, 0 if recorded is None else int(recorded["log_start_offset"]))
 
     def first_lack(self, copy: Copy, view: View, upto: int) -> int | None:
         """The first offset of what is committed that the copy lacks, or has otherwise; None where it has all below
@@ -153,11 +152,8 @@ class Partition:
         if view.agreed >= upto:
             return None
         start = self._start(copy, view)
-        if view.agreed < start:
-            if start > self.deletable:
-                self.deletable = max(self.deletable, self.may_be_gone(self.key))
-            if start <= self.deletable:
-                view.agreed = start
+        if view.agreed < start <= self.deletable:
+            view.agreed = start
         own = view.from_offset(view.agreed)
         for header in self._from_offset(view.agreed):
             if header.next_offset > upto:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog_broker.controller.topic_config import BUILT_IN
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.state import PartitionKey
 from tests.simulation.invariants.violation import Violation
@@ -24,11 +24,10 @@ _OWN = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)  # brokers delete of them wh
 
 
 class Truth:
-    """See the module's text. `may_be_gone`: the offset below which retention, or a command, may have deleted."""
+    """See the module's text."""
 
-    def __init__(self, world: World, may_be_gone: Callable[[PartitionKey], float]) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._may_be_gone = may_be_gone
         self._hosts = {host.name: host for host in world.hosts.values()}
         self.copies = Copies(list(world.hosts.values()))
         self.metadata = Metadata(self.copies, list(world.plan.voter_ids), self._changed)
@@ -53,16 +52,19 @@ class Truth:
             return None
         found = self.partitions.get(key)
         if found is None:
-            found = self.partitions[key] = Partition(key, self.copies, self.metadata, self.damage, self._may_be_gone)
+            found = self.partitions[key] = Partition(key, self.copies, self.metadata, self.damage)
             if self.metadata.topics[key.topic_id].name in _OWN:
                 found.deletable = math.inf
         self._look_at_policy(found)
         return found
 
     def _look_at_policy(self, partition: Partition) -> None:
-        """Under flush.policy=os a loss of power may take what was acknowledged: that is exempt."""
-        if not partition.was_unsynced:
-            partition.was_unsynced = not self.metadata.topics[partition.key.topic_id].config.flush_on_append
+        """Under flush.policy=os a loss of power may take what was acknowledged: that is exempt. What retention deletes
+        is judged by what readers miss (retention.py), not here."""
+        config = self.metadata.topics[partition.key.topic_id].config
+        partition.was_unsynced |= not config.flush_on_append
+        if config.retention_bytes >= 0 or 0 <= config.retention_ms < BUILT_IN.retention_ms:
+            partition.deletable = math.inf
         if partition.was_unsynced and not partition.exempt:
             partition.exempt = any(host.boots for host in self._world.hosts.values())
 
