@@ -33,7 +33,7 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Options:
+class ArchiveOptions:
     """Which topic, which directory."""
 
     bootstrap_servers: str
@@ -42,7 +42,7 @@ class Options:
     trigger: str = UNTIL_EMPTY
 
 
-def keep(spark: SparkSession, options: Options) -> DataStreamWriter:
+def keep(spark: SparkSession, options: ArchiveOptions) -> DataStreamWriter:
     """The query that appends to the archive what the topic has more; not started."""
     records = (
         spark.readStream.format("minilog")
@@ -71,7 +71,7 @@ def in_order(archive: DataFrame) -> DataFrame:
     )
 
 
-def restore(spark: SparkSession, options: Options) -> None:
+def restore(spark: SparkSession, options: ArchiveOptions) -> None:
     """Write the whole archive to the topic."""
     (
         in_order(spark.read.parquet(options.directory))
@@ -86,7 +86,7 @@ def restore(spark: SparkSession, options: Options) -> None:
 def main() -> None:
     """`keep` or `restore`, then the options."""
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
-    options = parse_arguments(Options, __doc__, sys.argv[2:] if verb in ("keep", "restore") else ["--help"])
+    options = parse_arguments(ArchiveOptions, __doc__, sys.argv[2:] if verb in ("keep", "restore") else ["--help"])
     spark = create_session(f"minilog-archive-{verb}")
     if verb == "keep":
         run_query(keep(spark, options), options.trigger)

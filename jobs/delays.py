@@ -27,7 +27,7 @@ WEATHER_SCHEMA = "event bigint, hour timestamp, origin string, precip double"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Options:
+class DelaysOptions:
     """Where the job reads and writes, and its windows; intervals as Spark spells them."""
 
     bootstrap_servers: str
@@ -40,7 +40,7 @@ class Options:
     trigger: str = "1 second"
 
 
-def delays_of(flights: DataFrame, weather: DataFrame, options: Options) -> DataFrame:
+def delays_of(flights: DataFrame, weather: DataFrame, options: DelaysOptions) -> DataFrame:
     """`key` and `value` per carrier and window, from two frames whose `value` is a JSON event.
 
     `rain_*` count only the flights in whose hour it rained at their airport. A flight without a departure delay never
@@ -84,7 +84,7 @@ def delays_of(flights: DataFrame, weather: DataFrame, options: Options) -> DataF
     )
 
 
-def read_topic(spark: SparkSession, options: Options, topic: str) -> DataFrame:
+def read_topic(spark: SparkSession, options: DelaysOptions, topic: str) -> DataFrame:
     """A topic from its first record on; a restart goes on from the checkpoint."""
     return (
         spark.readStream.format("minilog")
@@ -95,7 +95,7 @@ def read_topic(spark: SparkSession, options: Options, topic: str) -> DataFrame:
     )
 
 
-def build_query(spark: SparkSession, options: Options) -> StreamingQuery:
+def build_query(spark: SparkSession, options: DelaysOptions) -> StreamingQuery:
     """Start the query; the caller waits for it and stops it."""
     delays = delays_of(
         read_topic(spark, options, options.flights_topic), read_topic(spark, options, options.weather_topic), options
@@ -126,14 +126,14 @@ def create_session() -> SparkSession:
     return builder.getOrCreate()
 
 
-def parse_arguments(arguments: list[str] | None = None) -> Options:
+def parse_arguments(arguments: list[str] | None = None) -> DelaysOptions:
     """The options from the command line; argparse ends the program where one is missing."""
     parser = argparse.ArgumentParser(description="Flight delays per carrier and window, in every weather.")
-    for field in dataclasses.fields(Options):
+    for field in dataclasses.fields(DelaysOptions):
         required = field.default is dataclasses.MISSING
         default = None if required else field.default
         parser.add_argument(f"--{field.name.replace('_', '-')}", required=required, default=default)
-    return Options(**vars(parser.parse_args(arguments)))
+    return DelaysOptions(**vars(parser.parse_args(arguments)))
 
 
 def main() -> None:

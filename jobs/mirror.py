@@ -21,7 +21,7 @@ from running import create_session, parse_arguments, run_query
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Options:
+class MirrorOptions:
     """From where to where."""
 
     from_servers: str
@@ -32,7 +32,7 @@ class Options:
     trigger: str = "1 second"
 
 
-def mirror(spark: SparkSession, options: Options) -> DataStreamWriter:
+def mirror(spark: SparkSession, options: MirrorOptions) -> DataStreamWriter:
     """The query, not started."""
     records = (
         spark.readStream.format("minilog")
@@ -54,7 +54,7 @@ def mirror(spark: SparkSession, options: Options) -> DataStreamWriter:
 
 def main() -> None:
     """Run until SIGTERM or SIGINT, or until the query fails."""
-    options = parse_arguments(Options, __doc__, sys.argv[1:])
+    options = parse_arguments(MirrorOptions, __doc__, sys.argv[1:])
     spark = create_session("minilog-mirror")
     run_query(mirror(spark, options), options.trigger)
     spark.stop()

@@ -14,7 +14,7 @@ from minilog import Admin, NewTopic, TopicPartition
 from minilog.errors import MinilogError, OffsetNotAvailable, RetriableError
 from minilog.types import SizesFrom
 from pyspark_minilog.clients import lend
-from pyspark_minilog.limits import Marks, sizes_to_ask
+from pyspark_minilog.limits import SizeMarks, sizes_to_ask
 from pyspark_minilog.offsets import Partition, Positions
 from pyspark_minilog.options import SourceOptions
 from pyspark_minilog.places import OfGroup, Place, timestamps_ms
@@ -112,13 +112,13 @@ def _look(options: SourceOptions, sizes_from: Positions | None, *, must_exist: b
     committed_only = client["isolation.level"] == "read_committed"
     earliest: Positions = {}
     latest: Positions = {}
-    marks: dict[Partition, Marks] = {}
+    marks: dict[Partition, SizeMarks] = {}
     for partition in subscription.partitions(selected):
         found = described[partition]
         earliest[partition], latest[partition] = _bounds(partition, found, committed_only)
         if sizes_from is not None:
             begun = max(sizes_from.get(partition, 0), earliest[partition])
-            marks[partition] = Marks.ascending(begun, ((each.offset, each.size_bytes) for each in found.sizes))
+            marks[partition] = SizeMarks.ascending(begun, ((each.offset, each.size_bytes) for each in found.sizes))
     return Snapshot({name: each.topic_id for name, each in selected.items()}, earliest, latest, marks)
 
 

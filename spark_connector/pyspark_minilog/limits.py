@@ -5,8 +5,8 @@ for more (minOffsetsPerTrigger, maxTriggerDelay), `capped` how far it goes (maxO
 A cap is shared in proportion to what each partition has to give, and each that has any gives at least one offset, so
 that small ones never starve.
 
-Bytes are those of the batches as they are stored. Brokers know them at some offsets only (`Marks`); between two of them
-records count as equally large, so that a batch is about as large as was said, and never more than about twice.
+Bytes are those of the batches as they are stored. Brokers know them at some offsets only (`SizeMarks`); between two of
+them records count as equally large, so that a batch is about as large as was said, and never more than about twice.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class SizeMarks:
     """Bytes of one partition above `start`: (offset, bytes between `start` and it), ascending; the last is its end."""
 
     start: int
     points: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def ascending(cls, start: int, points: Iterable[tuple[int, int]]) -> Marks:
+    def ascending(cls, start: int, points: Iterable[tuple[int, int]]) -> SizeMarks:
         """What a broker said, without what does not ascend: it measures both ends by its index, not exactly."""
         kept = [(start, 0)]
         for offset, size_bytes in sorted(points):
@@ -71,7 +71,7 @@ def sizes_to_ask(max_bytes: int) -> list[int]:
     return sorted({max(1, max_bytes >> halving) for halving in range(_HALVINGS)} | {_EVERYTHING})
 
 
-def capped(begin: Positions, end: Positions, limits: Limits, marks: Mapping[Partition, Marks]) -> Positions:
+def capped(begin: Positions, end: Positions, limits: Limits, marks: Mapping[Partition, SizeMarks]) -> Positions:
     """`end` lowered to what one batch may read."""
     by_count = end if limits.max_offsets is None else share(begin, end, limits.max_offsets)
     by_bytes = end if limits.max_bytes is None else share_bytes(begin, end, limits.max_bytes, marks)
@@ -95,7 +95,7 @@ def share(begin: Positions, end: Positions, limit: int) -> Positions:
     }
 
 
-def share_bytes(begin: Positions, end: Positions, limit: int, marks: Mapping[Partition, Marks]) -> Positions:
+def share_bytes(begin: Positions, end: Positions, limit: int, marks: Mapping[Partition, SizeMarks]) -> Positions:
     """`end` lowered so that about `limit` bytes are read, in proportion to the bytes that each partition has to give.
 
     Each that has any gives at least one offset: one record larger than the limit is read all the same.

@@ -20,7 +20,7 @@ from pyspark_minilog.errors import InvalidOption, refused
 from pyspark_minilog.limits import DEFAULT_MAX_DELAY_MS, Limits
 from pyspark_minilog.offsets import EARLIEST, LATEST, OffsetSpec, everywhere, parse_offset_spec
 from pyspark_minilog.places import OfGroup, Place, parse_start, parse_timestamp, parse_timestamps
-from pyspark_minilog.subscription import Subscription, exactly_one
+from pyspark_minilog.subscription import TopicSubscription, exactly_one
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class SourceOptions:
     a stream reports how far it has got."""
 
     client: dict[str, str]
-    subscription: Subscription
+    subscription: TopicSubscription
     starting: Place
     ending: Place
     limits: Limits

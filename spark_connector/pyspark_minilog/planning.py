@@ -22,7 +22,7 @@ _MOST_NAMED = 10  # partitions in one sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class PlannedRange:
     """Offsets [start, end) of one partition of the topic with this id (None: whatever topic has the name)."""
 
     partition: Partition
@@ -47,7 +47,7 @@ class Continuation:
     lower: dict[Partition, str] = field(default_factory=dict)
 
 
-def batch_ranges(starting: Resolved, ending: Resolved, snapshot: Snapshot) -> list[Range]:
+def batch_ranges(starting: Resolved, ending: Resolved, snapshot: Snapshot) -> list[PlannedRange]:
     """The ranges of a batch. Raises InvalidOption where one would end before it starts."""
     start, end = starting.positions, ending.positions
     for partition in sorted(start):
@@ -134,7 +134,7 @@ def end_offset(start: SourceOffset, way: Continuation, end: Positions) -> Source
     return SourceOffset(end, way.topic_ids, begun_from)
 
 
-def stream_ranges(start: SourceOffset, end: SourceOffset) -> list[Range]:
+def stream_ranges(start: SourceOffset, end: SourceOffset) -> list[PlannedRange]:
     """The ranges of one micro-batch: a pure function of its two offsets, the same whenever it is replayed."""
     if start == end:
         return []
@@ -142,7 +142,9 @@ def stream_ranges(start: SourceOffset, end: SourceOffset) -> list[Range]:
     return _ranges({p: begin.get(p, offset) for p, offset in end.positions.items()}, end.positions, end.topic_ids)
 
 
-def split(ranges: Sequence[Range], min_partitions: int | None, max_records: int | None = None) -> list[Range]:
+def split(
+    ranges: Sequence[PlannedRange], min_partitions: int | None, max_records: int | None = None
+) -> list[PlannedRange]:
     """The non-empty ranges, cut into pieces of at most `max_records` offsets, and then the one with the largest pieces
     further, until there are `min_partitions` (or one per offset). Raises InvalidOption for too many."""
     whole = [each for each in ranges if each.size > 0]
@@ -164,14 +166,14 @@ def split(ranges: Sequence[Range], min_partitions: int | None, max_records: int 
     return [piece for each, count in zip(whole, pieces, strict=True) for piece in _cut(each, count)]
 
 
-def _cut(whole: Range, count: int) -> list[Range]:
+def _cut(whole: PlannedRange, count: int) -> list[PlannedRange]:
     bounds = [whole.start + whole.size * number // count for number in range(count + 1)]
-    return [Range(whole.partition, start, end, whole.topic_id) for start, end in pairwise(bounds) if start < end]
+    return [PlannedRange(whole.partition, start, end, whole.topic_id) for start, end in pairwise(bounds) if start < end]
 
 
-def _ranges(start: Positions, end: Positions, topic_ids: Mapping[str, str]) -> list[Range]:
+def _ranges(start: Positions, end: Positions, topic_ids: Mapping[str, str]) -> list[PlannedRange]:
     return [
-        Range(each, start[each], end[each], topic_ids.get(each.topic))
+        PlannedRange(each, start[each], end[each], topic_ids.get(each.topic))
         for each in sorted(end)
         if start[each] < end[each]
     ]

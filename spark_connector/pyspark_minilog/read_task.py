@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark_minilog.errors import ReadStalled
 from pyspark_minilog.loss import LossReport
 from pyspark_minilog.options import SourceOptions
-from pyspark_minilog.planning import Range
+from pyspark_minilog.planning import PlannedRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,10 +36,10 @@ _MAX_STRANGERS = 5  # consumers in a row that do not know the topic, each after 
 class ReadTask(InputPartition):
     """What one task reads; None: nothing."""
 
-    range: Range | None
+    range: PlannedRange | None
 
 
-def read_range(wanted: Range | None, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def read_range(wanted: PlannedRange | None, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The records of `wanted`, in offset order. Raises DataLoss, ReadStalled, MinilogError."""
     if wanted is None:
         return
@@ -85,7 +85,7 @@ def _join(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def _polled(wanted: Range, options: SourceOptions, losses: LossReport) -> Iterator[pa.RecordBatch]:
+def _polled(wanted: PlannedRange, options: SourceOptions, losses: LossReport) -> Iterator[pa.RecordBatch]:
     from minilog import Consumer
     from minilog.errors import OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
     from pyspark_minilog.clients import lend
@@ -119,7 +119,7 @@ def _polled(wanted: Range, options: SourceOptions, losses: LossReport) -> Iterat
                 raise
 
 
-def _drain(consumer: Consumer, wanted: Range, start: int, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def _drain(consumer: Consumer, wanted: PlannedRange, start: int, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """All batches of [start, end), bounded in the time without any progress."""
     from minilog import TopicPartition
     from minilog.config import parse_config
@@ -140,14 +140,14 @@ def _drain(consumer: Consumer, wanted: Range, start: int, options: SourceOptions
     consumer.assign([])
 
 
-def _stalled(wanted: Range, position: int | None, patience_s: float) -> ReadStalled:
+def _stalled(wanted: PlannedRange, position: int | None, patience_s: float) -> ReadStalled:
     return ReadStalled(
         f"partition {wanted.partition} gave nothing for {patience_s:g} s at offset {position}, before the end "
         f"{wanted.end} of this task: look at the brokers, or raise minilog.request.timeout.ms"
     )
 
 
-def _after_the_gap(wanted: Range, start: int, options: SourceOptions, losses: LossReport) -> int:
+def _after_the_gap(wanted: PlannedRange, start: int, options: SourceOptions, losses: LossReport) -> int:
     """Where to go on when the log does not hold `start`; reports the loss."""
     from pyspark_minilog.cluster import log_bounds
 
@@ -161,7 +161,7 @@ def _after_the_gap(wanted: Range, start: int, options: SourceOptions, losses: Lo
     return wanted.end
 
 
-def _ends_early(wanted: Range, options: SourceOptions, losses: LossReport) -> bool:
+def _ends_early(wanted: PlannedRange, options: SourceOptions, losses: LossReport) -> bool:
     """Whether the log ends below the range, as after an unclean election; reports the loss."""
     from pyspark_minilog.cluster import log_bounds
 
@@ -173,7 +173,7 @@ def _ends_early(wanted: Range, options: SourceOptions, losses: LossReport) -> bo
     return latest < wanted.end
 
 
-def _is_the_topic(wanted: Range, options: SourceOptions, losses: LossReport) -> bool:
+def _is_the_topic(wanted: PlannedRange, options: SourceOptions, losses: LossReport) -> bool:
     """Whether the topic of this name is the one that was planned; reports the loss where it is not."""
     from pyspark_minilog.cluster import topic_id
 

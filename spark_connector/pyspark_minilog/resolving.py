@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark_minilog.errors import refused
-from pyspark_minilog.limits import Marks
+from pyspark_minilog.limits import SizeMarks
 from pyspark_minilog.offsets import EARLIEST, LATEST, OffsetSpec, Partition, Positions
 from pyspark_minilog.places import AtTimestamp, LastRecords, OfGroup, Place
 
@@ -24,7 +24,7 @@ class Snapshot:
     topic_ids: dict[str, str]
     earliest: Positions
     latest: Positions
-    marks: dict[Partition, Marks] = field(default_factory=dict)
+    marks: dict[Partition, SizeMarks] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

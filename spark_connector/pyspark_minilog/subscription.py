@@ -36,7 +36,7 @@ class TopicFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSubscription:
     """One of the three options, checked. `option` and `text` are as the user gave them, for messages."""
 
     option: str
@@ -74,25 +74,25 @@ class Subscription:
             raise refused(self.option, self.text, f"{', '.join(missing)} does not exist; create it or correct the name")
 
 
-def parse_subscribe(text: str) -> Subscription:
+def parse_subscribe(text: str) -> TopicSubscription:
     """`a,b,c`: topics by name."""
     topics = tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
     if not topics:
         raise refused("subscribe", text, "name at least one topic, several with commas between them")
-    return Subscription("subscribe", text, topics=topics)
+    return TopicSubscription("subscribe", text, topics=topics)
 
 
-def parse_subscribe_pattern(text: str) -> Subscription:
+def parse_subscribe_pattern(text: str) -> TopicSubscription:
     """A regular expression that the whole name of a topic must match."""
     if not text.strip():
         raise refused("subscribePattern", text, "give a regular expression such as flights-.*")
-    return Subscription("subscribePattern", text, pattern=python_pattern(text))
+    return TopicSubscription("subscribePattern", text, pattern=python_pattern(text))
 
 
-def parse_assign(text: str) -> Subscription:
+def parse_assign(text: str) -> TopicSubscription:
     """`{"t":[0,1]}`: partitions one by one."""
     named = parse_assignment("assign", text)
-    return Subscription("assign", text, assigned=tuple(Partition(t, p) for t, ps in named.items() for p in ps))
+    return TopicSubscription("assign", text, assigned=tuple(Partition(t, p) for t, ps in named.items() for p in ps))
 
 
 def python_pattern(text: str) -> str:
@@ -151,7 +151,7 @@ def _escape(rest: str, in_class: bool, text: str) -> tuple[str, int]:
     return rest[:2], 2
 
 
-def exactly_one(given: dict[str, str]) -> Subscription:
+def exactly_one(given: dict[str, str]) -> TopicSubscription:
     """The subscription among `given` (subscribe, subscribePattern, assign; as far as they are set)."""
     parsers = {"subscribe": parse_subscribe, "subscribePattern": parse_subscribe_pattern, "assign": parse_assign}
     chosen = [name for name in parsers if name in given]

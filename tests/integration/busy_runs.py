@@ -52,7 +52,7 @@ SLOW_KBIT_PER_S = (200, 600, 2_000)
 
 
 @dataclass(slots=True)
-class Scene:
+class LoadScene:
     """A running cluster under load."""
 
     cluster: Cluster
@@ -81,7 +81,7 @@ class Scene:
         raise AssertionError(f"not whole within {WHOLE_WITHIN_S} s: {partitions}")
 
 
-def roll(scene: Scene) -> str:
+def roll(scene: LoadScene) -> str:
     """A broker stops cleanly, and starts again as soon as it has ended."""
     broker_id = sorted(scene.cluster.ports)[scene.number % len(scene.cluster.ports)]
     codes = scene.cluster.stop(broker_id, timeout_s=60.0)
@@ -91,7 +91,7 @@ def roll(scene: Scene) -> str:
     return f"broker {broker_id} restarted"
 
 
-def roll_hastily(scene: Scene) -> str:
+def roll_hastily(scene: LoadScene) -> str:
     """All brokers in turn, each as soon as the one before is registered: it is not in its ISRs by then."""
     for broker_id in sorted(scene.cluster.ports):
         scene.cluster.stop(broker_id, timeout_s=60.0)
@@ -101,7 +101,7 @@ def roll_hastily(scene: Scene) -> str:
     return "all brokers restarted, hastily"
 
 
-def reassign(scene: Scene) -> str:
+def reassign(scene: LoadScene) -> str:
     """All replicas move on by one broker; one that leads something is killed meanwhile, and comes back."""
     brokers = sorted(scene.cluster.ports)
     with scene.admin() as admin:
@@ -121,7 +121,7 @@ def reassign(scene: Scene) -> str:
     return f"reassigned, broker {victim} killed"
 
 
-def _spoil_one_follower(scene: Scene, rule: Rule, words: str) -> str:
+def _spoil_one_follower(scene: LoadScene, rule: Rule, words: str) -> str:
     """Neither is the controller, where that can be: else it is the controller that takes one for dead."""
     with scene.admin() as admin:
         partitions = admin.describe_topics([TOPIC])[0].partitions
@@ -138,16 +138,16 @@ def _spoil_one_follower(scene: Scene, rule: Rule, words: str) -> str:
     return f"{words} between leader {partition.leader} of {TOPIC}-{partition.partition} and {follower}"
 
 
-def slow_link(scene: Scene) -> str:
+def slow_link(scene: LoadScene) -> str:
     kbit_per_s = SLOW_KBIT_PER_S[scene.number % len(SLOW_KBIT_PER_S)]
     return _spoil_one_follower(scene, Rule(bytes_per_s=kbit_per_s * 125), f"{kbit_per_s} kbit/s")
 
 
-def cut_follower(scene: Scene) -> str:
+def cut_follower(scene: LoadScene) -> str:
     return _spoil_one_follower(scene, CUT, "nothing passes")
 
 
-def full_disk(scene: Scene) -> str:
+def full_disk(scene: LoadScene) -> str:
     filler = fill(scene.cluster.data_directory(SMALL_DISK_OF))
     time.sleep(HOLD_S)
     filler.unlink()
@@ -155,12 +155,12 @@ def full_disk(scene: Scene) -> str:
     return f"the disk of broker {SMALL_DISK_OF} was full"
 
 
-def calm(scene: Scene) -> str:
+def calm(scene: LoadScene) -> str:
     time.sleep(HOLD_S)
     return f"no fault, {HOLD_S:.0f} s"
 
 
-Round: TypeAlias = Callable[[Scene], str]
+Round: TypeAlias = Callable[[LoadScene], str]
 ROUNDS: dict[str, Round] = {
     "rolling": roll,
     "hasty": roll_hastily,
@@ -231,7 +231,7 @@ def run(
         if mode == "full_disk":
             stack.enter_context(small_disk(directory / f"broker-{SMALL_DISK_OF}", SMALL_DISK_MIB))
         cluster = stack.enter_context(running_cluster(directory, brokers, proxied=mode in PROXIED))
-        scene = Scene(cluster, random.Random(seed))
+        scene = LoadScene(cluster, random.Random(seed))
         with scene.admin() as admin:
             admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=REPLICATION_FACTOR)])
         with clients(cluster.bootstrap_servers, client_count, histories):

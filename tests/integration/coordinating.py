@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.errors import MinilogError, RetriableError, error_from_wire
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 from tests.cluster import HOST, Cluster
 

@@ -10,7 +10,7 @@ import pathlib
 import time
 
 from tests.cluster import broker_name
-from tests.integration.rounds import TOPIC, Measured, Scene
+from tests.integration.rounds import TOPIC, Measured, RoundScene
 from tests.integration.side_client import DELIVERY_TIMEOUT_S, SideClient, SideResult
 from tests.proxy import CLIENT, CUT
 
@@ -18,7 +18,7 @@ SIDE_SETTLES_S = 1.0
 """Before the cut the side client writes for this long; behind its delivery time-out the cut lasts as long."""
 
 
-def isolate(scene: Scene, folder: pathlib.Path) -> tuple[Measured, SideResult]:
+def isolate(scene: RoundScene, folder: pathlib.Path) -> tuple[Measured, SideResult]:
     """One round: a leader and a client are cut off and come back; in odd rounds the leader is the controller too."""
     controller = scene.controller()
     alone = scene.cluster.voters == [controller]
@@ -39,7 +39,7 @@ def isolate(scene: Scene, folder: pathlib.Path) -> tuple[Measured, SideResult]:
     return measured, result
 
 
-def _apart(scene: Scene, victim: int, side: str) -> Measured:
+def _apart(scene: RoundScene, victim: int, side: str) -> Measured:
     """The cut, and what the greater side makes of it."""
     fault_s = time.monotonic()
     old = broker_name(victim)

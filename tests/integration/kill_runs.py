@@ -37,7 +37,7 @@ from tests.integration import rounds
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.history import History, judge_copies, judge_reading
 from tests.integration.isolation import isolate
-from tests.integration.rounds import TOPIC, Measured, Round, Scene, admin_of
+from tests.integration.rounds import TOPIC, Measured, Round, RoundScene, admin_of
 from tests.integration.side_client import SideResult
 
 ROUNDS: dict[str, Round] = {
@@ -57,7 +57,7 @@ PARTITIONS = 3
 
 
 @dataclass
-class Outcome:
+class KillRunOutcome:
     """One run: what was measured, what became of the writes, what is wrong."""
 
     mode: str
@@ -89,9 +89,9 @@ def run(
     brokers: int = 3,
     voters: int | None = None,
     settings: Mapping[str, str] | None = None,
-) -> Outcome:
+) -> KillRunOutcome:
     """All rounds on one cluster, and the judgement."""
-    outcome = Outcome(mode, seed)
+    outcome = KillRunOutcome(mode, seed)
     cluster_of = running_cluster(directory, brokers, settings, voters=voters, proxied=mode in PROXIED)
     with cluster_of as cluster, admin_of(cluster) as admin:
         partitions = max(PARTITIONS, brokers)
@@ -100,7 +100,7 @@ def run(
         reader = Reader(cluster.bootstrap_servers, TOPIC, partitions)
         sides: list[SideResult] = []
         try:
-            scene = Scene(cluster, admin, writer, random.Random(seed), partitions)
+            scene = RoundScene(cluster, admin, writer, random.Random(seed), partitions)
             for scene.number in range(times):
                 outcome.measured.append(_play(mode, scene, directory, sides))
                 print(f"round {scene.number + 1}: {_words(outcome.measured[-1])}, {writer.acknowledged()}", flush=True)
@@ -111,7 +111,7 @@ def run(
     return outcome
 
 
-def _play(mode: str, scene: Scene, directory: pathlib.Path, sides: list[SideResult]) -> Measured:
+def _play(mode: str, scene: RoundScene, directory: pathlib.Path, sides: list[SideResult]) -> Measured:
     if mode != "isolate":
         return ROUNDS[mode](scene)
     measured, side = isolate(scene, directory)
@@ -121,8 +121,8 @@ def _play(mode: str, scene: Scene, directory: pathlib.Path, sides: list[SideResu
 
 def _judge(
     cluster: Cluster,
-    scene: Scene,
-    outcome: Outcome,
+    scene: RoundScene,
+    outcome: KillRunOutcome,
     reads: list[dict[int, list[tuple[int, bytes]]]],
     sides: list[SideResult],
 ) -> list[str]:
@@ -153,7 +153,7 @@ def _words(measured: Measured) -> str:
     )
 
 
-def show(outcome: Outcome) -> None:
+def show(outcome: KillRunOutcome) -> None:
     """The table, by fault: median and worst."""
     table = Table("fault", "rounds", "writes: median", "worst", "controller: median", "worst", "whole: median", "worst")
     by_fault: dict[str, list[Measured]] = {}

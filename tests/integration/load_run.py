@@ -30,18 +30,18 @@ IN_FLIGHT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Epochs:
+class ClusterEpochs:
     """What any alarm changes: the controller's epoch, and each partition's leader epoch and partition epoch."""
 
     controller: int
     partitions: tuple[tuple[int, int], ...]
 
 
-def epochs(cluster: Cluster) -> Epochs:
+def epochs(cluster: Cluster) -> ClusterEpochs:
     with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
         partitions = admin.describe_topics([TOPIC])[0].partitions
         controller_epoch = admin.describe_cluster().controller_epoch
-    return Epochs(controller_epoch, tuple((each.leader_epoch, each.partition_epoch) for each in partitions))
+    return ClusterEpochs(controller_epoch, tuple((each.leader_epoch, each.partition_epoch) for each in partitions))
 
 
 def produce(bootstrap_servers: str, seconds: float) -> int:
@@ -63,8 +63,8 @@ def produce(bootstrap_servers: str, seconds: float) -> int:
 class Loaded:
     """One run."""
 
-    before: Epochs
-    after: Epochs
+    before: ClusterEpochs
+    after: ClusterEpochs
     megabytes_per_s: float
 
     @property

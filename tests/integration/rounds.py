@@ -38,7 +38,7 @@ class Measured:
 
 
 @dataclass
-class Scene:
+class RoundScene:
     """A running cluster with a topic, and a writer that never rests."""
 
     cluster: Cluster
@@ -123,10 +123,10 @@ def admin_of(cluster: Cluster) -> Admin:
     return Admin({"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": REQUEST_TIMEOUT_MS})
 
 
-Round: TypeAlias = Callable[[Scene], Measured]
+Round: TypeAlias = Callable[[RoundScene], Measured]
 
 
-def _kill(scene: Scene, fault: str, *victims: int) -> Measured:
+def _kill(scene: RoundScene, fault: str, *victims: int) -> Measured:
     """SIGKILL of `victims`; started again once writes go on. With one voter, it is started again at once."""
     quorum_lives = len(set(scene.cluster.voters) - set(victims)) > len(scene.cluster.voters) // 2
     scene.let_it_write()
@@ -144,15 +144,15 @@ def _kill(scene: Scene, fault: str, *victims: int) -> Measured:
     return measured
 
 
-def kill_leader(scene: Scene) -> Measured:
+def kill_leader(scene: RoundScene) -> Measured:
     return _kill(scene, "SIGKILL of a leader", scene.other_leader(scene.controller()))
 
 
-def kill_controller(scene: Scene) -> Measured:
+def kill_controller(scene: RoundScene) -> Measured:
     return _kill(scene, "SIGKILL of the controller", scene.controller())
 
 
-def kill_both(scene: Scene) -> Measured:
+def kill_both(scene: RoundScene) -> Measured:
     """With five voters two brokers, with fewer the one broker that is both."""
     controller = scene.controller()
     if len(scene.cluster.voters) >= 5:
@@ -160,7 +160,7 @@ def kill_both(scene: Scene) -> Measured:
     return _kill(scene, f"SIGKILL of the controller, leading {scene.led_by(controller)}", controller)
 
 
-def kill_all(scene: Scene) -> Measured:
+def kill_all(scene: RoundScene) -> Measured:
     """Everything dies at a random moment and starts again."""
     scene.let_it_write()
     scene.cluster.kill(*scene.cluster.processes)
@@ -170,13 +170,13 @@ def kill_all(scene: Scene) -> Measured:
     return Measured("SIGKILL of all", tuple(scene.cluster.processes), whole_s=whole_s)
 
 
-def kill_turn(scene: Scene) -> Measured:
+def kill_turn(scene: RoundScene) -> Measured:
     """One broker after the other, and back into every ISR under load."""
     brokers = sorted(scene.cluster.processes)
     return _kill(scene, "SIGKILL in turn", brokers[scene.number % len(brokers)])
 
 
-def roll(scene: Scene) -> Measured:
+def roll(scene: RoundScene) -> Measured:
     """One broker stops cleanly and starts again; no client gets an error (judged at the end)."""
     brokers = sorted(scene.cluster.processes)
     victim = brokers[scene.number % len(brokers)]
@@ -190,7 +190,7 @@ def roll(scene: Scene) -> Measured:
     return measured
 
 
-def _hang(scene: Scene, fault: str, victim: int) -> Measured:
+def _hang(scene: RoundScene, fault: str, victim: int) -> Measured:
     scene.let_it_write()
     fault_s = time.monotonic()
     scene.cluster.pause(victim)
@@ -205,7 +205,7 @@ def _hang(scene: Scene, fault: str, victim: int) -> Measured:
     return measured
 
 
-def hang(scene: Scene) -> Measured:
+def hang(scene: RoundScene) -> Measured:
     """SIGSTOP of the controller, of a leader and of a broker that leads nothing, in turn; then SIGCONT."""
     controller = scene.controller()
     leaders = {each.leader for each in scene.partitions()}
@@ -223,7 +223,7 @@ def hang(scene: Scene) -> Measured:
 BETWEEN_BROKERS = ("out", "in", "both ways")
 
 
-def _cut(scene: Scene, victim: int, direction: str) -> Measured:
+def _cut(scene: RoundScene, victim: int, direction: str) -> Measured:
     """Links between the victim and all other brokers; clients reach everybody."""
     scene.let_it_write()
     fault_s = time.monotonic()
@@ -241,7 +241,7 @@ def _cut(scene: Scene, victim: int, direction: str) -> Measured:
     return measured
 
 
-def cut(scene: Scene) -> Measured:
+def cut(scene: RoundScene) -> Measured:
     """The links of a leader, then of the controller, to all other brokers: out, in, both ways in turn; then healed."""
     controller = scene.controller()
     direction = BETWEEN_BROKERS[scene.number // 2 % 3]
@@ -252,7 +252,7 @@ def cut(scene: Scene) -> Measured:
     return dataclasses.replace(measured, fault=f"leader {measured.fault}")
 
 
-def spoil(scene: Scene) -> Measured:
+def spoil(scene: RoundScene) -> Measured:
     """Every link between brokers is slow and loses a little, and one is reset now and then: nothing is to fail over."""
     rule = Rule(latency_s=0.02, bytes_per_s=20e6, loss=0.01)
     brokers = sorted(scene.cluster.ports)

@@ -19,7 +19,7 @@ from minilog import NewTopic
 from tests.cluster import Cluster, running_cluster
 from tests.integration.clients import Writer, read_all
 from tests.integration.history import judge_copies
-from tests.integration.rounds import TOPIC, Scene, admin_of
+from tests.integration.rounds import TOPIC, RoundScene, admin_of
 
 PARTITIONS = 3
 ENDS_WITHIN_S = 20.0
@@ -27,11 +27,11 @@ METADATA = "__cluster_metadata-0"
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoundScene]:
     with running_cluster(tmp_path_factory.mktemp("bad-disks")) as cluster, admin_of(cluster) as admin:
         admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=3)])
         writer = Writer(cluster.bootstrap_servers, TOPIC, in_flight=100)
-        scene = Scene(cluster, admin, writer, random.Random(5), PARTITIONS)
+        scene = RoundScene(cluster, admin, writer, random.Random(5), PARTITIONS)
         scene.wait_whole()
         writer.wait_for_more(2000)
         try:
@@ -53,7 +53,7 @@ def flip_a_bit(path: pathlib.Path, share: float = 0.5) -> None:
     path.write_bytes(content)
 
 
-def victim(scene: Scene) -> int:
+def victim(scene: RoundScene) -> int:
     """A broker that leads a partition and is not the controller."""
     scene.number += 1
     return scene.other_leader(scene.controller())
@@ -79,7 +79,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def mend(scene: Scene, broker_id: int) -> None:
+def mend(scene: RoundScene, broker_id: int) -> None:
     """Start it, and wait until all is as before, under load."""
     scene.cluster.start(broker_id)
     scene.wait_whole()
@@ -88,7 +88,7 @@ def mend(scene: Scene, broker_id: int) -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9])
-def test_a_log_with_a_flipped_bit_is_fetched_again_after_a_kill(scene: Scene, share: float) -> None:
+def test_a_log_with_a_flipped_bit_is_fetched_again_after_a_kill(scene: RoundScene, share: float) -> None:
     broker_id = victim(scene)
     scene.cluster.kill(broker_id)
     for partition in range(PARTITIONS):
@@ -97,7 +97,7 @@ def test_a_log_with_a_flipped_bit_is_fetched_again_after_a_kill(scene: Scene, sh
     assert re.search("damaged|corrupt", scene.cluster.said_in_this_life(broker_id))
 
 
-def test_a_log_that_rotted_under_a_clean_stop_is_found_by_its_first_reader_and_fetched_again(scene: Scene) -> None:
+def test_a_log_that_rotted_under_a_clean_stop_is_found_by_its_first_reader_and_fetched_again(scene: RoundScene) -> None:
     """Nothing is looked at when it starts. The reader is told nothing: another leads, and has what was written."""
     broker_id = victim(scene)
     cluster, rotten = scene.cluster, scene.led_by(broker_id)
@@ -119,7 +119,7 @@ REFUSED: dict[str, str] = {
 
 
 @pytest.mark.parametrize("pattern", REFUSED)
-def test_what_cannot_be_fetched_again_is_not_guessed(scene: Scene, pattern: str) -> None:
+def test_what_cannot_be_fetched_again_is_not_guessed(scene: RoundScene, pattern: str) -> None:
     """A flipped bit in the vote, the metadata log, or in whose a directory is: refused until restored."""
     broker_id = victim(scene)
     assert scene.cluster.stop(broker_id) == {broker_id: 0}
@@ -139,7 +139,7 @@ def test_what_cannot_be_fetched_again_is_not_guessed(scene: Scene, pattern: str)
     ("name", "said"),
     [("quorum-vote", "would vote twice.*replace-voter"), ("broker.json", "no broker.json: .* cannot be told")],
 )
-def test_what_is_missing_is_not_new(scene: Scene, name: str, said: str) -> None:
+def test_what_is_missing_is_not_new(scene: RoundScene, name: str, said: str) -> None:
     """A voter that forgot its vote could vote twice, one that forgot its name would be another broker."""
     broker_id = victim(scene)
     scene.cluster.kill(broker_id)
@@ -165,7 +165,7 @@ UNREADABLE: dict[str, tuple[str, Callable[[pathlib.Path], None]]] = {
 
 
 @pytest.mark.parametrize("what", UNREADABLE)
-def test_a_log_that_cannot_be_read_is_offline_and_the_others_are_served(scene: Scene, what: str) -> None:
+def test_a_log_that_cannot_be_read_is_offline_and_the_others_are_served(scene: RoundScene, what: str) -> None:
     pattern, spoil = UNREADABLE[what]
     broker_id, cluster = victim(scene), scene.cluster
     cluster.kill(broker_id)
@@ -193,7 +193,7 @@ def test_a_log_that_cannot_be_read_is_offline_and_the_others_are_served(scene: S
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "leader-epoch", "*.index", "*.timeindex", "*.snapshot"])
-def test_a_small_file_beside_a_log_is_made_anew_or_its_loss_is_told(scene: Scene, name: str) -> None:
+def test_a_small_file_beside_a_log_is_made_anew_or_its_loss_is_told(scene: RoundScene, name: str) -> None:
     broker_id = victim(scene)
     assert scene.cluster.stop(broker_id) == {broker_id: 0}
     directory = scene.cluster.data_directory(broker_id)
@@ -219,7 +219,7 @@ STOPS: dict[str, Callable[[Cluster, int], object]] = {
 @pytest.mark.parametrize("before", STOPS)
 @pytest.mark.parametrize("after", STOPS)
 def test_an_older_copy_of_a_data_directory_put_back_only_fetches_what_it_lacks(
-    scene: Scene, before: str, after: str
+    scene: RoundScene, before: str, after: str
 ) -> None:
     """Its clean-stop mark is another life's, so it leads nothing before it is in sync again."""
     broker_id, cluster = victim(scene), scene.cluster

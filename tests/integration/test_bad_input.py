@@ -50,7 +50,7 @@ class Target:
         return build_batch(self.topic_id, 0, pa.record_batch({"value": [value]}), timestamp_us=1)
 
 
-class ProduceStream:
+class RawProduceStream:
     """A produce stream by hand."""
 
     def __init__(self, target: Target) -> None:
@@ -59,7 +59,7 @@ class ProduceStream:
         self._call = call_of(self._channel, PRODUCE)(iter(self._requests.get, None), timeout=ANSWER_WITHIN_S)
         self._target = target
 
-    def __enter__(self) -> ProduceStream:
+    def __enter__(self) -> RawProduceStream:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -137,7 +137,7 @@ BROKEN: dict[str, tuple[Callable[[Target], bytes], str]] = {
 def test_a_broken_batch_is_refused_and_nothing_is_written(cluster: Cluster, target: Target, what: str) -> None:
     make, words = BROKEN[what]
     before = end(cluster)
-    with ProduceStream(target) as stream:
+    with RawProduceStream(target) as stream:
         error = stream.send(make(target))
         assert error is not None
         assert error.code == "CORRUPT_MESSAGE"
@@ -149,7 +149,7 @@ def test_a_broken_batch_is_refused_and_nothing_is_written(cluster: Cluster, targ
 
 def test_a_batch_over_max_message_bytes_is_refused(cluster: Cluster, target: Target) -> None:
     before = end(cluster)
-    with ProduceStream(target) as stream:
+    with RawProduceStream(target) as stream:
         error = stream.send(target.batch("x" * SMALL_BYTES))
         assert isinstance(error, MessageTooLarge)
         assert re.search(rf"max\.message\.bytes of the topic is {SMALL_BYTES}", str(error))
@@ -162,15 +162,15 @@ def test_a_batch_over_max_message_bytes_is_refused(cluster: Cluster, target: Tar
 
 def test_a_frame_over_its_limit_ends_its_stream_alone(cluster: Cluster, target: Target) -> None:
     before = end(cluster)
-    with ProduceStream(target) as other:
-        with ProduceStream(target) as stream, pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
+    with RawProduceStream(target) as other:
+        with RawProduceStream(target) as stream, pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
             stream.send(bytes((128 << 20) + 1))
         assert other.send(target.batch()) is None
     assert end(cluster) == (before or 0) + 1
 
 
 def test_an_unknown_partition_or_topic_id_is_named(target: Target) -> None:
-    with ProduceStream(target) as stream:
+    with RawProduceStream(target) as stream:
         error = stream.send(target.batch(), partition=7)
         # A broker knows its own replicas only: whether there is such a partition, the client asks the metadata.
         assert isinstance(error, NotLeaderOrFollower)
@@ -183,7 +183,7 @@ def test_an_unknown_partition_or_topic_id_is_named(target: Target) -> None:
 
 
 def test_acks_other_than_0_1_all_are_refused(cluster: Cluster, target: Target) -> None:
-    with ProduceStream(target) as stream:
+    with RawProduceStream(target) as stream:
         error = stream.send(target.batch(), acks=2)
         assert isinstance(error, InvalidRequiredAcks)
         assert "acks=2" in str(error)

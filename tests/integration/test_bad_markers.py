@@ -12,7 +12,6 @@ import grpc
 import pytest
 
 from minilog import Admin, NewTopic, Producer, TopicPartition
-from minilog.coordinators_of import INTERNAL_PARTITIONS, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.errors import (
     FencedLeaderEpoch,
     InvalidArgument,
@@ -22,6 +21,7 @@ from minilog.errors import (
     UnknownProducerId,
     error_from_wire,
 )
+from minilog.net.coordinators_of import INTERNAL_PARTITIONS, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration.clients import read_all

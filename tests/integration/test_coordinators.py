@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from minilog import Admin, NewTopic, TopicPartition
-from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.errors import InvalidArgument, InvalidTopic, InvalidTxnState, NotCoordinator, ProducerFenced
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.v1 import common_pb2, coordinator_pb2
 from tests.cluster import Cluster, running_cluster
 from tests.integration.coordinating import Coordinating, coordinating, error_of

@@ -78,7 +78,7 @@ class Reading:
 
 def sent_by(consumer: Consumer) -> dict[int, int]:
     """Bytes of batches that came to this consumer, by the broker they came from."""
-    return dict(consumer._driver.core.received_bytes)
+    return dict(consumer._shell.core.received_bytes)
 
 
 def in_sync(reading: Reading, timeout_s: float = 30.0) -> None:
@@ -135,7 +135,7 @@ def test_it_reads_from_the_replica_of_its_rack_and_from_no_other(reading: Readin
         reading.read(consumer, RECORDS + 500)
         assert list(sent_by(consumer)) == [reading.follower]
         assert sent_by(consumer)[reading.follower] > len(VALUE) * RECORDS
-        assert list(consumer._driver._streams) == [reading.follower]
+        assert list(consumer._shell._streams) == [reading.follower]
     reading.check(RECORDS + 500)
 
 

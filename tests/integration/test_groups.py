@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
-from minilog.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog.errors import GroupIdNotFound, InvalidArgument
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog_broker.coordinators.places import SLACK_RECORDS
 from tests.cluster import Cluster, running_cluster
 

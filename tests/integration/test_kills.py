@@ -10,14 +10,14 @@ import pathlib
 
 import pytest
 
-from tests.integration.kill_runs import Outcome, run
+from tests.integration.kill_runs import KillRunOutcome, run
 
 QUICK = {"broker.session.timeout.ms": "1500"}
 # The bounds are 1 s for kills and 5 s for hangs and cuts; here other tests and builds may share the processors.
 WRITES_WITHIN_S = 10.0
 
 
-def check(outcome: Outcome, *, errors_allowed: bool = False) -> None:
+def check(outcome: KillRunOutcome, *, errors_allowed: bool = False) -> None:
     assert outcome.wrong == []
     assert errors_allowed or (outcome.history.failed, outcome.history.unknown) == ({}, set())
     assert len(outcome.history.acknowledged) > 1000

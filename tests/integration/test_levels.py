@@ -30,7 +30,7 @@ from tests.cluster import Cluster, running_cluster
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.history import History, Stored, judge_copies, judge_reading
 from tests.integration.levels.wheels import LATER_VERSION, Wheel, later_version, this_version
-from tests.integration.rounds import TOPIC, Scene, admin_of
+from tests.integration.rounds import TOPIC, RoundScene, admin_of
 
 CLIENT = pathlib.Path(__file__).parent / "levels" / "client.py"
 BROKERS = (1, 2, 3)
@@ -61,7 +61,7 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> Versions:
 class Rolling:
     """A cluster under load whose brokers change their version."""
 
-    def __init__(self, cluster: Cluster, scene: Scene) -> None:
+    def __init__(self, cluster: Cluster, scene: RoundScene) -> None:
         self.cluster = cluster
         self.scene = scene
         self.history = History()
@@ -117,7 +117,7 @@ def rolling(directory: pathlib.Path, wheel: Wheel) -> Iterator[Rolling]:
         with admin_of(cluster) as admin:
             admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=len(BROKERS))])
             writer = Writer(cluster.bootstrap_servers, TOPIC, pause_s=0.001)
-            yield Rolling(cluster, Scene(cluster, admin, writer, random.Random(7), PARTITIONS))
+            yield Rolling(cluster, RoundScene(cluster, admin, writer, random.Random(7), PARTITIONS))
     finally:
         cluster.end()
 

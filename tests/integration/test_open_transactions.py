@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
-from minilog.transactions import Attempt
+from minilog.transactions.messages import Attempt
 from tests.cluster import Cluster, running_cluster
 
 _numbers = itertools.count()

@@ -103,7 +103,7 @@ class Latencies:
 
 
 @dataclass(frozen=True, slots=True)
-class Epochs:
+class ElectionEpochs:
     """What an election changes."""
 
     controller: int
@@ -323,13 +323,15 @@ def _by_kind(samples: Sequence[Sample]) -> dict[str, Latencies]:
     return {kind: Latencies.of([s for s in samples if s.kind == kind]) for kind in (_PRODUCE, _METADATA, _DISK)}
 
 
-def _epochs(cluster: Cluster) -> Epochs:
+def _epochs(cluster: Cluster) -> ElectionEpochs:
     with Admin({"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": 30_000}) as admin:
         partitions = admin.describe_topics([TOPIC])[0].partitions
-        return Epochs(admin.describe_cluster().controller_epoch, tuple(each.leader_epoch for each in partitions))
+        return ElectionEpochs(
+            admin.describe_cluster().controller_epoch, tuple(each.leader_epoch for each in partitions)
+        )
 
 
-def _differences(before: Epochs, after: Epochs) -> list[str]:
+def _differences(before: ElectionEpochs, after: ElectionEpochs) -> list[str]:
     found = (
         [f"controller epoch {before.controller} -> {after.controller}"] if before.controller != after.controller else []
     )

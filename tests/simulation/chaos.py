@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from minilog_broker.replication.state import PartitionState
+from minilog_broker.replication.partition_state import PartitionState
 from tests.simulation.faults import Faults
 from tests.simulation.known import newest_image, unreplaced_voters
 from tests.simulation.outage import CALM_MS, Outage

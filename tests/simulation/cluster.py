@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import structlog
 
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.chaos import Chaos
 from tests.simulation.clients import ClientProcess
 from tests.simulation.events import Scheduler

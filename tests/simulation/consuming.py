@@ -8,18 +8,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from minilog import metadata_cache
 from minilog.config import ClientConfig
+from minilog.consumer.consumer_effects import (
+    CloseSession,
+    Effect,
+    OpenSession,
+    RefreshTopics,
+    ResolveOffset,
+    SendFetch,
+)
 from minilog.consumer.core import ConsumerCore
 from minilog.consumer.decode import decode_all
-from minilog.consumer.effects import CloseSession, Effect, OpenSession, RefreshMetadata, ResolveOffset, SendFetch
-from minilog.consumer.partition import Run
+from minilog.consumer.partition import FetchedRun
 from minilog.errors import CorruptMessage, MinilogError, OffsetNotAvailable, OffsetOutOfRange
-from minilog.offsets_query import OffsetsQuery, offset_of
+from minilog.net import metadata_cache
+from minilog.net.offsets_query import OffsetsQuery, offset_of
 from minilog.stream_messages import StreamMessage
 from minilog.types import TopicPartition
 from minilog.v1 import data_pb2
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.clients import ClientProcess
 from tests.simulation.history import History, Latest
 from tests.simulation.invariants.violation import Violation
@@ -86,7 +93,7 @@ class SimulatedConsumer:
         for partition, key in self._keys.items():
             position = other.core.position(partition) if other._keys.get(partition) == key else None
             if position is not None:
-                known = metadata_cache.PartitionKey(*key)
+                known = metadata_cache.TopicIdPartition(*key)
                 self.cache.see_epoch(known, other.cache.seen_epoch(known))
                 self._history.placed(self.name, key, position)
                 self.core.seek(partition, position)
@@ -122,7 +129,7 @@ class SimulatedConsumer:
                 self.corrupt_runs += 1
                 self.core.run_is_corrupt(run, damage, self._client.now_ms)
 
-    def _hand_out(self, run: Run, batches: list[pa.RecordBatch], behind: int) -> None:
+    def _hand_out(self, run: FetchedRun, batches: list[pa.RecordBatch], behind: int) -> None:
         key = PartitionKey(*run.key)
         for rows in batches:
             values = rows.column("value").to_pylist()
@@ -190,7 +197,7 @@ class SimulatedConsumer:
                     talk.close()
             case ResolveOffset(partition, where, number):
                 _Question(self, partition, where, number)
-            case RefreshMetadata():
+            case RefreshTopics():
                 self._picture.refresh()
 
     def _open(self, broker_id: int) -> None:
@@ -213,7 +220,7 @@ class SimulatedConsumer:
             self._client,
             broker_id,
             "Fetch",
-            lambda: self.core.life_sign(broker_id),
+            lambda: self.core.keepalive(broker_id),
             keepalive_ms=self.config.session_keepalive_ms,
             opened=opened,
             received=received,

@@ -1,5 +1,5 @@
-"""What a life says to the active controller: as server/controller_link.py. Registration, heartbeats, ISR proposals,
-producer ids. A heartbeat stream that breaks is opened anew, to whoever is the controller by then.
+"""What a life says to the active controller: as server/clients/controller_link.py. Registration, heartbeats, ISR
+proposals, producer ids. A heartbeat stream that breaks is opened anew, to whoever is the controller by then.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.errors import BrokerNotAvailable, MinilogError, RetriableError, StaleBrokerEpoch, error_from_wire
 from minilog.v1 import common_pb2, peer_pb2
-from minilog_broker.replication.effects import ProposalAnswer, ProposeInSyncReplicas
-from minilog_broker.server.registration import unsettled_replicas
+from minilog_broker.replication.replica_effects import ProposalAnswer, ProposeInSyncReplicas
+from minilog_broker.server.clients.registration import unsettled_replicas
 from tests.simulation.network import Failure
 from tests.simulation.stream import Stream
 

@@ -1,4 +1,5 @@
-"""The shell of the controller in a life: as server/controller_shell.py. Tickets are functions that take the answer."""
+"""The shell of the controller in a life: as server/shells/controller_shell.py. Tickets are functions that take the
+answer."""
 
 from __future__ import annotations
 
@@ -7,8 +8,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minilog_broker.controller.controller import Controller, ControllerSettings
-from minilog_broker.controller.effects import Answer, ControllerEffect, PartitionWaits, ProbeBroker, UncleanElection
-from minilog_broker.replication.state import TopicConfig
+from minilog_broker.controller.controller_effects import (
+    ControllerAnswer,
+    ControllerEffect,
+    PartitionWaits,
+    ProbeBroker,
+    UncleanElection,
+)
+from minilog_broker.replication.partition_state import TopicConfig
 from tests.simulation.clients import node_at
 from tests.simulation.network import Failure, Respond
 from tests.simulation.process import CoreTimer
@@ -105,7 +112,7 @@ class Controlling:
 
     def _carry_out(self, effect: ControllerEffect) -> None:
         match effect:
-            case Answer(ticket=ticket, message=message):
+            case ControllerAnswer(ticket=ticket, message=message):
                 error = getattr(message, "error", None)
                 if error is None or not error.code:
                     self._life.touched.controlled.append(self._life.node.node_id)

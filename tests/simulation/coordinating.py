@@ -1,4 +1,4 @@
-"""The coordinators of a life: as server/coordinators.py and server/coordinator_shell.py, on virtual time.
+"""The coordinators of a life: as server/shells/coordinators.py and server/shells/coordinator_shell.py, on virtual time.
 
 There is one for each partition of `__transactions` and `__groups` that this life has led, and it stays. Its log is read
 by the data disk's thread, its markers and registrations are unary calls over the simulated network (coordinator_calls).
@@ -10,28 +10,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.errors import CorruptMessage, MinilogError, NotCoordinator, wire_error
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.batches import decode_run, encode_batch
-from minilog_broker.coordinators.coordinator import State
-from minilog_broker.coordinators.effects import (
-    Answer,
+from minilog_broker.coordinators.coordinator import CoordinatorState
+from minilog_broker.coordinators.coordinator_effects import (
+    CoordinatorAnswer,
     CoordinatorEffect,
+    DeleteRecordsBelow,
     LoadLog,
     MarkersRefused,
     Moment,
     RegisterProducer,
-    TrimLog,
     WriteMarkers,
 )
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
-from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, LedEffect, StoppedLeading
-from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.disk import DiskCommand
+from minilog_broker.replication.leader.leadership import (
+    BeganToLead,
+    HighWatermarkMoved,
+    LeadershipEffect,
+    StoppedLeading,
+)
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.server.disk.disk_thread import DiskCommand
 from tests.simulation.coordinator_calls import CoordinatorCalls
 from tests.simulation.network import Respond
 from tests.simulation.process import CoreTimer
@@ -67,19 +72,19 @@ class CoordinatorPart:
 
     @property
     def leads(self) -> bool:
-        return self.core.state is not State.IDLE
+        return self.core.state is not CoordinatorState.IDLE
 
     @property
     def taken_for_committed(self) -> int:
         """Up to where the core acts on the log; 0 where it does not act (judges)."""
-        return self.core._table.committed_end() if self.core.state is State.ACTIVE else 0
+        return self.core._table.committed_end() if self.core.state is CoordinatorState.ACTIVE else 0
 
     def moment(self) -> Moment:
         return Moment(self._life.now_ms, self._life.node.now_us)
 
     # -- the partition
 
-    def told(self, effect: LedEffect) -> None:
+    def told(self, effect: LeadershipEffect) -> None:
         """What the replica says of its leading."""
         match effect:
             case BeganToLead(leader_epoch=leader_epoch, log_end=log_end):
@@ -162,16 +167,16 @@ class CoordinatorPart:
     def _carry_out(self, effect: CoordinatorEffect) -> None:
         calls = self._coordinating.calls
         match effect:
-            case Answer(ticket=ticket, message=message):
+            case CoordinatorAnswer(ticket=ticket, message=message):
                 assert callable(ticket)
                 ticket(message)
             case LoadLog():
                 log = self._life.logs[self.key]
                 self._load(effect, log.log_start_offset, self._term)
-            case TrimLog(leader_epoch=leader_epoch, offset=offset):
+            case DeleteRecordsBelow(leader_epoch=leader_epoch, offset=offset):
                 self._life.cluster.count("coordinator log is cut")
                 self._life.touched.trims_asked.append(TrimAsked(self._life.node.node_id, self.key, offset))
-                self._life.manager.trim_own(self.key, leader_epoch, offset)
+                self._life.manager.delete_own_records(self.key, leader_epoch, offset)
             case WriteMarkers():
                 calls.write_markers(effect, lambda error: self._markers(effect, error))
             case MarkersRefused(target=target, error=error):
@@ -220,7 +225,7 @@ class Coordinating:
     def knows_topic(self, topic_id: bytes) -> bool:
         return topic_id in self.life.image.topics
 
-    def told(self, effect: LedEffect) -> None:
+    def told(self, effect: LeadershipEffect) -> None:
         """What a replica of an internal topic says of its leading."""
         part = self.parts.get(effect.key)
         if part is None and isinstance(effect, BeganToLead):

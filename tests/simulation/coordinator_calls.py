@@ -1,6 +1,6 @@
-"""What coordinators and leaders ask of other brokers: as server/coordinator_calls.py, partition_registrations.py and
-internal_topics.py. A call goes to the leader that this life's image names, to this life itself without a connection;
-it may be lost, doubled or late, and is asked again by whoever wants it.
+"""What coordinators and leaders ask of other brokers: as server/clients/coordinator_calls.py,
+partition_registrations.py and internal_topics.py. A call goes to the leader that this life's image names, to this life
+itself without a connection; it may be lost, doubled or late, and is asked again by whoever wants it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from minilog.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.errors import (
     BrokerNotAvailable,
     CoordinatorLoadInProgress,
@@ -18,13 +17,14 @@ from minilog.errors import (
     UnknownTopicId,
     error_from_wire,
 )
+from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.v1 import common_pb2, coordinator_pb2, peer_pb2
 from minilog_broker.controller.internal_topics import INTERNAL_TOPIC_NAMES
-from minilog_broker.coordinators.effects import RegisterProducer, WriteMarkers
+from minilog_broker.coordinators.coordinator_effects import RegisterProducer, WriteMarkers
 from minilog_broker.coordinators.groups.records import partition_id
 from minilog_broker.coordinators.transactions.coordinator import PRODUCER_EPOCH
-from minilog_broker.replication.effects import RegisterPartition
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import RegisterPartition
 from tests.simulation.network import Failure
 
 if TYPE_CHECKING:

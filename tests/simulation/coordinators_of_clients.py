@@ -1,5 +1,5 @@
 """How a simulated client asks coordinators of transactions: as minilog/aio/{coordinators,transactions}.py do it, with
-the client's own messages and its own judgement of outcomes (minilog/transactions.py).
+the client's own messages and its own judgement of outcomes (minilog/transactions/messages.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from minilog.config import ClientConfig
-from minilog.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.errors import (
     InvalidTxnState,
     LeaderNotAvailable,
@@ -19,8 +18,9 @@ from minilog.errors import (
     UnknownTopicId,
     error_from_wire,
 )
-from minilog.metadata_cache import Leader, MetadataCache, metadata_request
-from minilog.transactions import (
+from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
+from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache, metadata_request
+from minilog.transactions.messages import (
     AlreadyCommitted,
     Attempt,
     Contents,
@@ -93,7 +93,7 @@ class CoordinatorsAsked:
             pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
 
     async def _ask(
-        self, method: str, partition: TopicPartition, leader: Leader, request: Any, deadline_ms: float
+        self, method: str, partition: TopicPartition, leader: LeaderAndEpoch, request: Any, deadline_ms: float
     ) -> Any | None:
         """One attempt; None where no answer came: the call was lost, or another broker leads by now."""
         client, key = self._client, self.cache.key(partition)

@@ -1,4 +1,5 @@
-"""The model of server/disk.py: commands in order, in groups; then each written log is synced once; then all are told.
+"""The model of server/disk/disk_thread.py: commands in order, in groups; then each written log is synced once; then all
+are told.
 
     submitted ──► run (an event) ──► on_done (an event) ──► sync once per log (an event) ──► on_flushed (an event)
                        └── OSError ──► on_failed
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minilog.errors import CorruptMessage, StorageError
-from minilog_broker.server.disk import DiskCommand
+from minilog_broker.server.disk.disk_thread import DiskCommand
 from tests.simulation.process import Process
 
 MAX_GROUP_COMMANDS = 256

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.disk import Death, Killed, PowerLoss
 from tests.simulation.known import unreplaced_voters
 from tests.simulation.life import Life

@@ -18,13 +18,13 @@ from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.controller.controller import Controller
 from minilog_broker.controller.image import ImageChanges, MetadataImage
 from minilog_broker.quorum.node import QuorumNode
-from minilog_broker.replication.effects import PartitionOffline
 from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.partition_state import PartitionKey, TopicConfig
+from minilog_broker.replication.replica_effects import PartitionOffline
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.replication.state import PartitionKey, TopicConfig
-from minilog_broker.server.disk import DiskCommand
-from minilog_broker.server.log_directory import LogDirectory
-from minilog_broker.server.registration import recovered_replicas
+from minilog_broker.server.clients.registration import recovered_replicas
+from minilog_broker.server.disk.disk_thread import DiskCommand
+from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.storage.clock_guard import ClockGuard
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
@@ -281,7 +281,7 @@ class Life:
         removed = sorted(changes.removed)
         for key in changed + removed:
             self.touch(key)
-        self.manager.apply_image(states, removed, configs, names, image.lives(), self.now_ms)
+        self.manager.apply_image(states, removed, configs, names, image.incarnations(), self.now_ms)
         self.replicas.run()
         if removed:
             self.coordinating.topics_deleted()

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from minilog_broker.quorum.effects import VoteState
+from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import METADATA_KEY
-from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.vote_file import FILE_NAME as VOTE_FILE
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.server.disk.vote_file import FILE_NAME as VOTE_FILE
 from tests.simulation.disk import Death, PowerLoss, SimulatedDisk
 from tests.simulation.life import DATA_PATH, Life, Stage
 from tests.simulation.process import EPOCH_US, FATAL, Process

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minilog.v1 import admin_pb2
-from minilog_broker.controller.image import MetadataImage, Topic
+from minilog_broker.controller.image import MetadataImage, TopicImage
 from tests.simulation.known import newest_image, unreplaced_voters
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Operator:
             )
         self._cluster.scheduler.after(REPLACE_MS, self.heal)
 
-    def _topic(self, image: MetadataImage) -> Topic | None:
+    def _topic(self, image: MetadataImage) -> TopicImage | None:
         topics = [image.topics[topic_id] for _, topic_id in sorted(image.topic_ids.items())]
         return self._random.choice(topics) if topics else None
 

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from minilog.record_batch.header import HEADER_BYTES
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.storage.log import Log
 from tests.simulation.known import newest_image
 

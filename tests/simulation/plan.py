@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from minilog_broker.replication.state import TopicConfig
+from minilog_broker.replication.partition_state import TopicConfig
 from tests.simulation.themes import narrowed
 
 

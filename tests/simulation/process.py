@@ -80,7 +80,7 @@ class Process:
 
 
 class CoreTimer:
-    """Calls `tick` in the process when `next_tick_ms` says so. `arm` after every event, as server/timer.py."""
+    """Calls `tick` in the process when `next_tick_ms` says so. `arm` after every event, as server/runtime/timer.py."""
 
     __slots__ = ("_due_ms", "_next_tick_ms", "_number", "_process", "_running", "_tick", "lateness_ms")
 

@@ -8,14 +8,23 @@ from typing import Any, TypeAlias
 
 from minilog.config import ClientConfig
 from minilog.errors import MinilogError, UnknownOutcome
-from minilog.metadata_cache import Topic
+from minilog.net.metadata_cache import CachedTopic
 from minilog.producer.accumulator import Accumulator, Taken
 from minilog.producer.batch import Batch
-from minilog.producer.effects import Connect, Delivered, Effect, Failed, Lost, NeedProducerId, RefreshMetadata, Send
+from minilog.producer.producer_effects import (
+    Connect,
+    Delivered,
+    Effect,
+    Failed,
+    Lost,
+    NeedProducerId,
+    RefreshMetadata,
+    Send,
+)
 from minilog.producer.sender import Sender
 from minilog.types import RecordMetadata
 from minilog.v1 import data_pb2, metadata_pb2
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.clients import ClientProcess
 from tests.simulation.history import History, Outcome, Write
 from tests.simulation.talking import Picture, Talk
@@ -99,7 +108,7 @@ class SimulatedProducer:
         self._run()
         return True
 
-    def _put(self, topic: Topic, partition: int, value: bytes, settled: Settled) -> Taken:
+    def _put(self, topic: CachedTopic, partition: int, value: bytes, settled: Settled) -> Taken:
         return self._accumulator.append(
             topic, partition, None, value, None, self._client.now_us, _Future(settled), self._client.now_ms
         )

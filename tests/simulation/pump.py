@@ -1,5 +1,5 @@
-"""One side of a stream and the core behind it: as server/streams.py, a message is taken from the core when it said that
-it is ready and the stream has room. Each is an event, so that anything may come between two.
+"""One side of a stream and the core behind it: as server/clients/streams.py, a message is taken from the core when it
+said that it is ready and the stream has room. Each is an event, so that anything may come between two.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The shell of the quorum node in a life: as server/quorum_shell.py. The metadata log has a disk thread of its own.
+"""The shell of the quorum node in a life: as server/shells/quorum_shell.py. The metadata log has a disk thread of its
+own.
 
 An error of the metadata log or of the vote's file ends the process. Votes and new epochs are unary calls, which may be
 lost, doubled and late; sessions are streams.
@@ -15,15 +16,15 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
-from minilog_broker.quorum import effects as quorum_effects
-from minilog_broker.quorum.effects import PersistVote, VoteState
+from minilog_broker.quorum import quorum_effects as quorum_effects
 from minilog_broker.quorum.node import QuorumNode
+from minilog_broker.quorum.quorum_effects import PersistVote, VoteState
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
 from minilog_broker.quorum.settings import QuorumSettings
-from minilog_broker.replication import effects
-from minilog_broker.server.disk import DiskCommand
-from minilog_broker.server.metadata_log import CHECKPOINT_DELAY_S
-from minilog_broker.server.vote_file import open_vote, write_vote
+from minilog_broker.replication import replica_effects
+from minilog_broker.server.disk.disk_thread import DiskCommand
+from minilog_broker.server.disk.metadata_log import CHECKPOINT_DELAY_S
+from minilog_broker.server.disk.vote_file import open_vote, write_vote
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
@@ -65,18 +66,18 @@ class QuorumPart:
         self._known_leader = -1
         self.timer = CoreTimer(life.process, self.node.next_tick_ms, self._tick)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
-            effects.AppendToLog: self._append,
-            effects.RecordEpochStart: self._record_epoch_start,
-            effects.TruncateLog: self._truncate,
-            effects.StartLogAt: self._start_at,
+            replica_effects.AppendToLog: self._append,
+            replica_effects.RecordEpochStart: self._record_epoch_start,
+            replica_effects.TruncateLog: self._truncate,
+            replica_effects.StartLogAt: self._start_at,
             PersistVote: self._persist_vote,
-            effects.SessionReady: self._session_ready,
-            quorum_effects.SessionRefused: self._session_refused,
-            effects.OpenLeaderSession: self._open_link,
-            effects.CloseLeaderSession: lambda _: self._close_link(),
-            effects.LeaderSessionReady: self._leader_session_ready,
+            replica_effects.SessionReady: self._session_ready,
+            quorum_effects.MetadataSessionRefused: self._session_refused,
+            replica_effects.OpenLeaderSession: self._open_link,
+            replica_effects.CloseLeaderSession: lambda _: self._close_link(),
+            replica_effects.LeaderSessionReady: self._leader_session_ready,
             quorum_effects.LoadSnapshot: self._load_snapshot,
-            quorum_effects.AdvanceLogStart: self._advance_log_start,
+            quorum_effects.DeleteBeforeSnapshot: self._advance_log_start,
             **self.voting.handlers(),
         }
 
@@ -161,7 +162,7 @@ class QuorumPart:
             self._life.note(f"quorum leader is {node.leader_id} of epoch {node.epoch}")
             self._life.controller_moved()
 
-    def _append(self, effect: effects.AppendToLog) -> None:
+    def _append(self, effect: replica_effects.AppendToLog) -> None:
         batches, node, life = effect.batches, self.node, self._life
 
         def appended(_: object) -> None:
@@ -211,13 +212,13 @@ class QuorumPart:
     def _failed(self, error: OSError) -> None:
         raise error
 
-    def _record_epoch_start(self, effect: effects.RecordEpochStart) -> None:
+    def _record_epoch_start(self, effect: replica_effects.RecordEpochStart) -> None:
         self.submit(lambda: self.log.assign_epoch(effect.leader_epoch, effect.start_offset), _nothing)
 
-    def _truncate(self, effect: effects.TruncateLog) -> None:
+    def _truncate(self, effect: replica_effects.TruncateLog) -> None:
         self.submit(lambda: self.log.truncate_to(effect.end_offset), self._truncated)
 
-    def _start_at(self, effect: effects.StartLogAt) -> None:
+    def _start_at(self, effect: replica_effects.StartLogAt) -> None:
         self.submit(lambda: self.log.truncate_fully_and_start_at(effect.offset), self._truncated)
 
     def _truncated(self) -> None:
@@ -269,7 +270,7 @@ class QuorumPart:
         self.replay.load(effect.snapshot_id)
         self._image_moved()
 
-    def _advance_log_start(self, effect: quorum_effects.AdvanceLogStart) -> None:
+    def _advance_log_start(self, effect: quorum_effects.DeleteBeforeSnapshot) -> None:
         newest = SnapshotId(effect.offset, 0)
 
         def work() -> None:
@@ -280,7 +281,7 @@ class QuorumPart:
 
     # -- our session to the leader
 
-    def _open_link(self, effect: effects.OpenLeaderSession) -> None:
+    def _open_link(self, effect: replica_effects.OpenLeaderSession) -> None:
         self._close_link()
         life = self._life
         self._stream = stream = life.network.open_stream(life.process, effect.leader_id, "Replicate")
@@ -307,7 +308,7 @@ class QuorumPart:
             self.node.leader_session_closed(self._life.now_ms)
             self.run()
 
-    def _leader_session_ready(self, _: effects.LeaderSessionReady) -> None:
+    def _leader_session_ready(self, _: replica_effects.LeaderSessionReady) -> None:
         if self._stream is not None and self._stream.open and self._pump is not None:
             self._pump.wake()
 
@@ -343,11 +344,11 @@ class QuorumPart:
             self.node.close_session(session_id)
             self.run()
 
-    def _session_ready(self, effect: effects.SessionReady) -> None:
+    def _session_ready(self, effect: replica_effects.SessionReady) -> None:
         if (session := self.sessions.get(effect.session_id)) is not None:
             session.pump.wake()
 
-    def _session_refused(self, effect: quorum_effects.SessionRefused) -> None:
+    def _session_refused(self, effect: quorum_effects.MetadataSessionRefused) -> None:
         if (session := self.sessions.get(effect.session_id)) is not None:
             session.refused = effect
             session.pump.wake()

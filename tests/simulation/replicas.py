@@ -1,4 +1,5 @@
-"""The shell of the replica manager in a life: as server/replicas.py and server/leader_links.py, on virtual time.
+"""The shell of the replica manager in a life: as server/shells/replication_shell.py and server/clients/leader_links.py,
+on virtual time.
 
 Effects are carried out in order after every event; disk commands go to the data disk's thread, sessions of followers to
 streams of the simulated network.
@@ -14,12 +15,17 @@ from typing import TYPE_CHECKING, Any
 from minilog.errors import CorruptMessage
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2
-from minilog_broker.replication import effects
-from minilog_broker.replication.led import BeganToLead, HighWatermarkMoved, LedEffect, StoppedLeading
+from minilog_broker.replication import replica_effects
+from minilog_broker.replication.leader.leadership import (
+    BeganToLead,
+    HighWatermarkMoved,
+    LeadershipEffect,
+    StoppedLeading,
+)
 from minilog_broker.replication.manager import ReplicaManager
-from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.disk import LOGS_AT_ONCE, BoundedLane, DiskCommand
-from minilog_broker.server.log_directory import LogDirectory, log_settings
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.server.disk.disk_thread import LOGS_AT_ONCE, BoundedLane, DiskCommand
+from minilog_broker.server.disk.log_directory import LogDirectory, log_settings
 from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.find_ends import EndsSearch
@@ -55,7 +61,7 @@ class Replicas:
 
     def __init__(self, life: Life, manager: ReplicaManager, disk: DiskThread, directory: LogDirectory) -> None:
         self.manager = manager
-        self.offline: dict[PartitionKey, effects.PartitionOffline] = {}
+        self.offline: dict[PartitionKey, replica_effects.PartitionOffline] = {}
         self.sessions: dict[int, Any] = {}
         self.timer = CoreTimer(life.process, manager.next_tick_ms, self._tick)
         self._life = life
@@ -66,30 +72,32 @@ class Replicas:
         self._running = False
         self._let_go: Counter[PartitionKey] = Counter()
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
-            effects.AppendToLog: self._append,
-            effects.SessionReady: self._session_ready,
-            effects.AnswerProduce: self._answer_produce,
-            effects.LeaderSessionReady: self._leader_session_ready,
-            effects.OpenLeaderSession: self._open_link,
-            effects.CloseLeaderSession: self._close_link,
-            effects.ProposeInSyncReplicas: lambda effect: life.link.propose(effect),
-            effects.SessionRefused: self._session_refused,
-            effects.PartitionOffline: self._go_offline,
-            effects.OpenLog: self._create,
-            effects.RecoverLog: self._recover,
-            effects.CheckCopy: self._check_copy,
-            effects.ConfigureLog: self._configure,
-            effects.RecordEpochStart: self._record_epoch_start,
-            effects.ForgetTornTail: self._forget_torn_tail,
-            effects.TruncateLog: self._truncate,
-            effects.StartLogAt: self._start_at,
-            effects.AdvanceLogStart: self._trim,
-            effects.WriteProducerSnapshot: self._write_snapshot,
-            effects.DeleteLog: self._delete,
-            effects.AnswerMarkers: answer_markers,
-            effects.FindEnds: lambda effect: self._find_ends(effect, EndsSearch(effect.producer_ids, effect.within)),
-            effects.AnswerDeleteRecords: lambda effect: life.serving.trims.answer(effect),
-            effects.RegisterPartition: lambda effect: life.coordinating.calls.registration_wanted(effect),
+            replica_effects.AppendToLog: self._append,
+            replica_effects.SessionReady: self._session_ready,
+            replica_effects.AnswerProduce: self._answer_produce,
+            replica_effects.LeaderSessionReady: self._leader_session_ready,
+            replica_effects.OpenLeaderSession: self._open_link,
+            replica_effects.CloseLeaderSession: self._close_link,
+            replica_effects.ProposeInSyncReplicas: lambda effect: life.link.propose(effect),
+            replica_effects.SessionRefused: self._session_refused,
+            replica_effects.PartitionOffline: self._go_offline,
+            replica_effects.OpenLog: self._create,
+            replica_effects.RecoverLog: self._recover,
+            replica_effects.CheckCopy: self._check_copy,
+            replica_effects.ConfigureLog: self._configure,
+            replica_effects.RecordEpochStart: self._record_epoch_start,
+            replica_effects.ForgetTornTail: self._forget_torn_tail,
+            replica_effects.TruncateLog: self._truncate,
+            replica_effects.StartLogAt: self._start_at,
+            replica_effects.AdvanceLogStart: self._trim,
+            replica_effects.WriteProducerSnapshot: self._write_snapshot,
+            replica_effects.DeleteLog: self._delete,
+            replica_effects.AnswerMarkers: answer_markers,
+            replica_effects.FindEnds: lambda effect: self._find_ends(
+                effect, EndsSearch(effect.producer_ids, effect.within)
+            ),
+            replica_effects.AnswerDeleteRecords: lambda effect: life.serving.trims.answer(effect),
+            replica_effects.RegisterPartition: lambda effect: life.coordinating.calls.registration_wanted(effect),
             BeganToLead: self._tell_coordinator,
             HighWatermarkMoved: self._tell_coordinator,
             StoppedLeading: self._tell_coordinator,
@@ -113,7 +121,7 @@ class Replicas:
             self._running = False
         self.timer.arm()
 
-    def _append(self, effect: effects.AppendToLog) -> None:
+    def _append(self, effect: replica_effects.AppendToLog) -> None:
         key, batches, manager, life = effect.key, effect.batches, self.manager, self._life
         log = self._directory.logs[key]
 
@@ -143,10 +151,10 @@ class Replicas:
             )
         )
 
-    def _create(self, effect: effects.OpenLog) -> None:
+    def _create(self, effect: replica_effects.OpenLog) -> None:
         self._open(effect.key, lambda: (self._directory.create(effect), ProducerState()))
 
-    def _recover(self, effect: effects.RecoverLog) -> None:
+    def _recover(self, effect: replica_effects.RecoverLog) -> None:
         key = effect.key
         self._let_go[key] += 1
 
@@ -172,7 +180,7 @@ class Replicas:
             )
         )
 
-    def _check_copy(self, effect: effects.CheckCopy) -> None:
+    def _check_copy(self, effect: replica_effects.CheckCopy) -> None:
         key, let_go = effect.key, self._let_go[effect.key]
         log = self._directory.logs.get(key)
 
@@ -187,7 +195,7 @@ class Replicas:
 
         self._disk.submit(DiskCommand(work, checked, checked))
 
-    def _configure(self, effect: effects.ConfigureLog) -> None:
+    def _configure(self, effect: replica_effects.ConfigureLog) -> None:
         key, settings, reserve = effect.key, log_settings(effect.config), self._life.reserve
 
         def configured(_: object) -> None:
@@ -208,26 +216,26 @@ class Replicas:
         self._disk.submit(DiskCommand(touching, self._of(key, done), failed, log))
 
     def _of(self, key: PartitionKey, tell: Callable[[Any], None]) -> Callable[[Any], None]:
-        """`tell`, unless the log was let go meanwhile, as in server/replicas.py."""
+        """`tell`, unless the log was let go meanwhile, as in server/shells/replication_shell.py."""
         let_go = self._let_go[key]
         return lambda result: tell(result) if self._let_go[key] == let_go else None
 
-    def _record_epoch_start(self, effect: effects.RecordEpochStart) -> None:
+    def _record_epoch_start(self, effect: replica_effects.RecordEpochStart) -> None:
         epoch, start = effect.leader_epoch, effect.start_offset
         reserve = self._life.reserve
         self._submit(effect.key, lambda log: reserve.write_metadata(lambda: log.assign_epoch(epoch, start)), _nothing)
 
-    def _forget_torn_tail(self, effect: effects.ForgetTornTail) -> None:
+    def _forget_torn_tail(self, effect: replica_effects.ForgetTornTail) -> None:
         self._submit(effect.key, lambda log: log.forget_torn_tail(), _nothing)
 
-    def _truncate(self, effect: effects.TruncateLog) -> None:
+    def _truncate(self, effect: replica_effects.TruncateLog) -> None:
         def work(log: Log) -> ProducerState:
             log.truncate_to(effect.end_offset)
             return recover_producer_state(log)
 
         self._submit(effect.key, work, lambda state: self._truncated(effect.key, state))
 
-    def _start_at(self, effect: effects.StartLogAt) -> None:
+    def _start_at(self, effect: replica_effects.StartLogAt) -> None:
         def work(log: Log) -> ProducerState:
             log.truncate_fully_and_start_at(effect.offset)
             return recover_producer_state(log)
@@ -239,10 +247,10 @@ class Replicas:
         self.manager.log_truncated(key, state, self._life.now_ms)
         self.run()
 
-    def _write_snapshot(self, effect: effects.WriteProducerSnapshot) -> None:
+    def _write_snapshot(self, effect: replica_effects.WriteProducerSnapshot) -> None:
         self._submit(effect.key, lambda log: log.write_producer_snapshot(effect.offset, effect.snapshot), _nothing)
 
-    def _trim(self, effect: effects.AdvanceLogStart) -> None:
+    def _trim(self, effect: replica_effects.AdvanceLogStart) -> None:
         key, wanted, reserve = effect.key, (effect.offset, effect.snapshot_offset, effect.snapshot), self._life.reserve
 
         def moved(_: object) -> None:
@@ -252,7 +260,7 @@ class Replicas:
 
         self._submit(key, lambda log: reserve.write_metadata(lambda: trim(log, *wanted)), moved)
 
-    def _find_ends(self, effect: effects.FindEnds, search: EndsSearch) -> None:
+    def _find_ends(self, effect: replica_effects.FindEnds, search: EndsSearch) -> None:
         def stepped(_: object) -> None:
             if search.damage is not None:
                 self.manager.log_damaged(effect.key, search.damage, self._life.now_ms)
@@ -266,7 +274,7 @@ class Replicas:
 
         self._submit(effect.key, search.step, stepped)
 
-    def _delete(self, effect: effects.DeleteLog) -> None:
+    def _delete(self, effect: replica_effects.DeleteLog) -> None:
         self.set_aside(effect.key)
 
     def set_aside(self, key: PartitionKey) -> None:
@@ -284,7 +292,7 @@ class Replicas:
         self.manager.log_failed(key, error, self._life.now_ms)
         self.run()
 
-    def _go_offline(self, effect: effects.PartitionOffline) -> None:
+    def _go_offline(self, effect: replica_effects.PartitionOffline) -> None:
         key, reason = effect.key, effect.reason
         if effect.damaged:
             self._disk.submit(DiskCommand(lambda: self._directory.mark_damaged(key, reason), _nothing, _nothing))
@@ -295,17 +303,17 @@ class Replicas:
 
     # -- answers and sessions served here
 
-    def _answer_produce(self, effect: effects.AnswerProduce) -> None:
+    def _answer_produce(self, effect: replica_effects.AnswerProduce) -> None:
         self._life.serving.answer_produce(effect)
 
-    def _tell_coordinator(self, effect: LedEffect) -> None:
+    def _tell_coordinator(self, effect: LeadershipEffect) -> None:
         self._life.coordinating.told(effect)
 
-    def _session_ready(self, effect: effects.SessionReady) -> None:
+    def _session_ready(self, effect: replica_effects.SessionReady) -> None:
         if (session := self.sessions.get(effect.session_id)) is not None:
             session.pump.wake()
 
-    def _session_refused(self, effect: effects.SessionRefused) -> None:
+    def _session_refused(self, effect: replica_effects.SessionRefused) -> None:
         if (session := self.sessions.get(effect.session_id)) is not None:
             session.refused = effect.error
             session.pump.wake()
@@ -318,7 +326,7 @@ class Replicas:
 
     # -- links to leaders
 
-    def _open_link(self, effect: effects.OpenLeaderSession) -> None:
+    def _open_link(self, effect: replica_effects.OpenLeaderSession) -> None:
         self._close_link(effect)
         leader_id = effect.leader_id
         link = self._links[leader_id] = LeaderLink(leader_id)
@@ -339,7 +347,7 @@ class Replicas:
         self.run()
         pump.wake()
 
-    def _leader_session_ready(self, effect: effects.LeaderSessionReady) -> None:
+    def _leader_session_ready(self, effect: replica_effects.LeaderSessionReady) -> None:
         link = self._links.get(effect.leader_id)
         if link is not None and link.stream is not None and link.stream.open and link.pump is not None:
             link.pump.wake()
@@ -361,7 +369,7 @@ class Replicas:
             self.manager.leader_session_closed(link.leader_id, self._life.now_ms)
             self.run()
 
-    def _close_link(self, effect: effects.OpenLeaderSession | effects.CloseLeaderSession) -> None:
+    def _close_link(self, effect: replica_effects.OpenLeaderSession | replica_effects.CloseLeaderSession) -> None:
         link = self._links.pop(effect.leader_id, None)
         if link is not None and link.stream is not None:
             link.stream.client.close()

@@ -19,10 +19,10 @@ from minilog.errors import (
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, metadata_pb2, peer_pb2
-from minilog_broker.replication.effects import AnswerProduce
-from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.data_service import _transaction
-from minilog_broker.server.metadata_service import _broker, _partition
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import AnswerProduce
+from minilog_broker.server.services.data_service import _transaction
+from minilog_broker.server.services.metadata_service import _broker, _partition
 from tests.simulation.controlling import CALLS
 from tests.simulation.network import Respond
 from tests.simulation.pump import Pump
@@ -32,7 +32,7 @@ from tests.simulation.transaction_serving import METHODS, TransactionServing
 from tests.simulation.trim_serving import TrimServing
 
 if TYPE_CHECKING:
-    from minilog_broker.controller.image import Topic
+    from minilog_broker.controller.image import TopicImage
     from tests.simulation.life import Life
 
 ACKS = (0, 1, -1)
@@ -158,7 +158,7 @@ class Serving:
             return metadata_pb2.TopicMetadata(error=wire_error(error), topic_id=topic_id)
         return self._topic(topic)
 
-    def _topic(self, topic: Topic) -> metadata_pb2.TopicMetadata:
+    def _topic(self, topic: TopicImage) -> metadata_pb2.TopicMetadata:
         image = self._life.image
         return metadata_pb2.TopicMetadata(
             name=topic.name,

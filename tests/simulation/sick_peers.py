@@ -14,7 +14,7 @@ import msgspec
 
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum.epochs_told import LEAP_EPOCHS, NEAR_EPOCHS
-from minilog_broker.server.vote_file import FILE_NAME as VOTE_FILE
+from minilog_broker.server.disk.vote_file import FILE_NAME as VOTE_FILE
 from minilog_broker.storage.durable_file import write_durable_file
 from tests.simulation.life import DATA_PATH
 from tests.simulation.network_faults import NetworkFaults

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from minilog.config import ClientConfig
 from minilog.errors import MinilogError
-from minilog.transactions import AlreadyCommitted, Attempt, TransactionOutcome
+from minilog.transactions.messages import AlreadyCommitted, Attempt, TransactionOutcome
 from pyspark_minilog.errors import InconsistentWrite, NotAReplay
 from pyspark_minilog.sink_protocol import (
     Abort,

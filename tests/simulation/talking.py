@@ -1,7 +1,7 @@
 """How a simulated client reaches brokers: questions to any, and streams with signs of life. As minilog.aio does it.
 
-ask_any     one broker after the other; another is asked beside one that hangs (client/minilog/aio/cluster.py)
-Talk        one bidirectional stream: queue, signs of life, silence (client/minilog/aio/stream.py)
+ask_any     one broker after the other; another is asked beside one that hangs (client/minilog/net/network_client.py)
+Talk        one bidirectional stream: queue, signs of life, silence (client/minilog/net/stream.py)
 Picture     a metadata cache and its refreshing, at most one question under way and twenty a second
 """
 
@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from minilog.aio.stream import Silence
 from minilog.config import ClientConfig
-from minilog.metadata_cache import MetadataCache, metadata_request
+from minilog.net.metadata_cache import MetadataCache, metadata_request
+from minilog.net.stream import Silence
 from minilog.v1 import metadata_pb2
 from tests.simulation.clients import ClientProcess
 from tests.simulation.network import Failure
@@ -141,14 +141,14 @@ class Talk:
         client: ClientProcess,
         node_id: int,
         method: str,
-        life_sign: Callable[[], Any],
+        keepalive: Callable[[], Any],
         *,
         keepalive_ms: float,
         opened: Callable[[], None],
         received: Callable[[Any], None],
         lost: Callable[[], None],
     ) -> None:
-        self._client, self._life_sign, self._keepalive_ms = client, life_sign, keepalive_ms
+        self._client, self._keepalive, self._keepalive_ms = client, keepalive, keepalive_ms
         self._opened, self._received, self._lost = opened, received, lost
         self._outgoing: deque[Any] = deque()  # bounded by what the core has in flight
         self._over = False
@@ -197,7 +197,7 @@ class Talk:
             self._on_closed(None)
             return
         if not self._outgoing and self._client.now_ms - self._sent_at_ms >= self._keepalive_ms * 0.99:
-            self._outgoing.append(self._life_sign())
+            self._outgoing.append(self._keepalive())
             self._drain(None)
         self._client.after(self._keepalive_ms, self._watch)
 

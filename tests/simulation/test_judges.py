@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from minilog_broker.coordinators.transactions.records import Fate, Producer, TransactionKey
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.coordinators.transactions.records import Fate, TransactionKey, TransactionProducer
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.fencing import Fencing
 from tests.simulation.invariants.mirror import Committed, Mirror
 from tests.simulation.invariants.registrations import Registrations
@@ -70,7 +70,7 @@ class TestFencing:
 
 class TestWinners:
     def commit(self, judge: Registrations, *producers: int, end: int) -> None:
-        state = {TransactionKey("q", each): Producer(3, b"a", 0, Fate.COMMITTING) for each in producers}
+        state = {TransactionKey("q", each): TransactionProducer(3, b"a", 0, Fate.COMMITTING) for each in producers}
         judge.look(1, KEY, end, lambda: state)
 
     def test_all_who_win_were_named_by_one_request(self) -> None:

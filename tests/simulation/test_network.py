@@ -10,10 +10,10 @@ import grpc
 import pytest
 
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
-from tests.simulation.whole.host import DATA_PATH, PORT, Host
+from tests.simulation.whole.cluster import SimulatedCluster
+from tests.simulation.whole.host import DATA_PATH, PORT, SimulatedHost
 from tests.simulation.whole.plan import Plan
 from tests.simulation.whole.scene import direct
-from tests.simulation.whole.world import World
 
 
 @pytest.fixture(autouse=True)
@@ -21,15 +21,15 @@ def _hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "0")
 
 
-async def _founded(world: World) -> None:
-    for host in world.hosts.values():
+async def _founded(cluster: SimulatedCluster) -> None:
+    for host in cluster.hosts.values():
         host.start()
     await asyncio.sleep(3.0)
 
 
-def _ask(world: World, host: Host, timeout_s: float = 5.0) -> asyncio.Task[grpc.StatusCode]:
+def _ask(cluster: SimulatedCluster, host: SimulatedHost, timeout_s: float = 5.0) -> asyncio.Task[grpc.StatusCode]:
     """A client asks a broker for metadata; how that ends."""
-    process, machine = world.client(f"asker of {host.name}")
+    process, machine = cluster.client(f"asker of {host.name}")
 
     async def ask() -> grpc.StatusCode:
         async with machine.open_channel((host.name, PORT)) as channel:
@@ -40,64 +40,64 @@ def _ask(world: World, host: Host, timeout_s: float = 5.0) -> asyncio.Task[grpc.
                 return error.code()
             return grpc.StatusCode.OK
 
-    return world.loop.spawn(process, ask())
+    return cluster.loop.spawn(process, ask())
 
 
-async def dead(world: World) -> None:
-    await _founded(world)
-    assert await _ask(world, world.hosts[1]) == grpc.StatusCode.OK
-    world.hosts[2].kill()
-    assert await _ask(world, world.hosts[2]) == grpc.StatusCode.UNAVAILABLE
-    world.hosts[3].lose_power()
-    began_s = world.now_s
-    assert await _ask(world, world.hosts[3], timeout_s=0.5) == grpc.StatusCode.DEADLINE_EXCEEDED
-    assert world.now_s - began_s == pytest.approx(0.5, abs=0.01)
+async def dead(cluster: SimulatedCluster) -> None:
+    await _founded(cluster)
+    assert await _ask(cluster, cluster.hosts[1]) == grpc.StatusCode.OK
+    cluster.hosts[2].kill()
+    assert await _ask(cluster, cluster.hosts[2]) == grpc.StatusCode.UNAVAILABLE
+    cluster.hosts[3].lose_power()
+    began_s = cluster.now_s
+    assert await _ask(cluster, cluster.hosts[3], timeout_s=0.5) == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert cluster.now_s - began_s == pytest.approx(0.5, abs=0.01)
 
 
-async def stopped(world: World) -> None:
-    await _founded(world)
-    world.hosts[2].stand_still()
-    answer = _ask(world, world.hosts[2])
+async def stopped(cluster: SimulatedCluster) -> None:
+    await _founded(cluster)
+    cluster.hosts[2].stand_still()
+    answer = _ask(cluster, cluster.hosts[2])
     await asyncio.sleep(1.0)
     assert not answer.done()
-    world.hosts[2].go_on()
+    cluster.hosts[2].go_on()
     assert await answer == grpc.StatusCode.OK
 
 
-async def cut(world: World) -> None:
+async def cut(cluster: SimulatedCluster) -> None:
     """What was sent waits, and arrives when the cut heals."""
-    await _founded(world)
-    host = world.hosts[2]
-    world.network.cut(f"asker of {host.name}", host.name)
-    answer = _ask(world, host)
+    await _founded(cluster)
+    host = cluster.hosts[2]
+    cluster.network.cut(f"asker of {host.name}", host.name)
+    answer = _ask(cluster, host)
     await asyncio.sleep(1.0)
     assert not answer.done()
-    world.network.heal_all()
+    cluster.network.heal_all()
     assert await answer == grpc.StatusCode.OK
 
 
-async def killed_meanwhile(world: World) -> None:
+async def killed_meanwhile(cluster: SimulatedCluster) -> None:
     """The kernel closes a dead process's connections, and nobody waits for the deadline."""
-    await _founded(world)
-    host = world.hosts[2]
+    await _founded(cluster)
+    host = cluster.hosts[2]
     host.stand_still()
-    answer = _ask(world, host)
+    answer = _ask(cluster, host)
     await asyncio.sleep(0.5)
     host.kill()
     assert await asyncio.wait_for(answer, 0.1) == grpc.StatusCode.UNAVAILABLE
 
 
-async def ended(world: World) -> None:
+async def ended(cluster: SimulatedCluster) -> None:
     """A clean stop leaves its mark, and an unclean one does not."""
-    await _founded(world)
-    world.hosts[2].stop()
-    world.hosts[3].kill()
+    await _founded(cluster)
+    cluster.hosts[2].stop()
+    cluster.hosts[3].kill()
     await asyncio.sleep(8.0)
-    assert world.hosts[2].process is None
-    assert world.hosts[2].disk.exists(f"{DATA_PATH}/clean-stop")
-    assert not world.hosts[3].disk.exists(f"{DATA_PATH}/clean-stop")
+    assert cluster.hosts[2].process is None
+    assert cluster.hosts[2].disk.exists(f"{DATA_PATH}/clean-stop")
+    assert not cluster.hosts[3].disk.exists(f"{DATA_PATH}/clean-stop")
 
 
 @pytest.mark.parametrize("story", [dead, stopped, cut, killed_meanwhile, ended])
-def test_what_a_client_sees(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def test_what_a_client_sees(story: Callable[[SimulatedCluster], Coroutine[Any, Any, None]]) -> None:
     direct(story, Plan())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from minilog.v1 import data_pb2
-from minilog_broker.replication.state import PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import PartitionKey, PartitionState
 from tests.simulation.cluster import Cluster
 from tests.simulation.history import History, Outcome
 from tests.simulation.invariants.judge import Judge

@@ -12,9 +12,9 @@ import errno
 import pytest
 
 from tests.simulation.history import Outcome
+from tests.simulation.mutants import settings
 from tests.simulation.whole.plan import Plan
 from tests.simulation.whole.scene import Scene, Story, play
-from tests.simulation.wrong import settings
 
 FAST = {
     "replica.lag.time.max.ms": "500",
@@ -59,7 +59,7 @@ async def not_heard_by_its_leader(scene: Scene) -> None:
     assert state.partition_epoch == before.partition_epoch + 1, "put out, once"
     assert state.isr == [leader.number]
     assert scene.count(Outcome.FAILED) > failed + 20, "what cannot be committed is refused before it is written"
-    scene.world.network.heal_all()
+    scene.cluster.network.heal_all()
     await scene.until(lambda state: cut_off.number in state.isr)
     acknowledged = scene.count(Outcome.OK)
     await asyncio.sleep(2.0)
@@ -72,10 +72,10 @@ def test_a_follower_that_its_leader_does_not_hear_stays_out() -> None:
 
 async def _longest_silence_s(scene: Scene, for_s: float) -> float:
     """The longest time without an acknowledgement."""
-    until_s, longest_s = scene.world.now_s + for_s, 0.0
-    while scene.world.now_s < until_s:
+    until_s, longest_s = scene.cluster.now_s + for_s, 0.0
+    while scene.cluster.now_s < until_s:
         await asyncio.sleep(0.05)
-        longest_s = max(longest_s, scene.world.now_s - scene.workload.acknowledged_s[scene.key])
+        longest_s = max(longest_s, scene.cluster.now_s - scene.workload.acknowledged_s[scene.key])
     return longest_s
 
 
@@ -141,7 +141,7 @@ async def cut_off(scene: Scene) -> None:
     leader, (follower,) = await scene.roles()
     scene.cut(leader, follower)
     await scene.until(lambda state: state.isr == [leader.number])
-    scene.cut(leader, *(host for host in scene.world.hosts.values() if host is not leader))
+    scene.cut(leader, *(host for host in scene.cluster.hosts.values() if host is not leader))
     await scene.until(lambda state: state.leader == follower.number)
     scene.forgive_until_now()
     await asyncio.sleep(3.0)

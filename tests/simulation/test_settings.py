@@ -12,15 +12,15 @@ from unittest.mock import patch
 
 import pytest
 
-from minilog_broker.replication.state import PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import PartitionKey, PartitionState
 from tests.simulation.cluster import Cluster
 from tests.simulation.history import History
 from tests.simulation.invariants.judge import Judge
 from tests.simulation.invariants.violation import Violation
+from tests.simulation.mutants import settings
+from tests.simulation.mutants.replication import Patches
 from tests.simulation.plan import Plan
 from tests.simulation.workload import Workload
-from tests.simulation.wrong import settings
-from tests.simulation.wrong.replication import Patches
 
 CONTROLLER = 1
 

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from minilog.record_batch.header import Attributes
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.storage.log import Log
 from tests.simulation.coroutines import Promise, sleep, spawn
 from tests.simulation.events import Scheduler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.history import History, Outcome, Write
 from tests.simulation.invariants.trims import TrimTruth
 from tests.simulation.invariants.violation import Violation

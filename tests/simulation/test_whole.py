@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.simulation.invariants.violation import Violation
+from tests.simulation.whole.cluster import SimulatedCluster
 from tests.simulation.whole.loop import PROCESS, Deadlock, Process, Spin, VirtualLoop
 from tests.simulation.whole.plan import DAMAGES, FAULTS, Plan
 from tests.simulation.whole.run import run_many
 from tests.simulation.whole.themes import THEMES
-from tests.simulation.whole.world import World
 
 SEEDS = (2, 4, 13)
 
@@ -53,21 +53,21 @@ def test_what_damages_a_disk_meets_nothing_that_takes_away_the_other_copies() ->
 
 
 def test_what_a_clients_program_finds_wrong_ends_the_run() -> None:
-    world = World(1, Plan())
-    process, _ = world.client("one")
+    cluster = SimulatedCluster(1, Plan())
+    process, _ = cluster.client("one")
 
     async def find() -> None:
         await asyncio.sleep(1.0)
         raise Violation("V14", "found by a program")
 
     async def direct() -> None:
-        world.run_client(process, find())
+        cluster.run_client(process, find())
         await asyncio.sleep(1_000.0)
 
     with pytest.raises(Violation, match="found by a program"):
-        world.run(direct())
-    assert world.now_s < 2.0
-    world.loop.close()
+        cluster.run(direct())
+    assert cluster.now_s < 2.0
+    cluster.loop.close()
 
 
 # -- the loop

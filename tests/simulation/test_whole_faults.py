@@ -12,44 +12,47 @@ from typing import Any
 import pytest
 
 from minilog.types import TopicPartition
-from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.disk import DiskCommand
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.server.disk.disk_thread import DiskCommand
 from tests.simulation.disk import Killed
 from tests.simulation.history import History, Outcome, Write
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.calls import Channel
+from tests.simulation.whole.cluster import SimulatedCluster
 from tests.simulation.whole.exceptions import UNCLEAN, Exceptions
 from tests.simulation.whole.faults import Faults
 from tests.simulation.whole.host import AGAIN_S, DATA_PATH, PORT
 from tests.simulation.whole.loop import Process, VirtualLoop
 from tests.simulation.whole.machine import SimulatedMachine
-from tests.simulation.whole.plan import FAULTS, Plan
+from tests.simulation.whole.network import SimulatedPipe
+from tests.simulation.whole.operations import Operations
+from tests.simulation.whole.plan import FAULTS, LATER, OLDER, Plan
 from tests.simulation.whole.retention import Retention
+from tests.simulation.whole.run import apart
 from tests.simulation.whole.transacting import Transacting
 from tests.simulation.whole.workload import Workload
-from tests.simulation.whole.world import World
 
 KEY = PartitionKey(bytes(16), 0)
 AT = TopicPartition("t0", 0)
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World(1, Plan())
+def cluster() -> Iterator[SimulatedCluster]:
+    made = SimulatedCluster(1, Plan())
     yield made
     made.loop.close()
 
 
-def workload_of(world: World, history: History) -> Workload:
-    workload = Workload(world, history)
+def workload_of(cluster: SimulatedCluster, history: History) -> Workload:
+    workload = Workload(cluster, history)
     workload.keys[AT] = KEY
     workload.replicas[KEY] = ["b1", "b2", "b3"]
     return workload
 
 
-def test_every_fault_of_a_plan_is_a_method_of_one_kind(world: World) -> None:
-    workload = workload_of(world, History())
-    faults = Faults(world, workload, Transacting(world, workload))
+def test_every_fault_of_a_plan_is_a_method_of_one_kind(cluster: SimulatedCluster) -> None:
+    workload = workload_of(cluster, History())
+    faults = Faults(cluster, workload, Transacting(cluster, workload))
     assert set(faults._by_name) == set(FAULTS)
 
 
@@ -98,8 +101,8 @@ def test_a_threads_work_is_told_when_its_reading_is_done() -> None:
     loop.close()
 
 
-def test_a_machine_of_whose_process_death_was_asked_is_killed_and_started_again(world: World) -> None:
-    host, ran = world.hosts[1], [0]
+def test_a_machine_of_whose_process_death_was_asked_is_killed_and_started_again(cluster: SimulatedCluster) -> None:
+    host, ran = cluster.hosts[1], [0]
 
     async def live() -> None:
         while True:
@@ -109,7 +112,7 @@ def test_a_machine_of_whose_process_death_was_asked_is_killed_and_started_again(
     async def direct() -> None:
         host.start()
         assert host.process is not None
-        task = world.loop.spawn(host.process, live())
+        task = cluster.loop.spawn(host.process, live())
         host.die_after(20, Killed)
         await asyncio.sleep(0.1)
         assert host.ends["kill"] == 1
@@ -117,33 +120,73 @@ def test_a_machine_of_whose_process_death_was_asked_is_killed_and_started_again(
         await asyncio.sleep(AGAIN_S)
         assert host.lives == 2
 
-    world.run(direct())
+    cluster.run(direct())
     assert ran[0] in (10, 11)  # a timer and a step each
+
+
+# -- versions
+
+
+def test_a_broker_of_another_version_is_refused_and_an_operator_gives_it_the_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    ends, levels = apart(upgraded_and_taken_back)
+    assert ends > 0
+    assert levels == [2, 2, 2]
+
+
+def upgraded_and_taken_back() -> tuple[int, list[int]]:
+    """How often it was refused, and the level that each disk records in the end."""
+    cluster = SimulatedCluster(3, Plan(levels=dict.fromkeys((1, 2, 3), LATER)))
+    workload = Workload(cluster, History())
+
+    async def direct() -> None:
+        for host in cluster.hosts.values():
+            host.levels = OLDER  # a cluster is founded by the older version
+            host.start()
+        await workload.make_topics()
+        for host in cluster.hosts.values():
+            host.levels = LATER
+            host.kill()
+            host.start()
+            await asyncio.sleep(3.0)
+        Operations(cluster, workload).upgrade()
+        await asyncio.sleep(3.0)
+        host = cluster.hosts[1]
+        host.levels = OLDER
+        host.kill()
+        host.start()
+        await asyncio.sleep(10.0)
+        assert host.levels == LATER
+
+    cluster.run(direct())
+    return cluster.hosts[1].ends["UnsupportedVersion"], [host._recorded_level() for host in cluster.hosts.values()]
 
 
 # -- disks
 
 
-def test_a_disk_that_hangs_answers_nothing_until_it_goes_on(world: World) -> None:
-    host = world.hosts[1]
+def test_a_disk_that_hangs_answers_nothing_until_it_goes_on(cluster: SimulatedCluster) -> None:
+    host = cluster.hosts[1]
     done: list[float] = []
 
     async def direct() -> None:
         host.machine = SimulatedMachine(host, Process("b1"), random.Random(1))
         queue = host.machine.disk("data-disk", lambda error: None)
         host.hang_disk(("data-disk",))
-        queue.submit(DiskCommand(lambda: None, lambda _: done.append(world.now_s), lambda error: None))
+        queue.submit(DiskCommand(lambda: None, lambda _: done.append(cluster.now_s), lambda error: None))
         await asyncio.sleep(3.0)
         assert done == []
         host.unhang_disk()
         await asyncio.sleep(0.1)
 
-    world.run(direct())
+    cluster.run(direct())
     assert [round(now_s, 1) for now_s in done] == [3.0]
 
 
-def test_a_read_that_fails_fails_once_and_changes_nothing(world: World) -> None:
-    disk = world.hosts[1].disk
+def test_a_read_that_fails_fails_once_and_changes_nothing(cluster: SimulatedCluster) -> None:
+    disk = cluster.hosts[1].disk
     disk.make_dir("/d")
     file = disk.open("/d/f", create=True)
     file.write([b"abc"], 0)
@@ -159,53 +202,64 @@ def test_a_read_that_fails_fails_once_and_changes_nothing(world: World) -> None:
 # -- network
 
 
-def test_who_refuses_takes_no_connection_until_all_is_healed(world: World) -> None:
-    process, _ = world.client("one")
+def test_who_refuses_takes_no_connection_until_all_is_healed(cluster: SimulatedCluster) -> None:
+    process, _ = cluster.client("one")
 
     async def knock() -> None:
-        await Channel.knock(world.network, process, "b1", PORT)
+        await Channel.knock(cluster.network, process, "b1", PORT)
 
     async def direct() -> None:
-        world.network.listening["b1", PORT] = None
-        await world.run_client(process, knock())
-        world.network.refusing.add("b1")
+        cluster.network.listening["b1", PORT] = None
+        await cluster.run_client(process, knock())
+        cluster.network.refusing.add("b1")
         with pytest.raises(ConnectionRefusedError):
-            await world.loop.spawn(process, knock())
-        world.network.heal_all()
-        await world.run_client(process, knock())
+            await cluster.loop.spawn(process, knock())
+        cluster.network.heal_all()
+        await cluster.run_client(process, knock())
 
-    world.run(direct())
+    cluster.run(direct())
 
 
 def test_brokers_are_far_from_each_other_and_near_to_clients() -> None:
-    world = World(1, Plan(between_brokers_s=1.0))
-    assert world.network.delay_s("b1", "b2") > 1.0
-    assert world.network.delay_s("b1", "client") < 0.1
-    world.loop.close()
+    cluster = SimulatedCluster(1, Plan(between_brokers_s=1.0))
+    assert cluster.network.delay_s("b1", "b2") > 1.0
+    assert cluster.network.delay_s("b1", "client") < 0.1
+    cluster.loop.close()
+
+
+def test_what_is_sent_at_one_moment_arrives_in_its_order(cluster: SimulatedCluster) -> None:
+    pipe, items = SimulatedPipe(cluster.network, "b1", "b2"), list(range(100))
+
+    async def direct() -> None:
+        for item in items:
+            pipe.send(item)
+        assert [await pipe.get() for _ in items] == items
+
+    cluster.run(direct())
 
 
 # -- what may be lost
 
 
 def test_power_that_is_lost_under_os_may_stop_a_partition_where_it_takes_as_many_as_an_isr_has() -> None:
-    world = World(1, Plan(least_min=2))
+    cluster = SimulatedCluster(1, Plan(least_min=2))
     history = History()
-    workload = workload_of(world, history)
-    exceptions = Exceptions(world, workload, history)
+    workload = workload_of(cluster, history)
+    exceptions = Exceptions(cluster, workload, history)
 
     async def direct() -> None:
-        world.hosts[1].lose_power()
-        world.hosts[2].lose_power()
+        cluster.hosts[1].lose_power()
+        cluster.hosts[2].lose_power()
         assert not exceptions.lost_all(KEY), "it was not under os then"
         await asyncio.sleep(1.0)
-        workload.unsynced_since_s = world.now_s
-        world.hosts[3].lose_power()
+        workload.unsynced_since_s = cluster.now_s
+        cluster.hosts[3].lose_power()
         assert not exceptions.lost_all(KEY)
-        world.hosts[1].lose_power()
+        cluster.hosts[1].lose_power()
         assert exceptions.lost_all(KEY)
 
-    world.run(direct())
-    world.loop.close()
+    cluster.run(direct())
+    cluster.loop.close()
 
 
 @pytest.mark.parametrize(
@@ -214,39 +268,39 @@ def test_power_that_is_lost_under_os_may_stop_a_partition_where_it_takes_as_many
 def test_an_unclean_election_is_an_exception_where_it_is_allowed_and_needed(
     unclean: bool, down: bool, is_wrong: bool
 ) -> None:
-    world = World(1, Plan(topic_configs={"unclean.leader.election.enable": "true"} if unclean else {}))
+    cluster = SimulatedCluster(1, Plan(topic_configs={"unclean.leader.election.enable": "true"} if unclean else {}))
     history = History()
-    exceptions = Exceptions(world, workload_of(world, history), history)
+    exceptions = Exceptions(cluster, workload_of(cluster, history), history)
 
     async def direct() -> None:
-        for host in world.hosts.values():
+        for host in cluster.hosts.values():
             host.listens()
         await asyncio.sleep(30.0)
         if down:
-            world.hosts[1].ails("down")
+            cluster.hosts[1].ails("down")
         exceptions._hear({"event": UNCLEAN, "topic": "t0", "partition": 0})
         await asyncio.sleep(1.0)
 
     if is_wrong:
         with pytest.raises(Violation, match="an unclean election"):
-            world.run(direct())
+            cluster.run(direct())
     else:
-        world.run(direct())
+        cluster.run(direct())
         assert history.is_exempt(KEY)
-    world.loop.close()
+    cluster.loop.close()
 
 
-def _segments(world: World, sizes: dict[int, int]) -> None:
-    disk = world.hosts[1].disk
+def _segments(cluster: SimulatedCluster, sizes: dict[int, int]) -> None:
+    disk = cluster.hosts[1].disk
     for path in (DATA_PATH, f"{DATA_PATH}/t0-0"):
         disk.make_dir(path)
     for base, size in sizes.items():
         disk.open(f"{DATA_PATH}/t0-0/{base:020}.log", create=True).write([bytes(size)], 0)
 
 
-def test_retention_by_size_may_delete_the_segments_without_which_enough_is_left(world: World) -> None:
-    retention = Retention(world, History(), {})
-    _segments(world, {0: 100, 10: 100, 20: 100, 30: 50})
+def test_retention_by_size_may_delete_the_segments_without_which_enough_is_left(cluster: SimulatedCluster) -> None:
+    retention = Retention(cluster, History(), {})
+    _segments(cluster, {0: 100, 10: 100, 20: 100, 30: 50})
     assert retention.may_be_gone(AT, KEY) == 0
     retention.asked({"retention.bytes": "150"})
     assert retention.may_be_gone(AT, KEY) == 20
@@ -254,16 +308,16 @@ def test_retention_by_size_may_delete_the_segments_without_which_enough_is_left(
     assert retention.may_be_gone(AT, KEY) == 20
 
 
-def test_retention_by_age_deletes_nothing_from_the_first_young_record_on(world: World) -> None:
+def test_retention_by_age_deletes_nothing_from_the_first_young_record_on(cluster: SimulatedCluster) -> None:
     history = History()
     for offset, began_ms in enumerate((0.0, 1_000.0, 5_000.0, 6_000.0)):
         write = Write(b"%d" % offset, KEY, "p", True, -1, began_ms)
         history.began(write)
         history.ended(write.value, Outcome.OK, began_ms, offset=offset)
-    retention = Retention(world, history, {"retention.ms": "3000"})
+    retention = Retention(cluster, history, {"retention.ms": "3000"})
 
     async def look() -> Any:
         await asyncio.sleep(7.0)
         return retention.may_be_gone(AT, KEY)
 
-    assert world.loop.run_until_complete(look()) == 2
+    assert cluster.loop.run_until_complete(look()) == 2

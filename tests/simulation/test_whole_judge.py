@@ -9,10 +9,10 @@ import pytest
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import PLACEMENT_BYTES, placement
 from tests.simulation.disk import SimulatedDisk
+from tests.simulation.whole.cluster import SimulatedCluster
 from tests.simulation.whole.judge.copies import Copy
 from tests.simulation.whole.plan import Plan
 from tests.simulation.whole.run import run_many
-from tests.simulation.whole.world import World
 
 CALM = Plan(writers=1, quiet_s=1.0, safety_s=0.5)  # nothing befalls it
 AT_ONCE = {
@@ -44,9 +44,9 @@ class TestCopies:
 
     @pytest.fixture
     def disk(self) -> SimulatedDisk:
-        world = World(1, Plan())
-        world.loop.close()
-        host = world.hosts[1]
+        cluster = SimulatedCluster(1, Plan())
+        cluster.loop.close()
+        host = cluster.hosts[1]
         self.copy = Copy(host, "t-0")
         host.disk.make_dir("/data")
         host.disk.make_dir(PATH)

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from minilog.record_batch.header import Buffer
 from minilog.v1 import peer_pb2
-from minilog_broker.replication.effects import AnswerProduce
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import AnswerProduce
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from minilog.transactions import Winner
-from minilog_broker.replication.state import PartitionKey
+from minilog.transactions.messages import Winner
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.violation import Violation
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog.errors import InvalidArgument, MinilogError, wire_error
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
-from minilog_broker.replication.effects import AnswerMarkers
-from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.coordinator_checks import check_commit, check_end, check_partitions
-from minilog_broker.server.marker_checks import check_markers, markers_request
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import AnswerMarkers
+from minilog_broker.server.services.coordinator_checks import check_commit, check_end, check_partitions
+from minilog_broker.server.services.marker_checks import check_markers, markers_request
 from tests.simulation.coordinating import CoordinatorPart
 from tests.simulation.network import Respond
 

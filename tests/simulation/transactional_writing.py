@@ -1,4 +1,5 @@
-"""One writer's part in a transaction, as minilog/aio/participation.py: the client's real accumulator and sender."""
+"""One writer's part in a transaction, as minilog/transactions/participation.py: the client's real accumulator and
+sender."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from collections.abc import Iterable
 from minilog.config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError, ProducerFenced, TimedOut
 from minilog.producer.accumulator import Taken
-from minilog.transactions import Enlistment, Winner, WrittenPartition
+from minilog.transactions.messages import Enlistment, Winner, WrittenPartition
 from minilog.types import RecordMetadata
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.clients import ClientProcess
 from tests.simulation.coordinators_of_clients import CoordinatorsAsked
 from tests.simulation.coroutines import Promise, first_of, sleep, spawn

@@ -1,4 +1,5 @@
-"""What a life serves of deleting records: as server/data_service.py. The judge hears of each question and answer."""
+"""What a life serves of deleting records: as server/services/data_service.py. The judge hears of each question and
+answer."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from minilog.errors import wire_error
 from minilog.v1 import data_pb2
-from minilog_broker.replication.effects import AnswerDeleteRecords
-from minilog_broker.replication.state import PartitionKey
-from minilog_broker.replication.trimming import DeleteRecordsRequest
+from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import AnswerDeleteRecords
 from tests.simulation.network import Respond
 from tests.simulation.touched import TrimAnswered, TrimAsked
 

@@ -1,5 +1,5 @@
-"""Who deletes records: the client's real questions and judgement of answers (minilog/records_deletion.py), asked as
-minilog/aio/records_admin.py does. One partition at a time; at the end one of each, which must be answered.
+"""Who deletes records: the client's real questions and judgement of answers (minilog/admin/records_deletion.py), asked
+as minilog/admin/delete_records.py does. One partition at a time; at the end one of each, which must be answered.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from minilog.admin.records_deletion import RecordsDeletion
 from minilog.config import ClientConfig
 from minilog.errors import MinilogError
-from minilog.offsets_query import OffsetsQuery
-from minilog.records_deletion import RecordsDeletion
+from minilog.net.offsets_query import OffsetsQuery
 from minilog.types import TopicPartition
 from minilog.v1 import metadata_pb2
 from tests.simulation.clients import ClientProcess

@@ -1,4 +1,5 @@
-"""Votes, new epochs and snapshots between quorum nodes: unary calls and one stream, as server/quorum_peers.py."""
+"""Votes, new epochs and snapshots between quorum nodes: unary calls and one stream, as
+server/clients/quorum_peers.py."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from minilog.errors import CorruptMessage, MinilogError, wire_error
 from minilog.v1 import peer_pb2
 from minilog_broker.controller.snapshot import check_snapshot
-from minilog_broker.quorum import effects
-from minilog_broker.server.quorum_peers import PIECE_TIMEOUT_S, SNAPSHOT_TIMEOUT_S
+from minilog_broker.quorum import quorum_effects
+from minilog_broker.server.clients.quorum_peers import PIECE_TIMEOUT_S, SNAPSHOT_TIMEOUT_S
 from minilog_broker.storage.snapshot_files import SnapshotReceiver
 from tests.simulation.network import Failure, Respond
 from tests.simulation.pump import Pump
@@ -34,15 +35,15 @@ class Voting:
     def handlers(self) -> dict[type[Any], Callable[[Any], None]]:
         """What carries out each effect that is this module's."""
         return {
-            effects.SendVote: self._send_vote,
-            effects.AnswerVote: self._answer_vote,
-            effects.SendBeginQuorumEpoch: self._send_begin_epoch,
-            effects.FetchSnapshot: self._fetch_snapshot,
+            quorum_effects.SendVote: self._send_vote,
+            quorum_effects.AnswerVote: self._answer_vote,
+            quorum_effects.SendBeginQuorumEpoch: self._send_begin_epoch,
+            quorum_effects.FetchSnapshot: self._fetch_snapshot,
         }
 
     # -- votes and epochs, asked
 
-    def _send_vote(self, effect: effects.SendVote) -> None:
+    def _send_vote(self, effect: quorum_effects.SendVote) -> None:
         life, part = self._life, self._part
 
         def answered(answer: Any) -> None:
@@ -56,7 +57,7 @@ class Voting:
         timeout_ms = life.plan.election_timeout_ms
         life.network.call(life.process, effect.voter_id, "Vote", effect.request, answered, timeout_ms)
 
-    def _send_begin_epoch(self, effect: effects.SendBeginQuorumEpoch) -> None:
+    def _send_begin_epoch(self, effect: quorum_effects.SendBeginQuorumEpoch) -> None:
         life, part = self._life, self._part
 
         def answered(answer: Any) -> None:
@@ -77,7 +78,7 @@ class Voting:
         self._part.node.vote_request((request, respond), request, life.now_ms)
         self._part.run()
 
-    def _answer_vote(self, effect: effects.AnswerVote) -> None:
+    def _answer_vote(self, effect: quorum_effects.AnswerVote) -> None:
         life = self._life
         assert isinstance(effect.ticket, tuple)
         request, respond = effect.ticket
@@ -103,7 +104,7 @@ class Voting:
 
     # -- snapshots
 
-    def _fetch_snapshot(self, effect: effects.FetchSnapshot) -> None:
+    def _fetch_snapshot(self, effect: quorum_effects.FetchSnapshot) -> None:
         life, part = self._life, self._part
         receiver: list[SnapshotReceiver] = []
         pieces = 0
@@ -153,7 +154,9 @@ class Voting:
         life.process.after(SNAPSHOT_TIMEOUT_S * 1e3, failed)
         give_up_unless_more(0)
 
-    def _whole(self, effect: effects.FetchSnapshot, receiver: SnapshotReceiver, failed: Callable[[], None]) -> None:
+    def _whole(
+        self, effect: quorum_effects.FetchSnapshot, receiver: SnapshotReceiver, failed: Callable[[], None]
+    ) -> None:
         try:
             check_snapshot(receiver.content(), effect.snapshot_id)
         except CorruptMessage:

@@ -12,11 +12,11 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from minilog.config import ClientConfig, parse_config
-from minilog.coordinators_of import TRANSACTIONS_TOPIC_NAME
+from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME
 from minilog.types import TopicPartition
 from minilog.v1 import admin_pb2, common_pb2
 from minilog_broker.controller.internal_topics import internal_replication_factor
-from minilog_broker.replication.state import NO_LEADER, PartitionKey
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey
 from tests.simulation.clients import ClientProcess
 from tests.simulation.consuming import SimulatedConsumer
 from tests.simulation.history import History

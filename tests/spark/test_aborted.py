@@ -9,17 +9,17 @@ from minilog import Producer
 from tests.spark.kit import Collected, Kit, run_available, values
 
 
-class _OnPurposeError(Exception):
+class _ProgramError(Exception):
     """What a program raises in its block."""
 
 
 def send(kit: Kit, topic: str, values: list[str], *, commit: bool) -> None:
     settings = {"bootstrap.servers": kit.servers, "transactional.id": f"program-{topic}"}
-    with Producer(settings) as producer, contextlib.suppress(_OnPurposeError), producer.transaction():
+    with Producer(settings) as producer, contextlib.suppress(_ProgramError), producer.transaction():
         for value in values:
             producer.send(topic, value.encode(), partition=0).result(timeout=30)
         if not commit:
-            raise _OnPurposeError
+            raise _ProgramError
 
 
 def test_available_now_over_what_was_aborted_ends_behind_its_marker(kit: Kit, tmp_path: pathlib.Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from minilog import Admin, NewTopic, Producer
-from minilog.aio.cluster import Cluster as KnownCluster
+from minilog.net.network_client import NetworkClient as KnownCluster
 from pyspark_minilog import clients, stream_reader
 from pyspark_minilog.options import parse_stream_options
 from pyspark_minilog.stream_reader import StreamReader

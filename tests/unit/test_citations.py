@@ -138,6 +138,14 @@ def test_every_link_leads_somewhere() -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("document", ["ARCHITECTURE.md", "HACKING.md", "docs/spec/simulation.md"])
+def test_every_module_that_is_named_exists(document: str) -> None:
+    """By its path, or by the end of it: `leader/produce.py`."""
+    named = re.findall(r"`([\w./]*/\w+\.py)`", files()[document])
+    assert named
+    assert not [each for each in named if not any(f"/{name}".endswith(f"/{each}") for name in files())]
+
+
 def anchor_of(heading: str) -> str:
     """As GitHub makes it."""
     return re.sub(r"[^\w -]", "", heading.replace("`", "")).strip().lower().replace(" ", "-")

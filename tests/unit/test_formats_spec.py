@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from minilog.record_batch import header
+from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, records_pb2
 from minilog_broker.cli.app import app
 
@@ -21,7 +22,7 @@ OF_ALL_VERBS = {"bootstrap_servers", "as_json", "help"}
 
 
 def test_the_header_of_a_record_batch() -> None:
-    rows = re.findall(r"^\| (\d+) \| (\w+) \| (\w+) \|", FORMATS, re.MULTILINE)
+    rows = _rows("## Record batch")
     at = 0
     for position, _, kind in rows:
         assert int(position) == at
@@ -30,6 +31,31 @@ def test_the_header_of_a_record_batch() -> None:
     assert at == header.HEADER_BYTES
     fields = [name for _, name, _ in rows if name not in ("magic", "header_checksum", "reserved")]
     assert sorted(fields) == sorted(header.BatchHeader.__dataclass_fields__)
+
+
+def test_the_head_of_a_frame() -> None:
+    """Two payloads of 1 and 9 bytes: what the table says stands where it says it."""
+    rows = {name: (int(at), kind) for at, name, kind in _rows("### Streams")}
+    message = data_pb2.ProduceRequest(entries=[data_pb2.ProduceEntry(), data_pb2.ProduceEntry()])
+    frame = PRODUCE.request.encode(StreamMessage(message, (b"a", b"b" * 9)))
+
+    def number(name: str, index: int = 0) -> int:
+        at, kind = rows[name]
+        (found,) = struct.unpack_from(f"<{CODES[kind]}", frame, at + index * struct.calcsize(f"<{CODES[kind]}"))
+        return int(found)
+
+    size = message.ByteSize()
+    assert (number("message_bytes"), number("payload_count")) == (size, 2)
+    assert [number("payload_bytes", index) for index in range(2)] == [1, 9]
+    first = -(-(8 + 4 * 2 + size) // 8) * 8
+    assert frame[16 : 16 + size] == message.SerializeToString()
+    assert (frame[first : first + 1], frame[first + 8 : first + 17], len(frame)) == (b"a", b"b" * 9, first + 24)
+
+
+def _rows(heading: str) -> list[tuple[str, str, str]]:
+    """Position, name and type of each field in the table below a heading."""
+    section = FORMATS.split(f"\n{heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| (\d+) \| (\w+) \| (\w+)(?: each)? \|", section, re.MULTILINE)
 
 
 def test_the_attributes_of_a_record_batch() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from minilog.health import ClusterHealth
+from minilog.admin.health import ClusterHealth
 from minilog.types import BrokerDescription
 from minilog.versions import VersionRange
 from minilog_broker.cli.common import (

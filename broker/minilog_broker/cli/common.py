@@ -46,7 +46,7 @@ _OFFSET = re.compile(r"start|end|-?\d+|@\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class HeldOffsets:
     """What one partition holds now: offsets from `start` up to, not including, `end`."""
 
     start: int
@@ -61,12 +61,12 @@ def check_offset(text: str) -> None:
         )
 
 
-def read_ranges(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Range]:
+def read_ranges(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, HeldOffsets]:
     """What may be read of each now."""
     wanted = list(partitions)
     starts = admin.list_offsets(dict.fromkeys(wanted, "earliest"))
     ends = admin.list_offsets(dict.fromkeys(wanted, "latest"))
-    return {each: Range(starts[each] or 0, ends[each] or 0) for each in wanted}
+    return {each: HeldOffsets(starts[each] or 0, ends[each] or 0) for each in wanted}
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from minilog_broker.cli.common import (
     OFFSET_FORMS,
     AsJson,
     BootstrapServers,
-    Range,
+    HeldOffsets,
     Settings,
     admin_client,
     check_offset,
@@ -80,7 +80,7 @@ def consume(
     try:
         with admin_client(bootstrap_servers, isolation.value) as admin:
             assignment = _assignment(admin, topic, partition, offset, exit_at_end)
-        with Consumer(config) as consumer, Progress(consumer, commits=bool(group)) as progress:
+        with Consumer(config) as consumer, PrintedProgress(consumer, commits=bool(group)) as progress:
             consumer.assign(assignment)
             _print_records(consumer, count, exit_at_end, as_json, progress)
     except KeyboardInterrupt:
@@ -113,7 +113,7 @@ def _assignment(
     ]
 
 
-def begin_offsets(topic: str, offset: str, ranges: Mapping[int, Range]) -> dict[int, int]:
+def begin_offsets(topic: str, offset: str, ranges: Mapping[int, HeldOffsets]) -> dict[int, int]:
     """Where each partition begins for start, end, N or -N. CommandFailed names the partition that does not hold N."""
     begins = {}
     for partition, held in ranges.items():
@@ -133,7 +133,7 @@ def begin_offsets(topic: str, offset: str, ranges: Mapping[int, Range]) -> dict[
     return begins
 
 
-class Progress:
+class PrintedProgress:
     """How far was printed; committed about once a second and at the end, where that is wanted."""
 
     def __init__(self, consumer: Consumer, *, commits: bool) -> None:
@@ -170,7 +170,9 @@ class Progress:
             self._committed = dict(self._printed)
 
 
-def _print_records(consumer: Consumer, count: int | None, exit_at_end: bool, as_json: bool, progress: Progress) -> None:
+def _print_records(
+    consumer: Consumer, count: int | None, exit_at_end: bool, as_json: bool, progress: PrintedProgress
+) -> None:
     left = count
     while not (exit_at_end and consumer.finished()):
         for record in consumer.poll(timeout=_POLL_S):

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from minilog_broker.replication.state import PartitionState
+from minilog_broker.replication.partition_state import PartitionState
 
 
 def begun(state: PartitionState, target: Sequence[int], throttle_bytes_per_second: int = 0) -> PartitionState:

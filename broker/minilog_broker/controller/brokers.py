@@ -34,18 +34,18 @@ from minilog.v1.peer_pb2 import RecoveryFinding as _Finding
 from minilog.versions import range_from_wire
 from minilog_broker.controller.election import (
     Departure,
+    ElectionOutcome,
     ElectionRules,
-    Outcome,
     can_be_led_by_another,
     depart,
     overtaking,
     reconsider,
 )
-from minilog_broker.controller.image import Broker
+from minilog_broker.controller.image import BrokerRegistration
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.levels import check_level
-from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState
 
 DIRECTORY_ID_BYTES = 16
 
@@ -57,10 +57,10 @@ _HAS_ALL = (
 )
 
 
-def handed_over(state: PartitionState, broker_id: int, rules: ElectionRules) -> Outcome:
+def handed_over(state: PartitionState, broker_id: int, rules: ElectionRules) -> ElectionOutcome:
     """Out of the ISR, another leads; where nobody else can lead it stays."""
     if state.leader_id == broker_id and not can_be_led_by_another(state, broker_id, rules):
-        return Outcome(state)
+        return ElectionOutcome(state)
     return depart(state, broker_id, Departure.OUT, rules)
 
 
@@ -72,7 +72,7 @@ def is_waited_for(state: PartitionState, broker_id: int, rules: ElectionRules) -
     return any(rules.electable(replica) for replica in state.replicas if replica not in state.in_sync_replicas)
 
 
-def require_life(ledger: Ledger, broker_id: int, broker_epoch: int) -> Broker:
+def require_incarnation(ledger: Ledger, broker_id: int, broker_epoch: int) -> BrokerRegistration:
     """The broker, if this is its current life. Raises BrokerIdNotRegistered or StaleBrokerEpoch."""
     broker = ledger.image.brokers.get(broker_id)
     if broker is None:
@@ -84,7 +84,7 @@ def require_life(ledger: Ledger, broker_id: int, broker_epoch: int) -> Broker:
     return broker
 
 
-class BrokerLives:
+class BrokerRegistrations:
     """See the module's text. Writes into the ledger; the caller seals."""
 
     def __init__(self, ledger: Ledger, liveness: Liveness) -> None:
@@ -122,7 +122,10 @@ class BrokerLives:
         """A leader that was not heard in this term may be gone since before it: nobody leaves an ISR for its sake. It
         is deposed until it is heard, so that those who leave stay eligible (election.py)."""
         heard = self._liveness.has_spoken
-        return replace(rules, lives_on=lambda broker, epoch: heard(broker) and rules.lives_on(broker, epoch))
+        return replace(
+            rules,
+            is_current_incarnation=lambda broker, epoch: heard(broker) and rules.is_current_incarnation(broker, epoch),
+        )
 
     def _check_cluster(self, request: peer_pb2.RegisterRequest) -> None:
         image, broker_id = self._ledger.image, request.broker_id
@@ -149,7 +152,9 @@ class BrokerLives:
                 f"broker {broker_id} was started with voters {given}, the cluster's are {recorded}: give those"
             )
 
-    def _check_former(self, request: peer_pb2.RegisterRequest, former: Broker | None, now_ms: float) -> None:
+    def _check_former(
+        self, request: peer_pb2.RegisterRequest, former: BrokerRegistration | None, now_ms: float
+    ) -> None:
         if former is None or former.directory_id == request.directory_id:
             return
         if not former.fenced or not self._liveness.is_silent(former.broker_id, now_ms):
@@ -158,7 +163,7 @@ class BrokerLives:
                 f"data directory: stop it, or choose another id"
             )
 
-    def _is_clean(self, request: peer_pb2.RegisterRequest, former: Broker | None) -> bool:
+    def _is_clean(self, request: peer_pb2.RegisterRequest, former: BrokerRegistration | None) -> bool:
         """Whether the last that was written in this directory was a clean stop of the life recorded last."""
         mark = request.clean_stop_broker_epoch if request.HasField("clean_stop_broker_epoch") else None
         known = former is not None and former.directory_id == request.directory_id
@@ -172,7 +177,7 @@ class BrokerLives:
     def _departure(
         self,
         request: peer_pb2.RegisterRequest,
-        former: Broker | None,
+        former: BrokerRegistration | None,
         state: PartitionState,
         finding: _Finding.ValueType,
         *,
@@ -196,7 +201,7 @@ class BrokerLives:
 
     def heartbeat(self, request: peer_pb2.HeartbeatRequest, now_ms: float) -> peer_pb2.HeartbeatResponse:
         """A sign of life. Raises for a life that is not the current one."""
-        broker = require_life(self._ledger, request.broker_id, request.broker_epoch)
+        broker = require_incarnation(self._ledger, request.broker_id, request.broker_epoch)
         news = not self._liveness.has_spoken(broker.broker_id)
         self._liveness.heard(broker.broker_id, now_ms)
         news |= self._ledger.torn_tails.told(broker.broker_id, _torn_ends(request.recovered_replicas), now_ms)
@@ -224,7 +229,7 @@ class BrokerLives:
         known = self._ledger.offline.get(broker_id, frozenset())
         self._ledger.offline[broker_id] = frozenset(keys)
 
-        def go_out(state: PartitionState, rules: ElectionRules) -> Outcome:
+        def go_out(state: PartitionState, rules: ElectionRules) -> ElectionOutcome:
             departure = Departure.OUT if state.key in unreadable else Departure.UNCLEAN
             departure = Departure.DAMAGED if state.key in damaged else departure
             outcome = depart(state, broker_id, departure, rules)
@@ -253,7 +258,7 @@ class BrokerLives:
             return
         ledger.full.add(broker_id)
 
-        def hand_over(state: PartitionState, rules: ElectionRules) -> Outcome:
+        def hand_over(state: PartitionState, rules: ElectionRules) -> ElectionOutcome:
             return handed_over(state, broker_id, self._with_space(rules))
 
         states = [state for state in ledger.image.replicas_on(broker_id) if broker_id in state.in_sync_replicas]
@@ -264,11 +269,11 @@ class BrokerLives:
         states = [state for key in sorted(keys) if (state := self._ledger.image.partitions.get(key)) is not None]
         return [state for state in states if broker_id in state.replicas]
 
-    def _unfence(self, broker: Broker) -> None:
+    def _unfence(self, broker: BrokerRegistration) -> None:
         self._write_state(broker, fenced=False, stopping=broker.stopping)
         self._ledger.write_outcomes(self._ledger.image.replicas_on(broker.broker_id), reconsider)
 
-    def fence(self, *brokers: Broker) -> None:
+    def fence(self, *brokers: BrokerRegistration) -> None:
         """Out of every ISR that has another member; what they led, another leads. All at once: none of them is elected
         for another's sake."""
         for broker in brokers:
@@ -279,7 +284,7 @@ class BrokerLives:
                 lambda state, rules, gone=broker.broker_id: depart(state, gone, Departure.OUT, rules),  # type: ignore[misc]
             )
 
-    def _stop(self, broker: Broker) -> None:
+    def _stop(self, broker: BrokerRegistration) -> None:
         """Controlled shutdown: the broker leads nothing that another could, and leaves each ISR that can spare it.
 
         Looked at again with every heartbeat: a joiner may have come in meanwhile."""
@@ -287,7 +292,7 @@ class BrokerLives:
             self._write_state(broker, fenced=broker.fenced, stopping=True)
         broker_id = broker.broker_id
 
-        def hand_over(state: PartitionState, rules: ElectionRules) -> Outcome:
+        def hand_over(state: PartitionState, rules: ElectionRules) -> ElectionOutcome:
             if is_waited_for(state, broker_id, self._with_space(rules)):
                 return reconsider(state, rules)  # another leads, and this one stays in the ISR
             return handed_over(state, broker_id, rules)
@@ -305,7 +310,7 @@ class BrokerLives:
         """The same rules where a broker with a full disk neither leads nor joins."""
         return replace(rules, electable=lambda each: rules.electable(each) and each not in self._ledger.full)
 
-    def _write_state(self, broker: Broker, *, fenced: bool, stopping: bool) -> None:
+    def _write_state(self, broker: BrokerRegistration, *, fenced: bool, stopping: bool) -> None:
         self._ledger.write(
             records_pb2.MetadataRecord(
                 broker_state=records_pb2.BrokerStateRecord(

@@ -33,9 +33,9 @@ from typing import TypeVar
 from minilog.errors import MinilogError, NotController, wire_error
 from minilog.v1 import admin_pb2, peer_pb2, records_pb2
 from minilog.versions import VersionRange
-from minilog_broker.controller.brokers import BrokerLives, require_life
-from minilog_broker.controller.effects import Answer, ControllerEffect, ProbeBroker, Response
-from minilog_broker.controller.image import Broker, MetadataImage
+from minilog_broker.controller.brokers import BrokerRegistrations, require_incarnation
+from minilog_broker.controller.controller_effects import ControllerAnswer, ControllerEffect, ProbeBroker, Response
+from minilog_broker.controller.image import BrokerRegistration, MetadataImage
 from minilog_broker.controller.in_sync import propose_in_sync_replicas
 from minilog_broker.controller.ledger import NOTHING_REPORTED, AppendRecords, Ledger, Reported
 from minilog_broker.controller.levels import Levels
@@ -46,7 +46,7 @@ from minilog_broker.controller.topic_config import topic_config_values
 from minilog_broker.controller.topics import Topics
 from minilog_broker.controller.voters import VoterReplacements
 from minilog_broker.levels import SUPPORTED_LEVELS
-from minilog_broker.replication.state import TopicConfig
+from minilog_broker.replication.partition_state import TopicConfig
 
 PRODUCER_ID_BLOCK = 1000  # Kafka's: a broker asks once in so many producers
 NO_CONTROLLER = -1
@@ -78,7 +78,7 @@ class _Term:
     epoch: int
     ledger: Ledger
     liveness: Liveness
-    lives: BrokerLives
+    incarnations: BrokerRegistrations
     topics: Topics
     preferred: PreferredLeaders
     voters: VoterReplacements
@@ -86,7 +86,7 @@ class _Term:
 
 
 class Controller:
-    """See the module's text."""
+    """Answers each call once, by its ticket: when its decision is committed, or why there is none. One per broker."""
 
     def __init__(self, settings: ControllerSettings, append: AppendRecords, rng: random.Random) -> None:
         self._settings = settings
@@ -154,9 +154,9 @@ class Controller:
         )
         self._committed = end_offset
         preferred = PreferredLeaders(ledger, settings.leader_imbalance_check_interval_ms, now_ms)
-        lives, voters = BrokerLives(ledger, liveness), VoterReplacements(ledger)
+        incarnations, voters = BrokerRegistrations(ledger, liveness), VoterReplacements(ledger)
         levels = Levels(ledger, settings.levels)
-        self._term = _Term(epoch, ledger, liveness, lives, topics, preferred, voters, levels)
+        self._term = _Term(epoch, ledger, liveness, incarnations, topics, preferred, voters, levels)
         for broker in unfenced:
             if broker.broker_id != settings.broker_id:
                 self._probe(broker, now_ms)
@@ -167,14 +167,14 @@ class Controller:
         self._controller_id = controller_id
         waiting, self._waiting = self._waiting, deque()
         for _, ticket, response in waiting:
-            self._effects.append(Answer(ticket, self._refused(response, self._not_controller())))
+            self._effects.append(ControllerAnswer(ticket, self._refused(response, self._not_controller())))
 
     def committed(self, offset: int) -> None:
         """The metadata log is committed, and replayed, up to `offset` (exclusive)."""
         self._committed = max(self._committed, offset)
         while self._waiting and self._waiting[0][0] <= self._committed:
             _, ticket, response = self._waiting.popleft()
-            self._effects.append(Answer(ticket, response))
+            self._effects.append(ControllerAnswer(ticket, response))
 
     def tick(self, now_ms: float) -> None:
         if self._term is None:
@@ -182,8 +182,8 @@ class Controller:
         term = self._term
         unfenced = [broker.broker_id for broker in term.ledger.image.brokers.values() if not broker.fenced]
         silent = [term.ledger.image.brokers[broker_id] for broker_id in term.liveness.tick(unfenced, now_ms)]
-        term.lives.fence(*silent)
-        term.lives.trust_torn_tails(now_ms)
+        term.incarnations.fence(*silent)
+        term.incarnations.trust_torn_tails(now_ms)
         if not self._seal():
             return
         term.preferred.tick(now_ms)
@@ -198,7 +198,7 @@ class Controller:
 
     def register(self, ticket: object, request: peer_pb2.RegisterRequest, now_ms: float) -> None:
         def decide(term: _Term) -> peer_pb2.RegisterResponse:
-            broker_epoch = term.lives.register(request, now_ms)
+            broker_epoch = term.incarnations.register(request, now_ms)
             return peer_pb2.RegisterResponse(
                 cluster_id=term.ledger.image.cluster_id or "",
                 broker_epoch=broker_epoch,
@@ -209,7 +209,7 @@ class Controller:
 
     def heartbeat(self, ticket: object, request: peer_pb2.HeartbeatRequest, now_ms: float) -> None:
         def decide(term: _Term) -> peer_pb2.HeartbeatResponse:
-            response = term.lives.heartbeat(request, now_ms)
+            response = term.incarnations.heartbeat(request, now_ms)
             response.controller_epoch = term.epoch
             response.session_timeout_ms = self._session_ms(request.broker_id)
             response.committed_end_offset = term.ledger.next_offset  # it is, when this is answered
@@ -224,30 +224,30 @@ class Controller:
         return int(timeout_ms * 2 / 3 if broker_id == self._settings.broker_id else timeout_ms)
 
     def heartbeat_stream_broken(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
-        broker = self._unfenced_life(broker_id, broker_epoch)
+        broker = self._unfenced_incarnation(broker_id, broker_epoch)
         if broker is not None:
             self._probe(broker, now_ms)
 
-    def _probe(self, broker: Broker, now_ms: float) -> None:
+    def _probe(self, broker: BrokerRegistration, now_ms: float) -> None:
         assert self._term is not None
         self._term.liveness.probed(broker.broker_id, now_ms)
         self._effects.append(ProbeBroker(broker.broker_id, broker.broker_epoch, broker.host, broker.port))
 
     def broker_refused_connection(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         """Nothing listens where this life did: its process is dead."""
-        broker = self._unfenced_life(broker_id, broker_epoch)
+        broker = self._unfenced_incarnation(broker_id, broker_epoch)
         if self._term is not None and broker is not None and self._term.liveness.take_probe(broker_id):
             self._term.liveness.died(broker_id)
             self._fence(broker)
 
-    def _unfenced_life(self, broker_id: int, broker_epoch: int) -> Broker | None:
+    def _unfenced_incarnation(self, broker_id: int, broker_epoch: int) -> BrokerRegistration | None:
         broker = self._term.ledger.image.brokers.get(broker_id) if self._term else None
         return broker if broker and broker.broker_epoch == broker_epoch and not broker.fenced else None
 
-    def _fence(self, broker: Broker) -> bool:
+    def _fence(self, broker: BrokerRegistration) -> bool:
         """Whether it could still be decided."""
         assert self._term is not None
-        self._term.lives.fence(broker)
+        self._term.incarnations.fence(broker)
         return self._seal()
 
     def _seal(self) -> bool:
@@ -272,7 +272,7 @@ class Controller:
 
     def allocate_producer_ids(self, ticket: object, request: peer_pb2.AllocateProducerIdsRequest) -> None:
         def decide(term: _Term) -> peer_pb2.AllocateProducerIdsResponse:
-            require_life(term.ledger, request.broker_id, request.broker_epoch)
+            require_incarnation(term.ledger, request.broker_id, request.broker_epoch)
             first = term.ledger.image.next_producer_id
             block = records_pb2.ProducerIdBlockRecord(
                 broker_id=request.broker_id,
@@ -320,7 +320,7 @@ class Controller:
 
     def create_internal_topic(self, ticket: object, request: peer_pb2.CreateInternalTopicRequest) -> None:
         def decide(term: _Term) -> peer_pb2.CreateInternalTopicResponse:
-            require_life(term.ledger, request.broker_id, request.broker_epoch)
+            require_incarnation(term.ledger, request.broker_id, request.broker_epoch)
             return peer_pb2.CreateInternalTopicResponse(topic_id=term.topics.create_internal(request.name))
 
         self._decide(ticket, decide, peer_pb2.CreateInternalTopicResponse())
@@ -366,7 +366,7 @@ class Controller:
     def _answer(self, ticket: object, response: Response) -> None:
         """Now, or when all that the answer may rest on is committed."""
         if self._term is None or self._term.ledger.end_offset <= self._committed:
-            self._effects.append(Answer(ticket, response))
+            self._effects.append(ControllerAnswer(ticket, response))
         else:
             self._waiting.append((self._term.ledger.end_offset, ticket, response))
 

@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from minilog_broker.controller.assignment import advanced, begun
-from minilog_broker.replication.state import NO_LEADER, PartitionState
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
 
 NO_BROKER_EPOCH = -1
 
@@ -55,16 +55,16 @@ def _whole(_: int) -> tuple[int, int] | None:
 class ElectionRules:
     """What an election needs to know of the topic and of the brokers.
 
-    `electable`: unfenced, not stopping, the replica's disk not failed. `lives_on`: (broker id, broker epoch) is the
-    current life, unfenced and its disk not failed, stopping or not: a leader for which it holds need not be replaced.
-    `has_spoken`: it was heard in this controller's term; only such a broker is elected, for it is there.
+    `electable`: unfenced, not stopping, the replica's disk not failed. `is_current_incarnation`: (broker id, broker
+    epoch) is the current life, unfenced and its disk not failed, stopping or not: a leader for which it holds need not
+    be replaced. `has_spoken`: it was heard in this controller's term; only such a broker is elected, for it is there.
     `torn_end`: (epoch, end) of a copy whose tail is torn, None of any other.
     """
 
     min_in_sync_replicas: int
     unclean_election: bool
     electable: Callable[[int], bool]
-    lives_on: Callable[[int, int], bool]
+    is_current_incarnation: Callable[[int, int], bool]
     broker_epoch: Callable[[int], int]
     has_spoken: Callable[[int], bool] = _always
     torn_end: Callable[[int], tuple[int, int] | None] = _whole
@@ -74,14 +74,14 @@ class ElectionRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ElectionOutcome:
     """The new state (epochs raised where it changed), and whether it took an unclean election to get there."""
 
     state: PartitionState
     unclean: bool = False
 
 
-def depart(state: PartitionState, broker_id: int, departure: Departure, rules: ElectionRules) -> Outcome:
+def depart(state: PartitionState, broker_id: int, departure: Departure, rules: ElectionRules) -> ElectionOutcome:
     """The state after `departure` befell `broker_id`, one of the replicas; the leader chosen anew where it must be."""
     gone = frozenset({broker_id})
     remaining = tuple(member for member in state.in_sync_replicas if member != broker_id) or state.in_sync_replicas
@@ -96,7 +96,7 @@ def depart(state: PartitionState, broker_id: int, departure: Departure, rules: E
     return _settle(state, changed, barred, rules)
 
 
-def with_in_sync_replicas(state: PartitionState, members: frozenset[int], rules: ElectionRules) -> Outcome:
+def with_in_sync_replicas(state: PartitionState, members: frozenset[int], rules: ElectionRules) -> ElectionOutcome:
     """The state after the leader's proposal was accepted: who is in the ISR is damaged no more."""
     in_sync = _ordered(state, members)
     changed = replace(
@@ -108,21 +108,21 @@ def with_in_sync_replicas(state: PartitionState, members: frozenset[int], rules:
     return _settle(state, changed, frozenset(), rules)
 
 
-def reconsider(state: PartitionState, rules: ElectionRules) -> Outcome:
+def reconsider(state: PartitionState, rules: ElectionRules) -> ElectionOutcome:
     """The state after brokers or the topic's configuration changed: a leader where there is none and one can lead."""
     return _settle(state, state, frozenset(), rules)
 
 
 def reassign(
     state: PartitionState, target: Sequence[int], throttle_bytes_per_second: int, rules: ElectionRules
-) -> Outcome:
+) -> ElectionOutcome:
     """The state after other replicas were asked for: under way, or done where nothing is to wait for."""
     return _settle(state, begun(state, target, throttle_bytes_per_second), frozenset(), rules)
 
 
-def overtaking(state: PartitionState) -> Outcome:
+def overtaking(state: PartitionState) -> ElectionOutcome:
     """The same state anew: every proposal that was made from the former one, and every copy of it, is older."""
-    return Outcome(replace(state, partition_epoch=state.partition_epoch + 1))
+    return ElectionOutcome(replace(state, partition_epoch=state.partition_epoch + 1))
 
 
 def can_be_led_by_another(state: PartitionState, broker_id: int, rules: ElectionRules) -> bool:
@@ -141,9 +141,9 @@ def _is_there(state: PartitionState, broker_id: int, rules: ElectionRules) -> bo
     return there and broker_id not in state.damaged_replicas
 
 
-def led_by_preferred(state: PartitionState, rules: ElectionRules) -> Outcome:
+def led_by_preferred(state: PartitionState, rules: ElectionRules) -> ElectionOutcome:
     """The state after the first replica was elected, which is in the ISR and can lead."""
-    return Outcome(_with_epochs(state, _led_by(state, state.preferred_leader, rules)))
+    return ElectionOutcome(_with_epochs(state, _led_by(state, state.preferred_leader, rules)))
 
 
 def _eligible(state: PartitionState, in_sync: tuple[int, ...], barred: frozenset[int] = frozenset()) -> tuple[int, ...]:
@@ -152,7 +152,9 @@ def _eligible(state: PartitionState, in_sync: tuple[int, ...], barred: frozenset
     return _ordered(state, frozenset(former) - frozenset(in_sync) - barred - frozenset(state.damaged_replicas))
 
 
-def _settle(before: PartitionState, state: PartitionState, barred: frozenset[int], rules: ElectionRules) -> Outcome:
+def _settle(
+    before: PartitionState, state: PartitionState, barred: frozenset[int], rules: ElectionRules
+) -> ElectionOutcome:
     """Go on with a reassignment; keep the leader where it may stay, else elect; then the epochs."""
     state = advanced(state, rules.effective_min(state))
     unclean = False
@@ -161,7 +163,7 @@ def _settle(before: PartitionState, state: PartitionState, barred: frozenset[int
         state = advanced(state, rules.effective_min(state))  # the ISR may be the new leader's alone
     if state.leader_id != NO_LEADER and len(state.in_sync_replicas) >= rules.effective_min(state):
         state = replace(state, eligible_leaders=())
-    return Outcome(_with_epochs(before, state), unclean)
+    return ElectionOutcome(_with_epochs(before, state), unclean)
 
 
 def _with_epochs(before: PartitionState, state: PartitionState) -> PartitionState:
@@ -182,7 +184,7 @@ def _stays(state: PartitionState, rules: ElectionRules) -> bool:
     leader = state.leader_id
     if leader == NO_LEADER or leader not in state.in_sync_replicas or leader in state.damaged_replicas:
         return False
-    if not rules.lives_on(leader, state.leader_broker_epoch):
+    if not rules.is_current_incarnation(leader, state.leader_broker_epoch):
         return False
     return rules.electable(leader) or not can_be_led_by_another(state, leader, rules)
 

@@ -28,11 +28,11 @@ from minilog.versions import FIRST, VersionRange, range_from_wire
 from minilog_broker.controller.topic_config import effective_topic_config, shown_topic_config
 from minilog_broker.levels import FIRST_LEVEL
 from minilog_broker.quorum.voters import Voter, replaced, voters_of
-from minilog_broker.replication.state import BrokerLife, PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionKey, PartitionState, TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class BrokerRegistration:
     """The current life of one broker."""
 
     broker_id: int
@@ -49,12 +49,12 @@ class Broker:
     stopping: bool = False
 
     @property
-    def life(self) -> BrokerLife:
-        return BrokerLife(self.broker_id, self.broker_epoch, self.host, self.port, self.fenced, self.stopping)
+    def incarnation(self) -> BrokerIncarnation:
+        return BrokerIncarnation(self.broker_id, self.broker_epoch, self.host, self.port, self.fenced, self.stopping)
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicImage:
     """A topic; `partition_count` partitions are numbered from 0. `defaults`: (name, value) of what it was made with."""
 
     name: str
@@ -85,8 +85,8 @@ class MetadataImage:
         self.cluster_id: str | None = None
         self.level = FIRST_LEVEL
         self.voters: tuple[Voter, ...] = ()
-        self.brokers: dict[int, Broker] = {}
-        self.topics: dict[bytes, Topic] = {}
+        self.brokers: dict[int, BrokerRegistration] = {}
+        self.topics: dict[bytes, TopicImage] = {}
         self.topic_ids: dict[str, bytes] = {}
         self.partitions: dict[PartitionKey, PartitionState] = {}
         self.configs: dict[bytes, dict[str, str]] = {}
@@ -136,7 +136,7 @@ class MetadataImage:
 
     # -- questions
 
-    def topic(self, name: str) -> Topic | None:
+    def topic(self, name: str) -> TopicImage | None:
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 
@@ -163,8 +163,8 @@ class MetadataImage:
         """The partitions that have a replica on this broker, in a fixed order."""
         return [self.partitions[key] for key in sorted(self.partitions_of_broker.get(broker_id, ()))]
 
-    def lives(self) -> dict[int, BrokerLife]:
-        return {broker.broker_id: broker.life for broker in self.brokers.values()}
+    def incarnations(self) -> dict[int, BrokerIncarnation]:
+        return {broker.broker_id: broker.incarnation for broker in self.brokers.values()}
 
     def take_changes(self) -> ImageChanges:
         changes, self._changes = self._changes, ImageChanges()
@@ -209,7 +209,7 @@ class MetadataImage:
         self.voters = voters_of(record)
 
     def _apply_registration(self, offset: int, record: records_pb2.BrokerRegistrationRecord) -> None:
-        self.brokers[record.broker_id] = Broker(
+        self.brokers[record.broker_id] = BrokerRegistration(
             broker_id=record.broker_id,
             broker_epoch=record.broker_epoch if record.HasField("broker_epoch") else offset,
             directory_id=record.directory_id,
@@ -231,7 +231,7 @@ class MetadataImage:
 
     def _apply_topic(self, record: records_pb2.TopicRecord) -> None:
         defaults = tuple((each.name, each.value) for each in record.defaults)
-        self.topics[record.topic_id] = Topic(record.name, record.topic_id, record.internal, 0, defaults)
+        self.topics[record.topic_id] = TopicImage(record.name, record.topic_id, record.internal, 0, defaults)
         self.topic_ids[record.name] = record.topic_id
         self._effective.pop(record.topic_id, None)
         self._changes.topics.add(record.topic_id)
@@ -240,7 +240,7 @@ class MetadataImage:
         key = PartitionKey(record.topic_id, record.partition)
         topic = self.topics[key.topic_id]
         if record.partition >= topic.partition_count:
-            self.topics[key.topic_id] = Topic(
+            self.topics[key.topic_id] = TopicImage(
                 topic.name, topic.topic_id, topic.internal, record.partition + 1, topic.defaults
             )
             self._changes.topics.add(key.topic_id)

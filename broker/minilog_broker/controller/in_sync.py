@@ -15,7 +15,7 @@ a controller that is deposed and does not know it could make the leader go back 
 A joiner that is known as damaged may join: the leader has checked its position in this epoch, and it truncated and
 fetched what it lacked. That ends the damage. What it told its leader before it was cut is no ground to propose it: a
 copy that goes offline, damaged or not, raises the partition epoch, so that every proposal from before is refused; and
-one made since rests on what the joiner told since (replication/in_sync.py).
+one made since rests on what the joiner told since (replication/rules/in_sync.py).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from minilog.errors import (
     wire_error,
 )
 from minilog.v1 import common_pb2, peer_pb2
-from minilog_broker.controller.brokers import require_life
+from minilog_broker.controller.brokers import require_incarnation
 from minilog_broker.controller.election import overtaking, with_in_sync_replicas
 from minilog_broker.controller.ledger import Ledger
-from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState
 
 
 def propose_in_sync_replicas(
     ledger: Ledger, request: peer_pb2.ProposeInSyncReplicasRequest
 ) -> peer_pb2.ProposeInSyncReplicasResponse:
     """Each proposal for itself; those accepted are one decision. Raises for a proposer whose life is not current."""
-    require_life(ledger, request.broker_id, request.broker_epoch)
+    require_incarnation(ledger, request.broker_id, request.broker_epoch)
     return peer_pb2.ProposeInSyncReplicasResponse(
         answers=[_answer(ledger, request.broker_id, proposal) for proposal in request.proposals]
     )

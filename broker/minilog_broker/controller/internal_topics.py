@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 
 INTERNAL_TOPIC_NAMES = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)

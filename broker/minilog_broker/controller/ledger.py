@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from minilog.v1 import records_pb2
-from minilog_broker.controller.effects import ControllerEffect, PartitionWaits, UncleanElection
-from minilog_broker.controller.election import ElectionRules, Outcome
+from minilog_broker.controller.controller_effects import ControllerEffect, PartitionWaits, UncleanElection
+from minilog_broker.controller.election import ElectionOutcome, ElectionRules
 from minilog_broker.controller.image import MetadataImage, record_of
 from minilog_broker.controller.torn_tails import TornTails
-from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
 
 AppendRecords = Callable[[Sequence[records_pb2.MetadataRecord]], int]
 
@@ -74,7 +74,7 @@ class Ledger:
         self._records.append(record)
         return offset
 
-    def write_outcome(self, outcome: Outcome) -> None:
+    def write_outcome(self, outcome: ElectionOutcome) -> None:
         """Write a partition's new state where it is one; tell of what people should know."""
         state, former = outcome.state, self.image.partitions[outcome.state.key]
         if state == former:
@@ -87,7 +87,7 @@ class Ledger:
             self._news.append(PartitionWaits(state.key, state.topic_name, waiting_reason(state)))
 
     def write_outcomes(
-        self, states: Iterable[PartitionState], decide: Callable[[PartitionState, ElectionRules], Outcome]
+        self, states: Iterable[PartitionState], decide: Callable[[PartitionState, ElectionRules], ElectionOutcome]
     ) -> None:
         for state in states:
             self.write_outcome(decide(state, self.rules(state.key)))
@@ -117,7 +117,7 @@ class Ledger:
             min_in_sync_replicas=config.min_in_sync_replicas,
             unclean_election=config.unclean_leader_election,
             electable=lambda broker_id: self._electable(broker_id, key),
-            lives_on=lambda broker_id, epoch: self._lives_on(broker_id, epoch, key),
+            is_current_incarnation=lambda broker_id, epoch: self._is_current_incarnation(broker_id, epoch, key),
             broker_epoch=lambda broker_id: self.image.brokers[broker_id].broker_epoch,
             has_spoken=self._has_spoken,
             torn_end=lambda broker_id: self.torn_tails.end_of(broker_id, key),
@@ -129,7 +129,7 @@ class Ledger:
             return False
         return key not in self.offline.get(broker_id, ())
 
-    def _lives_on(self, broker_id: int, broker_epoch: int, key: PartitionKey) -> bool:
+    def _is_current_incarnation(self, broker_id: int, broker_epoch: int, key: PartitionKey) -> bool:
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.fenced or broker.broker_epoch != broker_epoch:
             return False

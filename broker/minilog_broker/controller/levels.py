@@ -12,7 +12,7 @@ from __future__ import annotations
 from minilog.errors import UnsupportedVersion
 from minilog.v1 import admin_pb2
 from minilog.versions import VersionRange
-from minilog_broker.controller.image import Broker
+from minilog_broker.controller.image import BrokerRegistration
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.quorum.cluster import level_record
 
@@ -51,7 +51,7 @@ class Levels:
                 f"voters {unknown} have never registered, and it is not known what they support: start them first"
             )
 
-    def _refusal(self, level: int, behind: list[Broker]) -> str:
+    def _refusal(self, level: int, behind: list[BrokerRegistration]) -> str:
         if not behind:
             return f"the controller supports level {self._supported}, not {level}: give one of those"
         whom = "brokers " if len(behind) > 1 else "broker "

@@ -1,6 +1,6 @@
 """Who was heard when: silence fences, but never by the judgement of a process that itself stood still.
 
-The time in which its own process stood still does not count (replication/own_delay.py); a new controller gives
+The time in which its own process stood still does not count (replication/rules/own_delay.py); a new controller gives
 everybody a full period. Times are this process's monotonic clock, in milliseconds.
 """
 
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from minilog_broker.replication.own_delay import excused, own_delay_ms
+from minilog_broker.replication.rules.own_delay import excused, own_delay_ms
 
 _TICKS_PER_TIMEOUT = 30  # silence is noticed at most a thirtieth of the time-out late
 
 
 class Liveness:
-    """See the module's text."""
+    """Times are the controller's monotonic clock, in milliseconds. One per term of a controller."""
 
     def __init__(self, session_timeout_ms: float, now_ms: float, unfenced: Iterable[int]) -> None:
         self._timeout_ms = session_timeout_ms

@@ -13,7 +13,7 @@ from minilog.errors import MinilogError, PreferredLeaderNotAvailable, UnknownTop
 from minilog.v1 import admin_pb2
 from minilog_broker.controller.election import can_lead, led_by_preferred
 from minilog_broker.controller.ledger import Ledger
-from minilog_broker.replication.state import PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import PartitionKey, PartitionState
 
 MAX_ELECTIONS = 1_000  # at one check, as in Kafka: one decision is one batch; what is left has its turn soon
 SOON_MS = 1_000.0

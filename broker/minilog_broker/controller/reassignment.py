@@ -9,7 +9,7 @@ from minilog.v1 import admin_pb2
 from minilog_broker.controller.election import reassign
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.preferred import partition_state
-from minilog_broker.replication.state import PartitionState
+from minilog_broker.replication.partition_state import PartitionState
 
 
 def alter_reassignments(

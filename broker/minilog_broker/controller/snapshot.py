@@ -22,7 +22,7 @@ from minilog.record_batch.header import Buffer, check_crc, iterate_headers
 from minilog.record_batch.reader import read_control
 from minilog.v1 import records_pb2
 from minilog.versions import parse_known
-from minilog_broker.controller.image import Broker, MetadataImage, record_of
+from minilog_broker.controller.image import BrokerRegistration, MetadataImage, record_of
 from minilog_broker.quorum.cluster import level_record
 from minilog_broker.quorum.records import METADATA_KEY, decode_run, encode_records, place
 from minilog_broker.storage.snapshot_files import SnapshotId
@@ -62,7 +62,7 @@ def image_records(image: MetadataImage) -> Iterator[records_pb2.MetadataRecord]:
         yield records_pb2.MetadataRecord(producer_id_block=block)
 
 
-def _broker_records(broker: Broker) -> Iterator[records_pb2.MetadataRecord]:
+def _broker_records(broker: BrokerRegistration) -> Iterator[records_pb2.MetadataRecord]:
     yield records_pb2.MetadataRecord(
         broker_registration=records_pb2.BrokerRegistrationRecord(
             broker_id=broker.broker_id,

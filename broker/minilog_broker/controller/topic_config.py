@@ -23,7 +23,7 @@ from typing import Any
 
 from minilog.errors import InvalidConfig, InvalidTopic
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
-from minilog_broker.replication.state import TopicConfig
+from minilog_broker.replication.partition_state import TopicConfig
 
 MAX_NAME_LENGTH = 249  # Kafka's: a directory is named <topic>-<partition>, and a file name has at most 255 bytes
 INTERNAL_PREFIX = "__"

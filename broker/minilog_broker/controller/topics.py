@@ -6,7 +6,6 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from minilog.coordinators_of import INTERNAL_PARTITIONS
 from minilog.errors import (
     CoordinatorLoadInProgress,
     InvalidArgument,
@@ -17,9 +16,10 @@ from minilog.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from minilog.net.coordinators_of import INTERNAL_PARTITIONS
 from minilog.v1 import admin_pb2, records_pb2
 from minilog_broker.controller.election import reconsider
-from minilog_broker.controller.image import Topic, record_of
+from minilog_broker.controller.image import TopicImage, record_of
 from minilog_broker.controller.internal_topics import (
     INTERNAL_TOPIC_NAMES,
     internal_replication_factor,
@@ -28,7 +28,7 @@ from minilog_broker.controller.internal_topics import (
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.placement import place_replicas
 from minilog_broker.controller.topic_config import check_config_name, check_topic_config, check_topic_name
-from minilog_broker.replication.state import PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import PartitionKey, PartitionState
 
 MAX_PARTITIONS = 10_000  # of one topic: its records are one batch, well below the bound of one
 TOPIC_ID_BYTES = 16
@@ -156,7 +156,9 @@ class Topics:
         self._write_partitions(topic.topic_id, topic.name, topic.partition_count, placed)
         return topic.topic_id
 
-    def _altered_configs(self, topic: Topic, request: admin_pb2.TopicAlteration, factor: int) -> dict[str, str | None]:
+    def _altered_configs(
+        self, topic: TopicImage, request: admin_pb2.TopicAlteration, factor: int
+    ) -> dict[str, str | None]:
         set_configs, unset = dict(request.set_configs), list(request.unset_configs)
         for name in unset:
             check_config_name(name)
@@ -165,7 +167,7 @@ class Topics:
         check_topic_config(set_configs, factor)
         return {**set_configs, **dict.fromkeys(unset)}
 
-    def _grown(self, topic: Topic, partitions: int, factor: int) -> list[tuple[int, ...]]:
+    def _grown(self, topic: TopicImage, partitions: int, factor: int) -> list[tuple[int, ...]]:
         if not topic.partition_count <= partitions <= MAX_PARTITIONS:
             raise InvalidPartitions(
                 f"topic {topic.name} has {topic.partition_count} partitions and cannot have {partitions}: "
@@ -195,7 +197,7 @@ class Topics:
 
     # -- records
 
-    def _writable_topic(self, name: str) -> Topic:
+    def _writable_topic(self, name: str) -> TopicImage:
         topic = self._ledger.image.topic(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {name} does not exist: see `minilog topic list`")

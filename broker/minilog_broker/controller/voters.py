@@ -13,7 +13,7 @@ from minilog_broker.controller.ledger import Ledger
 
 
 class VoterReplacements:
-    """See the module's text."""
+    """One at a time: `replace` writes the entry, or says why not."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

@@ -34,14 +34,20 @@ from typing import Generic, TypeVar
 from google.protobuf.message import Message
 
 from minilog.errors import CoordinatorLoadInProgress, MinilogError, NotCoordinator, NotLeaderOrFollower, wire_error
-from minilog_broker.coordinators.effects import Answer, CoordinatorEffect, LoadLog, Moment, TrimLog
+from minilog_broker.coordinators.coordinator_effects import (
+    CoordinatorAnswer,
+    CoordinatorEffect,
+    DeleteRecordsBelow,
+    LoadLog,
+    Moment,
+)
 from minilog_broker.coordinators.table import AppendRecords, Change, Codec, Key, LogRecord, Table, Value
 
 Response = TypeVar("Response", bound=Message)
 
 
-class State(enum.Enum):
-    """See the module's text."""
+class CoordinatorState(enum.Enum):
+    """Where a coordinator stands; what leads from one to the next is the module's table."""
 
     IDLE = "idle"
     WAITING = "waiting"
@@ -57,7 +63,7 @@ class Coordinator(Generic[Key, Value]):
         self._name = name
         self._table: Table[Key, Value] = Table(codec, append)
         self._effects: list[CoordinatorEffect] = []
-        self._state = State.IDLE
+        self._state = CoordinatorState.IDLE
         self._leader_epoch = -1
         self._epoch_start = -1
         self._waiting: list[tuple[int, int, object, Message]] = []  # a heap by what each answer rests on
@@ -74,7 +80,7 @@ class Coordinator(Generic[Key, Value]):
     # -- the term
 
     @property
-    def state(self) -> State:
+    def state(self) -> CoordinatorState:
         return self._state
 
     def committed_state(self) -> dict[Key, Value]:
@@ -84,22 +90,22 @@ class Coordinator(Generic[Key, Value]):
     def lead(self, leader_epoch: int, epoch_start: int) -> None:
         """This broker leads the partition, from `epoch_start` on; `high_watermark` follows."""
         self.deposed()
-        self._state = State.WAITING
+        self._state = CoordinatorState.WAITING
         self._leader_epoch, self._epoch_start = leader_epoch, epoch_start
         self._table.clear(epoch_start)
 
     def high_watermark(self, leader_epoch: int, offset: int, now: Moment) -> None:
         """All below `offset` is committed, says the leader of `leader_epoch`."""
-        if leader_epoch != self._leader_epoch or self._state is State.IDLE:
+        if leader_epoch != self._leader_epoch or self._state is CoordinatorState.IDLE:
             return
-        if self._state is State.WAITING and offset >= self._epoch_start:
-            self._state = State.LOADING
+        if self._state is CoordinatorState.WAITING and offset >= self._epoch_start:
+            self._state = CoordinatorState.LOADING
             self._effects.append(LoadLog(leader_epoch, self._epoch_start))
-        if self._state is State.ACTIVE:
+        if self._state is CoordinatorState.ACTIVE:
             self._changed(self._table.commit(offset), offset, now)
             while self._waiting and self._waiting[0][0] <= offset:
                 _, _, ticket, message = heapq.heappop(self._waiting)
-                self._effects.append(Answer(ticket, message))
+                self._effects.append(CoordinatorAnswer(ticket, message))
             self._trim()
 
     def _trim(self) -> None:
@@ -107,27 +113,27 @@ class Coordinator(Generic[Key, Value]):
         needed_from = self._table.needed_from()
         if needed_from - self._table.start_offset >= self._table.places.slack_records:
             self._table.trimmed(needed_from)
-            self._effects.append(TrimLog(self._leader_epoch, needed_from))
+            self._effects.append(DeleteRecordsBelow(self._leader_epoch, needed_from))
 
     def replayed(self, leader_epoch: int, records: Iterable[LogRecord], next_offset: int, now: Moment) -> None:
         """The next records of the log, up to `next_offset` and without gaps, as LoadLog asked. Raises CorruptMessage
         where one is not ours: the replica is damaged."""
-        if leader_epoch != self._leader_epoch or self._state is not State.LOADING:
+        if leader_epoch != self._leader_epoch or self._state is not CoordinatorState.LOADING:
             return
         found = list(records)
         for offset, record in enumerate(found, next_offset - len(found)):
             self._table.replay(record, offset)
         if next_offset >= self._epoch_start:
-            self._state = State.ACTIVE
+            self._state = CoordinatorState.ACTIVE
             self._activated(now)
 
     def deposed(self) -> None:
         """The leader epoch is over, or the log failed: nothing that was not committed may be promised."""
-        self._state, self._leader_epoch = State.IDLE, -1
+        self._state, self._leader_epoch = CoordinatorState.IDLE, -1
         self._table.clear(0)
         waiting, self._waiting = self._waiting, []
         for _, _, ticket, message in sorted(waiting, key=lambda each: each[1]):
-            self._effects.append(Answer(ticket, self._refusal(type(message), self._not_coordinator())))
+            self._effects.append(CoordinatorAnswer(ticket, self._refusal(type(message), self._not_coordinator())))
         self._ended()
 
     # -- what a coordinator does with it
@@ -146,9 +152,9 @@ class Coordinator(Generic[Key, Value]):
 
     def _require_active(self, known_epoch: int) -> None:
         """`known_epoch`: the highest that the caller has heard of."""
-        if self._state is State.IDLE or known_epoch > self._leader_epoch:
+        if self._state is CoordinatorState.IDLE or known_epoch > self._leader_epoch:
             raise self._not_coordinator()
-        if self._state is not State.ACTIVE:
+        if self._state is not CoordinatorState.ACTIVE:
             raise CoordinatorLoadInProgress(f"{self} reads what was decided before leader epoch {self._leader_epoch}")
 
     def _write(self, changes: Sequence[Change[Key, Value]]) -> None:
@@ -191,7 +197,7 @@ class Coordinator(Generic[Key, Value]):
         if rests_on:
             heapq.heappush(self._waiting, (rests_on, next(self._count), ticket, message))
         else:
-            self._effects.append(Answer(ticket, message))
+            self._effects.append(CoordinatorAnswer(ticket, message))
 
     def _refusal(self, kind: type[Response], error: MinilogError) -> Response:
         return kind(error=wire_error(error))

@@ -2,7 +2,7 @@
 
 A log of decisions would grow for ever, and who takes over would read all of it (Kafka has a cleaner thread rewrite it;
 where that had died, coordinators took minutes to load). Here a decision carries along some of the values that stand
-furthest back, and all in front of the first newest value is deleted (replication.trimming):
+furthest back, and all in front of the first newest value is deleted (replication/leader/delete_records.py):
 
     b a c a a d a              nobody needs what is in front of b
     b a c a a d a a b c        a decision about a carried b and c along: nobody needs what is in front of d
@@ -27,7 +27,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Places(Generic[Key]):
-    """See the module's text."""
+    """Of one table: each key stands once, the one whose newest value is furthest back first."""
 
     def __init__(self) -> None:
         self.slack_records = SLACK_RECORDS

@@ -29,7 +29,7 @@ class Times:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class DemoReport:
     """What was written, what is there, and whether it agrees."""
 
     brokers: int
@@ -66,14 +66,14 @@ class Report:
         }
 
 
-def write_report(report: Report, file: pathlib.Path) -> None:
+def write_report(report: DemoReport, file: pathlib.Path) -> None:
     """The report as JSON; whole or not at all."""
     unfinished = file.with_name(file.name + ".part")
     unfinished.write_text(json.dumps(report.document(), indent=2) + "\n")
     unfinished.replace(file)
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: DemoReport, console: Console) -> None:
     """The tables at the end of the demonstration."""
     console.print()
     console.print(_topics_table(report))
@@ -84,7 +84,7 @@ def show(report: Report, console: Console) -> None:
         console.print("[bold red]The topics do not hold what was written: this is a bug, please report it.[/]")
 
 
-def _topics_table(report: Report) -> Table:
+def _topics_table(report: DemoReport) -> Table:
     table = Table("topic", title=f"{report.acknowledged:,} records acknowledged", title_style="bold")
     for name in ("written", "in the topic", "lost", "duplicated", "agreement with pyarrow"):
         table.add_column(name, justify="right")

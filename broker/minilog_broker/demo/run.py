@@ -27,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from minilog_broker.demo import data, expected, topics
 from minilog_broker.demo.publishing import Publisher
-from minilog_broker.demo.report import Report, Times, show, write_report
+from minilog_broker.demo.report import DemoReport, Times, show, write_report
 from minilog_broker.demo.spark_job import SparkJob, check_spark_can_run
 from minilog_broker.failure import CommandFailed
 from minilog_broker.local_cluster import LocalCluster, free_ports
@@ -112,7 +112,7 @@ class Demo:
         self._stop = threading.Event()
         self._began_s = time.monotonic()
 
-    def run(self, year: Year) -> Report:
+    def run(self, year: Year) -> DemoReport:
         """Produce, crash, restart, count. Every process is gone afterwards, however it ends."""
         try:
             self._cluster.start_all()
@@ -253,7 +253,7 @@ class Demo:
                 self._stop.wait(0.5)
         return time.monotonic() - began_s
 
-    def _count(self, year: Year, delays: expected.Delays, crashes: Crashes, times: Times) -> Report:
+    def _count(self, year: Year, delays: expected.Delays, crashes: Crashes, times: Times) -> DemoReport:
         closing = [pa.Table.from_batches([each]) for each in data.closing_events()]
         written = (data.flight_events(year.flights), data.weather_events(year.weather))
         flights, weather = (
@@ -261,7 +261,7 @@ class Demo:
             for name, events, closed in zip((topics.FLIGHTS, topics.WEATHER), written, closing, strict=True)
         )
         found = topics.read_topic(self._servers, topics.DELAYS)
-        return Report(
+        return DemoReport(
             brokers=self._brokers,
             killed_broker=crashes[0].broker_id,
             killed_controller=crashes[1].broker_id,

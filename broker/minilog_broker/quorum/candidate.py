@@ -5,8 +5,8 @@ from __future__ import annotations
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum.ballot import Ballot
 from minilog_broker.quorum.cluster import NewVoter
-from minilog_broker.quorum.effects import SendVote
 from minilog_broker.quorum.member import NO_LEADER, Member, Role
+from minilog_broker.quorum.quorum_effects import SendVote
 from minilog_broker.quorum.voters import VoterKey
 from minilog_broker.quorum.voting import vote_request
 

@@ -31,7 +31,7 @@ _LONGEST_PAUSE_MS = 600_000.0  # the 2,048 leaps that there are room for take tw
 
 
 class EpochsTold:
-    """See the module's text."""
+    """What each voter has said last of its epoch, and when the next leap may be."""
 
     def __init__(self, member: Member) -> None:
         self._member = member

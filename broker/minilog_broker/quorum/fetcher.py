@@ -1,6 +1,6 @@
 """How a follower and an observer of the quorum fetch the log from its leader: over one session, as data is fetched.
 
-It follows as a replica of data does (replication.follower, replication.leader_session), with these differences. Nothing
+It follows as a replica of data does (replication/follower), with these differences. Nothing
 needs to tell the epoch beforehand: asked in an older one, the leader names its own. What is committed is never cut. A
 position below the leader's log start, or a log that has nothing in common with the leader's, is answered by a snapshot.
 """
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
-from minilog_broker.quorum.effects import FetchSnapshot, SnapshotId
 from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.quorum_effects import FetchSnapshot, SnapshotId
 from minilog_broker.quorum.records import METADATA_KEY
-from minilog_broker.replication.divergence import NO_COMMON_EPOCH
-from minilog_broker.replication.follower import FollowerPartition, FollowerState
-from minilog_broker.replication.leader_session import LeaderSession
+from minilog_broker.replication.follower.fetcher import ReplicaFetcher
+from minilog_broker.replication.follower.partition import FollowerPartition, FollowerState
+from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_log import QueuedAppend
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.rules.divergence import NO_COMMON_EPOCH
 
 NO_PARTITION_EPOCH = -1  # voters commit by majority: there is no ISR to be in or out of
 
@@ -28,7 +28,7 @@ class Fetcher:
         self.leader_id = leader_id
         self.epoch = epoch
         self.confirmed = False
-        self.session = LeaderSession(leader_id, member.host, member.rng)
+        self.session = ReplicaFetcher(leader_id, member.context, member.rng)
         self._member = member
         self._follower: FollowerPartition | None = None
 
@@ -45,6 +45,8 @@ class Fetcher:
             self.session,
             self._member.emit_log,
             self._member.settings,
+            _nobody_reads,
+            _by_snapshots,
         )
         self.session.follow(self._follower, now_ms)
 
@@ -114,7 +116,7 @@ class Fetcher:
 
     def next_request(self, now_ms: float) -> peer_pb2.ReplicateRequest | None:
         request = self.session.next_request(now_ms)
-        if request is not None and request.broker_epoch == self._member.host.broker_epoch:  # the first of a stream
+        if request is not None and request.broker_epoch == self._member.context.broker_epoch:  # the first of a stream
             request.cluster_metadata = True
             request.cluster_id = self._member.cluster_id
             request.directory_id = self._member.directory_id
@@ -149,3 +151,12 @@ def metadata_epochs(response: peer_pb2.ReplicateResponse) -> list[int]:
 
 def _is_metadata(partition_id: object) -> bool:
     return PartitionKey(partition_id.topic_id, partition_id.partition) == METADATA_KEY  # type: ignore[attr-defined]
+
+
+def _nobody_reads(now_ms: float) -> None:
+    """Consumers read data from followers (follower/reads.py), never the metadata log."""
+
+
+def _by_snapshots(log_start: int) -> None:
+    """Data follows the leader's log start (leader/delete_records.py); the metadata log's is each voter's own, by its
+    snapshots."""

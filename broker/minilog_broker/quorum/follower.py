@@ -14,8 +14,8 @@ import math
 
 from minilog_broker.quorum.fetcher import Fetcher
 from minilog_broker.quorum.member import Member, Role
-from minilog_broker.replication.leader_session import LinkState
-from minilog_broker.replication.own_delay import excused
+from minilog_broker.replication.follower.fetcher import FetcherState
+from minilog_broker.replication.rules.own_delay import excused
 
 
 class Follower:
@@ -42,7 +42,7 @@ class Follower:
     @property
     def is_connected(self) -> bool:
         """Whether the stream to the leader is there."""
-        return not self._broken and self.fetcher.session.state is LinkState.OPEN
+        return not self._broken and self.fetcher.session.state is FetcherState.OPEN
 
     def broke(self, now_ms: float) -> None:
         """The stream is gone, and not by us."""

@@ -26,28 +26,34 @@ from minilog.record_batch.header import check_crc, decode_header
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.quorum.commit import committed_end
-from minilog_broker.quorum.effects import (
+from minilog_broker.quorum.member import Member, Role
+from minilog_broker.quorum.quorum_effects import (
     AppendToLog,
+    MetadataSessionRefused,
     RecordEpochStart,
     SendBeginQuorumEpoch,
     SessionReady,
-    SessionRefused,
 )
-from minilog_broker.quorum.member import Member, Role
 from minilog_broker.quorum.records import METADATA_KEY, place
 from minilog_broker.quorum.voters import VoterKey
 from minilog_broker.quorum.voters_heard import VotersHeard
-from minilog_broker.replication.divergence import NO_COMMON_EPOCH, BelowLogStart, Diverged, LeaderEpochs, check_position
-from minilog_broker.replication.host import TimerKind
-from minilog_broker.replication.replica_log import Ends, QueuedAppend
-from minilog_broker.replication.session import Session, Subscription, below_log_start, message_of
-from minilog_broker.replication.source import Audience, Judgement, Refuse, Send, Wait
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.context import TimerKind
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_log import LogOffsets, QueuedAppend
+from minilog_broker.replication.rules.divergence import (
+    NO_COMMON_EPOCH,
+    BelowLogStart,
+    Diverged,
+    LeaderEpochs,
+    compare_position,
+)
+from minilog_broker.replication.sessions.session import ServedSession, SessionPartition, below_log_start, message_of
+from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Wait
 
 _LOOK_PAUSE_MS = 1_000.0  # between two looks at our own copy: a follower that must have one waits that long
 
 
-class Leader:
+class QuorumLeader:
     """See the module's text. The Source of its sessions. It looks at its quorum, and at whom to tell, at `due_ms`."""
 
     role = Role.LEADER
@@ -63,9 +69,9 @@ class Leader:
         self._member = member
         self._log = log
         self._epochs = LeaderEpochs(log, epoch, log.end)
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, ServedSession] = {}
         self._keys: dict[int, VoterKey] = {}  # whose session it is
-        self._subscriptions: dict[int, Subscription] = {}
+        self._subscriptions: dict[int, SessionPartition] = {}
 
     # -- the log
 
@@ -128,7 +134,7 @@ class Leader:
         """Lead no more: every session is told the epoch known now, and who leads it."""
         text = f"broker {self._member.node_id} does not lead the metadata quorum any more"
         for session_id in list(self._sessions):
-            self._member.emit(SessionRefused(session_id, NotLeaderOrFollower(text), epoch, leader_id))
+            self._member.emit(MetadataSessionRefused(session_id, NotLeaderOrFollower(text), epoch, leader_id))
         self._sessions.clear()
         self._subscriptions.clear()
 
@@ -152,12 +158,12 @@ class Leader:
             text = f"broker id {first.broker_id} is that of the quorum's leader: give every broker an id of its own"
             self._refuse(session_id, InconsistentVoters(text))
             return
-        self._sessions[session_id] = Session(
+        self._sessions[session_id] = ServedSession(
             session_id=session_id,
             audience=Audience.FOLLOWER,
             settings=member.settings,
             wake=lambda woken: member.emit(SessionReady(woken)),
-            hold=lambda held, due_ms: member.host.timers.arm(TimerKind.SESSION, held, due_ms),
+            hold=lambda held, due_ms: member.context.timers.arm(TimerKind.SESSION, held, due_ms),
             opened_ms=now_ms,
             broker_id=first.broker_id,
             broker_epoch=first.broker_epoch,
@@ -166,7 +172,7 @@ class Leader:
         self.voters.session_opened(first.broker_id)
 
     def _refuse(self, session_id: int, error: MinilogError) -> None:
-        self._member.emit(SessionRefused(session_id, error, self.leader_epoch, self._member.node_id))
+        self._member.emit(MetadataSessionRefused(session_id, error, self.leader_epoch, self._member.node_id))
 
     def close_session(self, session_id: int, now_ms: float) -> None:
         session = self._sessions.pop(session_id, None)
@@ -214,7 +220,7 @@ class Leader:
             response.message.snapshot_id.end_offset, response.message.snapshot_id.epoch = snapshot
         return response
 
-    def _needs_snapshot(self, subscription: Subscription) -> bool:
+    def _needs_snapshot(self, subscription: SessionPartition) -> bool:
         """Its position cannot be reached by the log."""
         if isinstance(subscription.error, OffsetOutOfRange):
             return True
@@ -235,14 +241,14 @@ class Leader:
 
     # -- what its sessions send from
 
-    def judge(self, position: data_pb2.FetchPosition, session: Session, now_ms: float) -> Judgement:
+    def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
         if position.leader_epoch < self.leader_epoch:
             text = f"quorum epoch {position.leader_epoch} is over, it is {self.leader_epoch}"
             return Refuse(FencedLeaderEpoch(text))
         if position.leader_epoch > self.leader_epoch:
             text = f"quorum epoch {position.leader_epoch} is not known here, ours is {self.leader_epoch}"
             return Wait(UnknownLeaderEpoch(text))
-        verdict = check_position(
+        verdict = compare_position(
             self._epochs,
             log_start=self._log.log_start,
             log_end=self._log.end,
@@ -255,14 +261,14 @@ class Leader:
             case BelowLogStart(log_start_offset=log_start):
                 return Refuse(below_log_start(position.fetch_offset, log_start))
             case _:
-                return Send()
+                return SendRuns()
 
     def readable_end(self, audience: Audience) -> int:
         return self._log.appended_end
 
-    def ends(self) -> Ends:
+    def ends(self) -> LogOffsets:
         committed = self._log.high_watermark
-        return Ends(committed, committed, self._log.log_start, self._log.appended_end)
+        return LogOffsets(committed, committed, self._log.log_start, self._log.appended_end)
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         try:

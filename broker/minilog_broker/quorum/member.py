@@ -9,14 +9,14 @@ from typing import cast
 
 from minilog.v1 import peer_pb2
 from minilog.versions import VersionRange
-from minilog_broker.quorum.effects import AppendToLog, QuorumEffect, StartLogAt, TruncateLog
 from minilog_broker.quorum.metadata_log import MetadataLog
+from minilog_broker.quorum.quorum_effects import AppendToLog, QuorumEffect, StartLogAt, TruncateLog
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.quorum.voters import VoterHistory, VoterKey, VoterSet
-from minilog_broker.replication.effects import Effect
-from minilog_broker.replication.host import Host
+from minilog_broker.replication.context import ReplicationContext
+from minilog_broker.replication.partition_state import BrokerIncarnation
+from minilog_broker.replication.replica_effects import Effect
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.replication.state import BrokerLife
 
 NO_LEADER = -1
 MAX_EPOCH = (1 << 31) - 2  # what can be adopted (epochs are 32 bits wide, signed): one is left to stand in
@@ -62,11 +62,11 @@ class Member:
         self.now_ms = 0.0  # of the event that is being worked on
         self.fetching_snapshot = False  # one at a time
         # The metadata session is before and beside all lives: no broker epoch is asked for, or told.
-        self.host = Host(node_id, settings, broker_epoch=-1)
+        self.context = ReplicationContext(node_id, settings, broker_epoch=-1)
         for voter in given:
-            life = BrokerLife(voter.broker_id, -1, voter.host, voter.port, fenced=False, stopping=False)
-            self.host.lives[voter.broker_id] = life
-        self.effects = cast("list[QuorumEffect]", self.host.effects)
+            incarnation = BrokerIncarnation(voter.broker_id, -1, voter.host, voter.port, fenced=False, stopping=False)
+            self.context.incarnations[voter.broker_id] = incarnation
+        self.effects = cast("list[QuorumEffect]", self.context.effects)
 
     # -- who votes
 

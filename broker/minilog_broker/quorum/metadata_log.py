@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minilog.errors import InconsistentClusterId
-from minilog_broker.replication.divergence import NO_COMMON_EPOCH
 from minilog_broker.replication.replica_log import ReplicaLog
+from minilog_broker.replication.rules.divergence import NO_COMMON_EPOCH
 from minilog_broker.storage.snapshot_files import SnapshotId
 
 if TYPE_CHECKING:

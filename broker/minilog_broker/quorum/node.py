@@ -35,21 +35,21 @@ from minilog.v1 import peer_pb2, records_pb2
 from minilog.versions import VersionRange
 from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum.cluster import check_cluster, check_new
-from minilog_broker.quorum.effects import QuorumEffect, SessionRefused, SnapshotId, VoteState
 from minilog_broker.quorum.elections import Elections
 from minilog_broker.quorum.fetcher import metadata_epochs
 from minilog_broker.quorum.follower import Follower
-from minilog_broker.quorum.leader import Leader
+from minilog_broker.quorum.leader import QuorumLeader
 from minilog_broker.quorum.member import NO_LEADER, Member, Role
 from minilog_broker.quorum.metadata_log import MetadataLog
 from minilog_broker.quorum.observer import Observer
+from minilog_broker.quorum.quorum_effects import MetadataSessionRefused, QuorumEffect, SnapshotId, VoteState
 from minilog_broker.quorum.records import CommittedBatch, encode_records
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.quorum.snapshots import Snapshots
 from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.voters import Voter, VoterKey
-from minilog_broker.replication.host import TimerKind
-from minilog_broker.replication.own_delay import own_delay_ms
+from minilog_broker.replication.context import TimerKind
+from minilog_broker.replication.rules.own_delay import own_delay_ms
 from minilog_broker.replication.settings import ReplicationSettings
 
 if TYPE_CHECKING:
@@ -161,12 +161,12 @@ class QuorumNode:
         self._transitions.take_part(now_ms)
 
     def next_tick_ms(self) -> float:
-        return min(self._member.host.timers.next_ms(), self._transitions.state.due_ms)
+        return min(self._member.context.timers.next_ms(), self._transitions.state.due_ms)
 
     def tick(self, now_ms: float) -> None:
         """Call when `next_tick_ms` is reached. Nobody is late for what this process stood still itself."""
         self._at(now_ms)
-        for kind, reference in self._member.host.timers.due(now_ms):
+        for kind, reference in self._member.context.timers.due(now_ms):
             leader, fetcher = self._transitions.leader, self._transitions.fetcher
             match kind:
                 case TimerKind.SESSION if leader is not None and isinstance(reference, int):
@@ -185,7 +185,7 @@ class QuorumNode:
         member, state, due_ms = self._member, self._transitions.state, self.next_tick_ms()
         delay_ms = own_delay_ms(max(due_ms, member.now_ms), now_ms, member.settings.shortest_timeout_ms)
         member.now_ms = now_ms
-        if delay_ms > 0 and isinstance(state, Leader | Follower | Observer):
+        if delay_ms > 0 and isinstance(state, QuorumLeader | Follower | Observer):
             state.excuse(delay_ms, now_ms)
 
     # -- votes, and who leads (quorum.elections)
@@ -337,7 +337,7 @@ class QuorumNode:
     def open_session(self, session_id: int, first: peer_pb2.ReplicateRequest, now_ms: float) -> None:
         """A Replicate stream of the metadata log, by its first message, which goes to replicate_request too.
 
-        Where we do not lead, or it does not belong here, it is refused: SessionRefused.
+        Where we do not lead, or it does not belong here, it is refused: MetadataSessionRefused.
         """
         self._at(now_ms)
         leader = self._transitions.leader
@@ -347,7 +347,7 @@ class QuorumNode:
         error = NotLeaderOrFollower(f"broker {self.node_id} does not lead the metadata quorum")
         epoch = self._transitions.told_epoch()
         leader_id = self.leader_id if epoch == self.epoch else NO_LEADER
-        self._member.emit(SessionRefused(session_id, error, epoch, leader_id))
+        self._member.emit(MetadataSessionRefused(session_id, error, epoch, leader_id))
 
     def close_session(self, session_id: int) -> None:
         if (leader := self._transitions.leader) is not None:

@@ -13,7 +13,7 @@ import math
 
 from minilog_broker.quorum.fetcher import Fetcher
 from minilog_broker.quorum.member import NO_LEADER, Member, Role
-from minilog_broker.replication.own_delay import excused
+from minilog_broker.replication.rules.own_delay import excused
 
 
 class Observer:

@@ -18,8 +18,8 @@ from minilog.record_batch.header import PLACEMENT_BYTES, Buffer, check_crc, deco
 from minilog.record_batch.reader import read_control, read_payload
 from minilog.v1 import peer_pb2, records_pb2
 from minilog.versions import parse_known
-from minilog_broker.replication.effects import PlacedBatches
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import PlacedBatches
 
 CLUSTER_METADATA_TOPIC_NAME = "__cluster_metadata"
 CLUSTER_METADATA_TOPIC_ID = bytes(15) + b"\x01"  # as in Kafka: no random topic id can be it

@@ -3,7 +3,7 @@
     what happens                           what is done
     start, with a snapshot                 LoadSnapshot; the log is moved up to it, or begun anew behind it where it
                                            does not reach it or parted from it before
-    a snapshot of our own is durable       AdvanceLogStart: the log may drop what is below
+    a snapshot of our own is durable       DeleteBeforeSnapshot: the log may drop what is below
     a fetched one is whole and durable     StartLogAt, LoadSnapshot: all that we had is older, or was never committed
 
 No decision is handed out to be replayed while a snapshot is to be loaded.
@@ -15,8 +15,8 @@ from minilog.errors import InconsistentClusterId, NotLeaderOrFollower, OffsetOut
 from minilog.v1 import peer_pb2
 from minilog_broker.levels import check_level
 from minilog_broker.quorum.cluster import check_cluster
-from minilog_broker.quorum.effects import AdvanceLogStart, LoadSnapshot, StartLogAt
 from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.quorum_effects import DeleteBeforeSnapshot, LoadSnapshot, StartLogAt
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_run
 from minilog_broker.quorum.voters import voters_of
 from minilog_broker.storage.snapshot_files import SnapshotId
@@ -25,7 +25,7 @@ REPLAY_BYTES = 1 << 20  # one step of a replay: the event loop has its turn betw
 
 
 class Snapshots:
-    """See the module's text."""
+    """Of one node: where its log starts, what it is loading, and up to where it has replayed."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -50,7 +50,7 @@ class Snapshots:
         if log.log_start == snapshot.end_offset or epoch == snapshot.epoch:
             log.raise_high_watermark(snapshot.end_offset)
             if log.log_start < snapshot.end_offset:
-                self._member.emit(AdvanceLogStart(snapshot.end_offset))
+                self._member.emit(DeleteBeforeSnapshot(snapshot.end_offset))
             self._load(snapshot)
         else:
             self._begin_anew(snapshot)
@@ -60,7 +60,7 @@ class Snapshots:
         """One of our own is durable."""
         if self._log.log_start < snapshot_id.end_offset <= self._log.high_watermark:
             self._log.add_snapshot(snapshot_id)
-            self._member.emit(AdvanceLogStart(snapshot_id.end_offset))
+            self._member.emit(DeleteBeforeSnapshot(snapshot_id.end_offset))
 
     def fetched(self, snapshot_id: SnapshotId) -> bool:
         """One of the leader's is whole and durable here; whether it has more than we know to be committed."""

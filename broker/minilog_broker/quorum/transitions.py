@@ -20,24 +20,24 @@ from typing import TypeAlias
 
 from minilog_broker.quorum.candidate import Candidate
 from minilog_broker.quorum.cluster import NewVoter, cluster_record, founding_level, level_record, new_cluster_id
-from minilog_broker.quorum.effects import VoteState
 from minilog_broker.quorum.epochs_told import EpochsTold
 from minilog_broker.quorum.fetcher import Fetcher
 from minilog_broker.quorum.follower import Follower
-from minilog_broker.quorum.leader import Leader
+from minilog_broker.quorum.leader import QuorumLeader
 from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, Member
 from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.prospective import Prospective
+from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import encode_leader_change, encode_records
 from minilog_broker.quorum.snapshots import Snapshots
 from minilog_broker.quorum.unattached import Unattached
 from minilog_broker.quorum.vote_keeper import VoteKeeper
 
-State: TypeAlias = Unattached | Prospective | Candidate | Leader | Follower | Observer
+State: TypeAlias = Unattached | Prospective | Candidate | QuorumLeader | Follower | Observer
 
 
 class Transitions:
-    """See the module's text."""
+    """The role of a node, and each way from one role to another."""
 
     def __init__(self, member: Member, snapshots: Snapshots, stored: VoteState, epoch: int) -> None:
         self.state: State = Unattached(float("inf"))
@@ -55,8 +55,8 @@ class Transitions:
         return self.state.leader_id
 
     @property
-    def leader(self) -> Leader | None:
-        return self.state if isinstance(self.state, Leader) else None
+    def leader(self) -> QuorumLeader | None:
+        return self.state if isinstance(self.state, QuorumLeader) else None
 
     @property
     def fetcher(self) -> Fetcher | None:
@@ -69,7 +69,7 @@ class Transitions:
     def hears_leader(self, now_ms: float) -> bool:
         """Whether a live leader is known to this node, itself included."""
         match self.state:
-            case Leader():
+            case QuorumLeader():
                 return True
             case Follower() | Observer():
                 return self.state.hears_leader(now_ms)
@@ -97,7 +97,7 @@ class Transitions:
         if self._member.is_voter:
             self._record(max(self.keeper.current.epoch, self._member.log.last_entry[0]))  # not what an observer heard
             self._enter(Unattached(now_ms + self._member.jitter_ms()), now_ms)
-        elif not isinstance(self.state, Leader):
+        elif not isinstance(self.state, QuorumLeader):
             leader_id = self.leader_id
             self._enter(Observer(self._member, self.epoch, now_ms, leader_id), now_ms)
         elif self._member.log.high_watermark >= self._member.voters.newest_end_offset:
@@ -108,7 +108,7 @@ class Transitions:
     def due(self, now_ms: float) -> None:
         """What the role waited for has come to its time."""
         match self.state:
-            case Leader() as leader:
+            case QuorumLeader() as leader:
                 if leader.voters.quorum_until_ms() <= now_ms:
                     self.resign(now_ms)
                 else:
@@ -141,7 +141,7 @@ class Transitions:
         """
         waits = self.keeper.is_writing and isinstance(self.state, Candidate)
         if waits or not self._member.log.settled or self._snapshots.loading is not None or self.epoch >= MAX_EPOCH:
-            if not isinstance(self.state, Leader):
+            if not isinstance(self.state, QuorumLeader):
                 self.state.due_ms = now_ms + self._member.timing.disk_pause_ms
             return
         if not self._member.is_voter:  # replaced while it led
@@ -199,7 +199,7 @@ class Transitions:
             first = cluster_record(new_cluster_id(member.rng), member.given, state.new_voters)
             level = level_record(founding_level(state.new_voters))
             opening.append(encode_records([first, level], self._timestamp_us))
-        leader = Leader(member, self.epoch, now_ms)
+        leader = QuorumLeader(member, self.epoch, now_ms)
         self._enter(leader, now_ms)
         self._rounds = 0
         leader.open_epoch(opening)
@@ -296,7 +296,7 @@ class Transitions:
     def _enter(self, state: State, now_ms: float) -> None:
         left, self.state = self.state, state
         match left:
-            case Leader():
+            case QuorumLeader():
                 left.resign(self.told_epoch(), state.leader_id)
             case Follower():
                 left.fetcher.stop()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from minilog_broker.quorum.effects import NO_VOTE, PersistVote, QuorumEffect, VoteState
+from minilog_broker.quorum.quorum_effects import NO_VOTE, PersistVote, QuorumEffect, VoteState
 
 
 class VoteKeeper:
-    """See the module's text."""
+    """`current` may be ahead of `durable`; `when_durable` waits for all that is recorded by then."""
 
     def __init__(self, stored: VoteState, emit: Callable[[QuorumEffect], None]) -> None:
         self.current = stored

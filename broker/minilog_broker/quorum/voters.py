@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from minilog.record_batch.header import Buffer, iterate_headers
 from minilog.v1 import records_pb2
 from minilog_broker.quorum.records import decode_run
-from minilog_broker.replication.effects import PlacedBatches
+from minilog_broker.replication.replica_effects import PlacedBatches
 
 if TYPE_CHECKING:
     from minilog_broker.storage.log import Log
@@ -60,7 +60,7 @@ def replaced(voters: tuple[Voter, ...], record: records_pb2.VoterReplacedRecord)
     )
 
 
-class _Entry(NamedTuple):
+class _VotersEntry(NamedTuple):
     """`voters` from the entry that ends at `end_offset` on."""
 
     end_offset: int
@@ -69,15 +69,15 @@ class _Entry(NamedTuple):
     keys: VoterSet
 
 
-def _entry(end_offset: int, cluster_id: str, voters: tuple[Voter, ...]) -> _Entry:
-    return _Entry(end_offset, cluster_id, voters, frozenset(voter.key for voter in voters))
+def _entry(end_offset: int, cluster_id: str, voters: tuple[Voter, ...]) -> _VotersEntry:
+    return _VotersEntry(end_offset, cluster_id, voters, frozenset(voter.key for voter in voters))
 
 
 class VoterHistory:
-    """See the module's text."""
+    """Of one log: `note` what is appended, `cut` where it is cut, and ask who votes."""
 
     def __init__(self) -> None:
-        self._entries: list[_Entry] = []
+        self._entries: list[_VotersEntry] = []
 
     @property
     def cluster_id(self) -> str | None:

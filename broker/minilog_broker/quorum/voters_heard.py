@@ -1,7 +1,7 @@
 """What a leader knows of each voter: its durable end, when it was heard, and whether it was told who leads.
 
 Check-quorum (V21): a leader that hears no majority for quorum.fetch.timeout resigns. A new leader gives everybody a
-full period; the time in which its own process stood still does not count (replication/own_delay.py).
+full period; the time in which its own process stood still does not count (replication/rules/own_delay.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from minilog_broker.quorum.ballot import is_majority
 from minilog_broker.quorum.member import Member
 from minilog_broker.quorum.voters import VoterKey, VoterSet
-from minilog_broker.replication.own_delay import excused
+from minilog_broker.replication.rules.own_delay import excused
 
 _SLOWEST_TELLING_MS = 1_000.0  # a voter that is down is told no more often: when it starts, it asks by itself
 
@@ -31,7 +31,7 @@ class _Telling:
 
 
 class VotersHeard:
-    """See the module's text."""
+    """Of one leader, in one epoch of the quorum. Times are milliseconds of the monotonic clock."""
 
     def __init__(self, member: Member, now_ms: float) -> None:
         self._member = member

@@ -1,8 +1,9 @@
-"""All replicas and sessions of one broker: events and the time in, effects out. See effects.py for what answers what.
+"""All replicas and sessions of one broker: events and the time in, effects out. See replica_effects.py for what answers
+what.
 
-    ReplicaManager ── HostedReplica (one per partition) ── ReplicaLog, with LeaderPartition | FollowerPartition
+    ReplicaManager ── Replica (one per partition) ── ReplicaLog, with LeaderPartition | FollowerPartition
                    ├─ Session (one per follower or consumer reading here)
-                   └─ LeaderSession (one per leader that is followed)
+                   └─ ReplicaFetcher (one per leader that is followed)
 
 All times are milliseconds of one monotonic clock. After any call: carry out `take_effects()` in order. An event costs
 as much as the partitions it concerns, not as many as there are.
@@ -27,25 +28,31 @@ from minilog.record_batch.header import BatchHeader, Buffer
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.levels import ClusterLevel
-from minilog_broker.replication.effects import (
+from minilog_broker.replication.context import ReplicationContext, TimerKind
+from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest
+from minilog_broker.replication.leader.own_log import append_own, delete_own_records, refuse_client
+from minilog_broker.replication.leader.partition import LeaderPartition
+from minilog_broker.replication.leader.pending import ProduceEntry, TransactionalWrite
+from minilog_broker.replication.leader.transaction_markers import MarkersRequest
+from minilog_broker.replication.partition_state import (
+    NO_LEADER,
+    BrokerIncarnation,
+    PartitionKey,
+    PartitionState,
+    TopicConfig,
+)
+from minilog_broker.replication.replica import Replica, ReplicaFetchers
+from minilog_broker.replication.replica_effects import (
     AnswerDeleteRecords,
     AnswerMarkers,
     AnswerProduce,
     Effect,
     ProposalAnswer,
 )
-from minilog_broker.replication.host import Host, TimerKind
-from minilog_broker.replication.hosted import HostedReplica, LeaderSessions
-from minilog_broker.replication.leader import LeaderPartition
-from minilog_broker.replication.marking import MarkersRequest
-from minilog_broker.replication.own_delay import own_delay_ms
-from minilog_broker.replication.own_log import append_own, refuse_client, trim_own
-from minilog_broker.replication.parked import ProduceEntry, TransactionalWrite
-from minilog_broker.replication.served_sessions import ServedSessions
+from minilog_broker.replication.rules.own_delay import own_delay_ms
+from minilog_broker.replication.sessions.served import ServedSessions
+from minilog_broker.replication.sessions.source import Audience
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.replication.source import Audience
-from minilog_broker.replication.state import NO_LEADER, BrokerLife, PartitionKey, PartitionState, TopicConfig
-from minilog_broker.replication.trimming import DeleteRecordsRequest
 from minilog_broker.storage.find_ends import FoundEnd
 from minilog_broker.storage.producer_state import ProducerState
 
@@ -56,36 +63,40 @@ _ALL_ACKS = (-1, 0, 1)
 
 
 class ReplicaManager:
-    """See the module's text."""
+    """The whole core of replication of one broker: the shell calls its methods, and carries out `take_effects`."""
 
     def __init__(
         self, broker_id: int, settings: ReplicationSettings, rng: random.Random, level: ClusterLevel | None = None
     ) -> None:
-        self._host = Host(broker_id, settings) if level is None else Host(broker_id, settings, level=level)
-        self._leaders = LeaderSessions(self._host, rng)
-        self._replicas: dict[PartitionKey, HostedReplica] = {}
+        self._context = (
+            ReplicationContext(broker_id, settings)
+            if level is None
+            else ReplicationContext(broker_id, settings, level=level)
+        )
+        self._leaders = ReplicaFetchers(self._context, rng)
+        self._replicas: dict[PartitionKey, Replica] = {}
         self._configs: dict[bytes, TopicConfig] = {}
-        self._served = ServedSessions(self._host, self._replicas)
+        self._served = ServedSessions(self._context, self._replicas)
 
     def take_effects(self) -> list[Effect]:
         """What is to be done, in order."""
-        effects, self._host.effects = self._host.effects, []
+        effects, self._context.effects = self._context.effects, []
         return effects
 
     # -- this broker, and the metadata
 
     def set_broker_epoch(self, broker_epoch: int, now_ms: float) -> None:
         """This life is registered: from now on it leads and follows."""
-        self._host.broker_epoch = broker_epoch
+        self._context.broker_epoch = broker_epoch
         for replica in self._replicas.values():
             replica.take_role(now_ms, why="this broker registered anew")
 
     def session_lasts_until(self, ends_ms: float, now_ms: float) -> None:
         """A heartbeat was answered, and all is replayed that was committed by then: `ends_ms` is a session behind its
-        sending. Who leads where unclean election is enabled serves until then (serving.py)."""
-        host = self._host
-        was_over, host.session_ends_ms = now_ms >= host.session_ends_ms, max(host.session_ends_ms, ends_ms)
-        host.timers.arm(TimerKind.CONTROLLER_SESSION, host.broker_id, host.session_ends_ms)
+        sending. Who leads where unclean election is enabled serves until then (rules/fencing.py)."""
+        context = self._context
+        was_over, context.session_ends_ms = now_ms >= context.session_ends_ms, max(context.session_ends_ms, ends_ms)
+        context.timers.arm(TimerKind.CONTROLLER_SESSION, context.broker_id, context.session_ends_ms)
         if was_over:
             self._session_changed(now_ms)
 
@@ -119,13 +130,17 @@ class ReplicaManager:
         removed: Iterable[PartitionKey],
         configs: Mapping[bytes, TopicConfig],
         names: Mapping[bytes, str],
-        lives: Mapping[int, BrokerLife],
+        incarnations: Mapping[int, BrokerIncarnation],
         now_ms: float,
     ) -> None:
         """One committed batch: the partitions that changed, and the whole of `lives`. `configs` and `names` have at
         least the topics concerned; a configuration that differs from the one known is adopted."""
-        changed_lives = {b for b in {*lives, *self._host.lives} if lives.get(b) != self._host.lives.get(b)}
-        self._host.lives = dict(lives)
+        changed_incarnations = {
+            b
+            for b in {*incarnations, *self._context.incarnations}
+            if incarnations.get(b) != self._context.incarnations.get(b)
+        }
+        self._context.incarnations = dict(incarnations)
         reconfigured = {topic_id for topic_id, config in configs.items() if self._configs.get(topic_id) != config}
         self._configs.update(configs)
         for state in states:
@@ -133,12 +148,12 @@ class ReplicaManager:
         for key in removed:
             self._remove(key, now_ms)
         self._configure(reconfigured, now_ms)
-        if changed_lives:
-            self._lives_changed(changed_lives, now_ms)
+        if changed_incarnations:
+            self._incarnations_changed(changed_incarnations, now_ms)
         self._close_idle()
 
     def _apply(self, state: PartitionState, now_ms: float) -> None:
-        if self._host.broker_id in state.replicas:
+        if self._context.broker_id in state.replicas:
             self._replica(state.key).apply(state, self._configs[state.key.topic_id], now_ms)
         else:
             self._remove(state.key, now_ms)
@@ -153,25 +168,25 @@ class ReplicaManager:
             if key.topic_id in topic_ids and replica.config != self._configs[key.topic_id]:
                 replica.configure(self._configs[key.topic_id], now_ms)
 
-    def _lives_changed(self, broker_ids: set[int], now_ms: float) -> None:
+    def _incarnations_changed(self, broker_ids: set[int], now_ms: float) -> None:
         """A broker lives anew, or was fenced or unfenced: rare, so all partitions are looked at."""
         for broker_id in broker_ids:
-            self._served.broker_lives_anew(broker_id, now_ms)
+            self._served.broker_incarnation_changed(broker_id, now_ms)
             if (to_leader := self._leaders.by_leader.get(broker_id)) is not None:
-                to_leader.leader_lives_anew(now_ms)
+                to_leader.leader_incarnation_changed(now_ms)
         for leader in self.led_partitions():
             if not broker_ids.isdisjoint(leader.state.replicas):
-                leader.lives_changed(now_ms)
+                leader.incarnations_changed(now_ms)
 
     def _close_idle(self) -> None:
         for session in self._leaders.by_leader.values():
             session.close_if_idle()
 
-    def _replica(self, key: PartitionKey) -> HostedReplica:
+    def _replica(self, key: PartitionKey) -> Replica:
         replica = self._replicas.get(key)
         if replica is None:
             subscribers = self._served.subscribers(key)
-            replica = self._replicas[key] = HostedReplica(key, self._host, self._leaders, subscribers)
+            replica = self._replicas[key] = Replica(key, self._context, self._leaders, subscribers)
         return replica
 
     def remove_stray(self, key: PartitionKey, now_ms: float) -> None:
@@ -214,7 +229,7 @@ class ReplicaManager:
             leader = self._leader(key)
             refuse_client(leader)
         except MinilogError as error:
-            self._host.emit(AnswerProduce(ticket, error, -1, -1, *self._known_leader(key)))
+            self._context.emit(AnswerProduce(ticket, error, -1, -1, *self._known_leader(key)))
             return
         leader.produce(entry, leader_epoch, now_ms)
 
@@ -243,7 +258,7 @@ class ReplicaManager:
             refuse_client(leader)  # in `__groups` their coordinator ends transactions
             leader.write_markers(request, now_ms)
         except MinilogError as error:
-            self._host.emit(AnswerMarkers(request.ticket, error))
+            self._context.emit(AnswerMarkers(request.ticket, error))
 
     def ends_found(self, key: PartitionKey, number: int, ends: dict[int, FoundEnd]) -> None:
         """FindEnds is done: how those ended that were found. Too late, it changes nothing."""
@@ -260,30 +275,30 @@ class ReplicaManager:
             refuse_client(leader)
             leader.delete_records(request, leader_epoch, now_ms)
         except MinilogError as error:
-            self._host.emit(AnswerDeleteRecords(request.ticket, error, -1))
+            self._context.emit(AnswerDeleteRecords(request.ticket, error, -1))
 
     def append_own(self, key: PartitionKey, leader_epoch: int, base_offset: int, batch: Buffer, now_ms: float) -> int:
-        """This broker's own batch in the log of an internal topic, at once (own_log.py): the end behind it."""
-        return append_own(self._host, self._leader(key), leader_epoch, base_offset, batch, now_ms)
+        """This broker's own batch in the log of an internal topic, at once (leader/own_log.py): the end behind it."""
+        return append_own(self._context, self._leader(key), leader_epoch, base_offset, batch, now_ms)
 
-    def trim_own(self, key: PartitionKey, leader_epoch: int, offset: int) -> None:
-        """Nobody needs what is below `offset` of the log of an internal topic (own_log.py)."""
+    def delete_own_records(self, key: PartitionKey, leader_epoch: int, offset: int) -> None:
+        """Nobody needs what is below `offset` of the log of an internal topic (leader/own_log.py)."""
         if (replica := self._replicas.get(key)) is not None:
-            trim_own(self._host, replica.leader, leader_epoch, offset)
+            delete_own_records(self._context, replica.leader, leader_epoch, offset)
 
     def _leader(self, key: PartitionKey) -> LeaderPartition:
         replica = self._replicas.get(key)
         if replica is None:
             if key.topic_id in self._configs:
                 raise NotLeaderOrFollower(
-                    f"broker {self._host.broker_id} has no replica of partition {key.partition} "
+                    f"broker {self._context.broker_id} has no replica of partition {key.partition} "
                     f"of topic id {key.topic_id.hex()}"
                 )
-            raise UnknownTopicId(f"topic id {key.topic_id.hex()} is not known to broker {self._host.broker_id}")
+            raise UnknownTopicId(f"topic id {key.topic_id.hex()} is not known to broker {self._context.broker_id}")
         if replica.offline is not None:
             raise StorageError(f"the replica of partition {key.partition} is offline: {replica.offline}")
         if replica.leader is None:
-            raise NotLeaderOrFollower(f"broker {self._host.broker_id} does not lead partition {key.partition}")
+            raise NotLeaderOrFollower(f"broker {self._context.broker_id} does not lead partition {key.partition}")
         return replica.leader
 
     def _known_leader(self, key: PartitionKey) -> tuple[int, int]:
@@ -385,7 +400,7 @@ class ReplicaManager:
         """CheckCopy is done: what is wrong with our copy, if anything. None where its log was let go meanwhile."""
         if error is not None and (replica := self._replicas.get(key)) is not None:
             replica.go_offline(error, now_ms)
-        self._served.copy_checked(key, self._host.copy_checks.looked(key, offset), now_ms)
+        self._served.copy_checked(key, self._context.copy_checks.looked(key, offset), now_ms)
 
     def log_start_moved(self, key: PartitionKey, now_ms: float) -> None:
         """Retention, or AdvanceLogStart, advanced the log start."""
@@ -408,22 +423,23 @@ class ReplicaManager:
 
     def next_tick_ms(self) -> float:
         """When `tick` is due; infinity while nothing is."""
-        return self._host.timers.next_ms()
+        return self._context.timers.next_ms()
 
     def tick(self, now_ms: float) -> None:
-        """Time-outs, signs of life, who is late; nobody by what this process stood still itself (own_delay.py)."""
-        delay_ms = own_delay_ms(self.next_tick_ms(), now_ms, self._host.settings.shortest_timeout_ms)
+        """Time-outs, signs of life, who is late; nobody by what this process stood still itself
+        (rules/own_delay.py)."""
+        delay_ms = own_delay_ms(self.next_tick_ms(), now_ms, self._context.settings.shortest_timeout_ms)
         if delay_ms > 0:
             self._excuse_all(delay_ms, now_ms)
-        for kind, reference in self._host.timers.due(now_ms):
+        for kind, reference in self._context.timers.due(now_ms):
             if isinstance(reference, PartitionKey):
                 if (replica := self._replicas.get(reference)) is not None:
                     replica.due(kind, now_ms)
             elif kind is TimerKind.SESSION:
                 self._served.due(reference, now_ms)
             elif kind is TimerKind.CONTROLLER_SESSION:
-                if now_ms < self._host.session_ends_ms:
-                    self._host.timers.arm(kind, reference, self._host.session_ends_ms)
+                if now_ms < self._context.session_ends_ms:
+                    self._context.timers.arm(kind, reference, self._context.session_ends_ms)
                 else:
                     self._session_changed(now_ms)
             elif (session := self._leaders.by_leader.get(reference)) is not None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class LogOffsets:
     """One snapshot of a log's offsets."""
 
     high_watermark: int
@@ -105,9 +105,9 @@ class ReplicaLog:
         self.asked_log_start = offset
         return True
 
-    def ends(self) -> Ends:
+    def ends(self) -> LogOffsets:
         """As those see it who read below the high watermark."""
-        return Ends(
+        return LogOffsets(
             self.high_watermark,
             self.last_stable_offset,
             min(self.log_start, self.last_stable_offset),

@@ -27,40 +27,40 @@ from minilog.v1 import (
 from minilog_broker.controller.image import ImageChanges
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.failure import CommandFailed
-from minilog_broker.replication.effects import ProposeInSyncReplicas
 from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import ProposeInSyncReplicas
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.admin_service import AdminService
-from minilog_broker.server.channels import let_calls_end
+from minilog_broker.server.clients.channels import let_calls_end
+from minilog_broker.server.clients.controller_link import ControllerLink, HeartbeatSources
+from minilog_broker.server.clients.coordinator_calls import CallsHere, CoordinatorCalls
+from minilog_broker.server.clients.internal_topics import InternalTopics
+from minilog_broker.server.clients.leader_links import LeaderLinks
+from minilog_broker.server.clients.partition_registrations import PartitionRegistrations
+from minilog_broker.server.clients.registration import registration_request, unsettled_replicas
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
-from minilog_broker.server.controller_link import ControllerLink, HeartbeatSources
-from minilog_broker.server.controller_shell import ControllerShell
-from minilog_broker.server.coordinator_calls import CallsHere, CoordinatorCalls
-from minilog_broker.server.coordinator_loading import Loader
-from minilog_broker.server.coordinator_shell import Surroundings
-from minilog_broker.server.coordinators import Coordinators
-from minilog_broker.server.data_service import DataService, answer_delete_records, answer_produce
-from minilog_broker.server.descriptors import OUT_OF_FILES_WORDS
-from minilog_broker.server.group_service import GroupService
-from minilog_broker.server.image_to_replicas import ImageToReplicas
-from minilog_broker.server.internal_topics import InternalTopics
-from minilog_broker.server.leader_links import LeaderLinks
-from minilog_broker.server.log_directory import FoundLog, LogDirectory
-from minilog_broker.server.logging import configure_logging
-from minilog_broker.server.maintenance import maintain
-from minilog_broker.server.marker_service import MarkerService, answer_markers
-from minilog_broker.server.metadata_service import MetadataService, ProducerIds
-from minilog_broker.server.partition_registrations import PartitionRegistrations
-from minilog_broker.server.peer_service import PeerService
-from minilog_broker.server.port import Port
-from minilog_broker.server.quorum_shell import QuorumListeners, QuorumShell
-from minilog_broker.server.registration import registration_request, unsettled_replicas
-from minilog_broker.server.replicas import Outside, Replicas
-from minilog_broker.server.runtime import BROKER_MACHINE, BrokerRuntime
-from minilog_broker.server.timer import now_ms
-from minilog_broker.server.transaction_service import TransactionService
-from minilog_broker.server.turns import Turns
+from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
+from minilog_broker.server.disk.maintenance import maintain
+from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME, BrokerRuntime
+from minilog_broker.server.runtime.descriptors import OUT_OF_FILES_WORDS
+from minilog_broker.server.runtime.logging import configure_logging
+from minilog_broker.server.runtime.port import Port
+from minilog_broker.server.runtime.timer import now_ms
+from minilog_broker.server.runtime.turns import Turns
+from minilog_broker.server.services.admin_service import AdminService
+from minilog_broker.server.services.data_service import DataService, answer_delete_records, answer_produce
+from minilog_broker.server.services.group_service import GroupService
+from minilog_broker.server.services.marker_service import MarkerService, answer_markers
+from minilog_broker.server.services.metadata_service import MetadataService, ProducerIds
+from minilog_broker.server.services.peer_service import PeerService
+from minilog_broker.server.services.transaction_service import TransactionService
+from minilog_broker.server.shells.controller_shell import ControllerShell
+from minilog_broker.server.shells.coordinator_loading import Loader
+from minilog_broker.server.shells.coordinator_shell import Surroundings
+from minilog_broker.server.shells.coordinators import Coordinators
+from minilog_broker.server.shells.image_to_replicas import ImageToReplicas
+from minilog_broker.server.shells.quorum_shell import QuorumListeners, QuorumShell
+from minilog_broker.server.shells.replication_shell import Outside, ReplicationShell
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.open_files import OUT_OF_FILES, PooledFileSystem
@@ -78,7 +78,7 @@ def run_broker(options: BrokerOptions) -> int:
     """Run one broker until SIGINT or SIGTERM; the exit code. Raises CommandFailed where it cannot start or go on."""
     configure_logging(options.config.log_level)
     try:
-        return asyncio.run(Broker(options, BROKER_MACHINE).run())
+        return asyncio.run(Broker(options, SYSTEM_BROKER_RUNTIME).run())
     except MinilogError as error:
         raise CommandFailed(f"broker {options.broker_id}: {error}") from error
     except OSError as error:
@@ -88,7 +88,7 @@ def run_broker(options: BrokerOptions) -> int:
 
 
 class Broker:
-    """See the module's text."""
+    """Made with its options and the runtime it lives on; `run` returns the exit code when it has stopped."""
 
     def __init__(self, options: BrokerOptions, runtime: BrokerRuntime) -> None:
         self._options = options
@@ -171,7 +171,7 @@ class Broker:
         """Make the parts and join them."""
         options = self._options
         manager = ReplicaManager(options.broker_id, settings, self._runtime.chance(), self._quorum.level)
-        self._replicas = replicas = Replicas(manager, self._disk, self._logs, self._reserve, self._outside())
+        self._replicas = replicas = ReplicationShell(manager, self._disk, self._logs, self._reserve, self._outside())
         self._link = self._controller_link()
         self._internal_topics = InternalTopics(self._link.create_internal_topic)
         self._coordinators = self._build_coordinators(replicas)
@@ -231,7 +231,7 @@ class Broker:
             self._runtime,
         )
 
-    def _build_coordinators(self, replicas: Replicas) -> Coordinators:
+    def _build_coordinators(self, replicas: ReplicationShell) -> Coordinators:
         config, image = self._config, self._quorum.image
         here = CallsHere(
             write_markers=lambda request: self._markers.write(request),
@@ -251,8 +251,8 @@ class Broker:
         return Coordinators(image, self._internal_topics, settings, around)
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
-        life = self._quorum.image.brokers.get(broker_id)
-        return None if life is None else (life.host, life.port)
+        incarnation = self._quorum.image.brokers.get(broker_id)
+        return None if incarnation is None else (incarnation.host, incarnation.port)
 
     def _bind(self) -> Port:
         replicas, coordinators, producer_ids = (
@@ -349,7 +349,7 @@ class Broker:
         self._to_replicas.changed(changes)
 
     def _session_goes_on(self, ends_ms: float, committed_end_offset: int) -> None:
-        """The controller was heard: that counts when all is replayed that was decided by then (serving.py)."""
+        """The controller was heard: that counts when all is replayed that was decided by then (rules/fencing.py)."""
 
         async def count() -> None:
             await self._quorum.replayed(committed_end_offset)

@@ -16,7 +16,7 @@ from minilog.errors import CorruptMessage
 from minilog.record_batch.header import HEADER_BYTES, MAGIC, BatchHeader, check_crc, decode_header
 from minilog_broker.storage.files import File
 from minilog_broker.storage.index import SegmentEnd, SparseIndex
-from minilog_broker.storage.placed import LogKey
+from minilog_broker.storage.protocols import LogKey
 
 HEADER_CHUNK_BYTES = 64 << 10  # many small batches in one read, little wasted where batches are large
 SCAN_CHUNK_BYTES = 4 << 20

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from minilog.errors import CorruptMessage
 from minilog_broker.storage.producer_state import ReplayableLog, markers_in
-from minilog_broker.storage.transactions import Range
+from minilog_broker.storage.transactions import OffsetRange
 
 STEP_BATCHES = 2_000  # headers of one step: some milliseconds of a disk thread that others wait for
 
@@ -23,7 +23,7 @@ class FoundEnd:
 class EndsSearch:
     """See the module's text. A producer's first marker is its end. `step` until it is finished, or found damage."""
 
-    def __init__(self, producer_ids: Collection[int], within: Range) -> None:
+    def __init__(self, producer_ids: Collection[int], within: OffsetRange) -> None:
         self.found: dict[int, FoundEnd] = {}
         self.finished = False
         self.damage: CorruptMessage | None = None

@@ -28,7 +28,7 @@ from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.lookups import headers_between, offset_for_timestamp
-from minilog_broker.storage.placed import LogKey, Run
+from minilog_broker.storage.protocols import BatchRun, LogKey
 from minilog_broker.storage.recovery import EPOCH_FILE, Finding, Recovered, Recovery, RecoveryReport
 from minilog_broker.storage.retention import is_all_below, is_expired, removable, roll_is_due
 from minilog_broker.storage.segment import Segment
@@ -149,7 +149,7 @@ class Log:
 
     # writing, on the disk thread
 
-    def append(self, batches: Run) -> None:
+    def append(self, batches: BatchRun) -> None:
         """Write a run at the log's end: durable only when `flush` has returned.
 
         Raises ValueError for a run that does not fit on, OSError when the disk fails (see the module).

@@ -39,7 +39,7 @@ from minilog.errors import (
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader, check_crc
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.markers import Marker, read_markers
-from minilog_broker.storage.placed import LogKey
+from minilog_broker.storage.protocols import LogKey
 from minilog_broker.storage.transactions import NOTHING, Finished, PartitionTransactions
 
 SEQUENCES = 1 << 31

@@ -39,7 +39,7 @@ from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.index import SegmentEnd, SparseIndex, read_stamp, remove_index_files
-from minilog_broker.storage.placed import LogKey
+from minilog_broker.storage.protocols import LogKey
 from minilog_broker.storage.segment import Segment, segment_path
 from minilog_broker.storage.settings import LogSettings
 

@@ -20,7 +20,7 @@ from minilog_broker.storage.index import (
     remove_index_files,
     write_index_files,
 )
-from minilog_broker.storage.placed import Run
+from minilog_broker.storage.protocols import BatchRun
 
 LOG_SUFFIX = ".log"
 
@@ -86,7 +86,7 @@ class Segment:
         self._file = self._files.open(self.path, create=True)
         self._file.truncate(0)
 
-    def append(self, run: Run) -> None:
+    def append(self, run: BatchRun) -> None:
         """Write a run at the end. After an OSError any part of it may be in the file, and `end` is what it was."""
         tracker = self._tracker
         if tracker is None:

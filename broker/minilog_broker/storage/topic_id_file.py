@@ -9,7 +9,7 @@ import msgspec
 from minilog_broker.storage.durable_file import parent, read_durable_file, write_durable_file
 from minilog_broker.storage.errors import CorruptFile, DataDirectoryError
 from minilog_broker.storage.files import FileSystem
-from minilog_broker.storage.placed import LogKey
+from minilog_broker.storage.protocols import LogKey
 
 FILE_NAME = "topic-id"
 

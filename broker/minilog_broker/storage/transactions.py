@@ -27,7 +27,7 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
-from minilog.coordinators_of import INTERNAL_PARTITIONS
+from minilog.net.coordinators_of import INTERNAL_PARTITIONS
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.markers import CoordinatorEpoch
 
@@ -42,7 +42,7 @@ _COLUMNS = 5
 _WORD_BYTES = 8
 
 
-class End(NamedTuple):
+class ProducerEnd(NamedTuple):
     """How and where a producer ended. `first_offset` is NOTHING where it wrote nothing."""
 
     first_offset: int
@@ -59,7 +59,7 @@ class Finished(NamedTuple):
     last_offset: int
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets from `start` up to `end`, exclusive."""
 
     start: int
@@ -116,12 +116,12 @@ class PartitionTransactions:
 
     def __init__(self, *, max_ended: int = MAX_ENDED) -> None:
         self._open: dict[int, int] = {}  # first offsets, which ascend
-        self._ended: dict[int, End] = {}  # by their markers, which ascend
+        self._ended: dict[int, ProducerEnd] = {}  # by their markers, which ascend
         self._unstable: list[tuple[int, int]] = []  # of each control batch (end offset, lowest first offset)
         self._aborted: _Aborted | None = None  # most partitions never have one
         self._coordinators: dict[int, int] = {}  # the highest epoch of each, by its partition of `__transactions`
         self._max_ended = max_ended
-        self.forgotten: Range | None = None  # where markers of forgotten producers lie, or lay
+        self.forgotten: OffsetRange | None = None  # where markers of forgotten producers lie, or lay
 
     def __bool__(self) -> bool:
         return bool(self._open or self._ended or self._aborted or self._coordinators)
@@ -141,7 +141,7 @@ class PartitionTransactions:
     def open_count(self) -> int:
         return len(self._open)
 
-    def end_of(self, producer_id: int) -> End | None:
+    def end_of(self, producer_id: int) -> ProducerEnd | None:
         """How it ended; None where that is not known."""
         return self._ended.get(producer_id)
 
@@ -175,7 +175,7 @@ class PartitionTransactions:
             if producer_id in self._ended:
                 continue
             first = self._open.pop(producer_id, NOTHING)
-            self._ended[producer_id] = End(first, marker_end_offset, timestamp_us, committed)
+            self._ended[producer_id] = ProducerEnd(first, marker_end_offset, timestamp_us, committed)
             if first == NOTHING:
                 continue
             firsts.append(first)
@@ -195,8 +195,8 @@ class PartitionTransactions:
 
     def forget_between(self, start_offset: int, end_offset: int) -> None:
         """Who ended by a marker in this range may not be known here."""
-        before = self.forgotten or Range(start_offset, end_offset)
-        self.forgotten = Range(min(before.start, start_offset), max(before.end, end_offset))
+        before = self.forgotten or OffsetRange(start_offset, end_offset)
+        self.forgotten = OffsetRange(min(before.start, start_offset), max(before.end, end_offset))
 
     def had_written(self, coordinator: CoordinatorEpoch) -> None:
         """A control batch in the log is by this coordinator."""
@@ -252,10 +252,10 @@ class PartitionTransactions:
             )
         found = cls()
         found._coordinators = dict(_COORDINATOR.iter_unpack(body[_COUNTS.size : open_at]))
-        found.forgotten = Range(*forgotten) if forgotten[0] != NOTHING else None
+        found.forgotten = OffsetRange(*forgotten) if forgotten[0] != NOTHING else None
         found._open = dict(_OPEN.iter_unpack(body[open_at:ended_at]))
         for producer_id, *end in _ENDED.iter_unpack(body[ended_at:aborted_at]):
-            found._ended[producer_id] = End(*end)
+            found._ended[producer_id] = ProducerEnd(*end)
         found._note_unstable()
         if aborted_count:
             found._aborted = _Aborted()

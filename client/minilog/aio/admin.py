@@ -12,7 +12,9 @@ from typing import Any, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from minilog.admin_messages import (
+from minilog.admin.delete_records import END, delete_records
+from minilog.admin.health import ClusterHealth, judge
+from minilog.admin.messages import (
     describe_cluster,
     describe_reassignments,
     describe_topic,
@@ -25,11 +27,6 @@ from minilog.admin_messages import (
     topic_alteration,
     topic_partitions,
 )
-from minilog.aio.cluster import Cluster
-from minilog.aio.group_admin import GroupAdmin
-from minilog.aio.records_admin import END, delete_records
-from minilog.aio.runtime import MACHINE, Runtime, now_s
-from minilog.aio.transaction_admin import TransactionAdmin
 from minilog.config import parse_config
 from minilog.errors import (
     BrokerNotAvailable,
@@ -39,10 +36,13 @@ from minilog.errors import (
     UnknownOutcome,
     error_from_wire,
 )
-from minilog.health import ClusterHealth, judge
+from minilog.groups.admin import GroupAdmin
 from minilog.limits import MAX_ADMIN_PARTITIONS, MAX_ADMIN_TOPICS, parts_of
-from minilog.metadata_cache import metadata_request, no_topic
-from minilog.offsets_query import OffsetsQuery, offset_of
+from minilog.net.metadata_cache import metadata_request, no_topic
+from minilog.net.network_client import NetworkClient
+from minilog.net.offsets_query import OffsetsQuery, offset_of
+from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_s
+from minilog.transactions.admin import TransactionAdmin
 from minilog.types import (
     ClusterDescription,
     GroupDescription,
@@ -79,9 +79,9 @@ _DESCRIBE_OFFSETS_S = 3.0  # a description without a partition's offsets is bett
 class Admin:
     """Creates, changes and describes; see minilog.Admin for the meaning of everything. Use it on one event loop."""
 
-    def __init__(self, config: Mapping[str, object], runtime: Runtime = MACHINE) -> None:
+    def __init__(self, config: Mapping[str, object], runtime: Runtime = SYSTEM_RUNTIME) -> None:
         self._config = parse_config(config)
-        self._cluster = Cluster(self._config, runtime)
+        self._cluster = NetworkClient(self._config, runtime)
         self._groups = GroupAdmin(self._cluster, self.list_offsets)
         self._transactions = TransactionAdmin(self._cluster)
 

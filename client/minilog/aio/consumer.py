@@ -11,28 +11,28 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from minilog.aio.cluster import Cluster
-from minilog.aio.groups import Groups
 from minilog.aio.payload_stream import open_stream
-from minilog.aio.runtime import MACHINE, Runtime, now_ms, now_s
-from minilog.aio.stream import DuplexStream
 from minilog.config import ClientConfig, parse_config
-from minilog.consumer.core import ConsumerCore
-from minilog.consumer.decode import RECORD_BYTES, Outcome, as_polled, decode_all, records
-from minilog.consumer.effects import (
+from minilog.consumer.consumer_effects import (
     CloseSession,
     Effect,
     FetchCommitted,
     OpenSession,
-    RefreshMetadata,
+    RefreshTopics,
     ResolveOffset,
     SendFetch,
 )
-from minilog.consumer.partition import Run
+from minilog.consumer.core import ConsumerCore
+from minilog.consumer.decode import RECORD_BYTES, DecodeOutcome, as_polled, decode_all, records
+from minilog.consumer.partition import FetchedRun
 from minilog.errors import Closed, InvalidArgument, MinilogError, OffsetNotAvailable
-from minilog.group_messages import Committed
-from minilog.metadata_cache import PartitionKey
-from minilog.offsets_query import offset_of
+from minilog.groups.client import Groups
+from minilog.groups.messages import Committed
+from minilog.net.metadata_cache import TopicIdPartition
+from minilog.net.network_client import NetworkClient
+from minilog.net.offsets_query import offset_of
+from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_ms, now_s
+from minilog.net.stream import DuplexStream
 from minilog.stream_messages import FETCH, StreamMessage
 from minilog.types import Record, TopicPartition
 from minilog.v1 import data_pb2
@@ -45,12 +45,12 @@ _TELL_AGAIN_MS = 30_000.0  # of what is still missing: a log that says it each t
 _log = logging.getLogger(__name__)
 
 
-class ConsumerDriver:
+class ConsumerShell:
     """Streams, metadata and offset look-ups around the core. Lives on one event loop."""
 
     def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
         self.config = config
-        self.cluster = Cluster(config, runtime)
+        self.cluster = NetworkClient(config, runtime)
         self.core = ConsumerCore(config, self.cluster.cache)
         self._groups = Groups(self.cluster)
         self._streams: dict[int, DuplexStream] = {}
@@ -82,7 +82,7 @@ class ConsumerDriver:
         change()
         self._wake.set()
 
-    async def take(self, timeout_s: float, max_bytes: int) -> list[Run]:
+    async def take(self, timeout_s: float, max_bytes: int) -> list[FetchedRun]:
         """Runs as they come, none after `timeout_s`; fewer than fetch.min.bytes only after fetch.max.wait.ms.
 
         Raises the error of a partition that cannot go on.
@@ -112,7 +112,7 @@ class ConsumerDriver:
             async with asyncio.timeout(min(timeout_s, _LONGEST_WAIT_S)):
                 await self._arrived.wait()
 
-    async def report(self, outcome: Outcome) -> None:
+    async def report(self, outcome: DecodeOutcome) -> None:
         """What decoding found."""
         for run, _ in outcome.good:
             self.core.run_is_good(run)
@@ -159,7 +159,7 @@ class ConsumerDriver:
                 self._spawn(self._resolve(effect))
             case FetchCommitted():
                 self._spawn(self._fetch_committed(effect))
-            case RefreshMetadata():
+            case RefreshTopics():
                 self._wants_metadata.set()
 
     def _open(self, broker_id: int) -> None:
@@ -182,7 +182,7 @@ class ConsumerDriver:
             self.cluster.runtime,
             address,
             lambda channel: open_stream(channel, FETCH),
-            lambda: self.core.life_sign(broker_id),
+            lambda: self.core.keepalive(broker_id),
             keepalive_ms=self.config.session_keepalive_ms,
             opened=opened,
             received=received,
@@ -249,7 +249,7 @@ class ConsumerDriver:
         found = await self._groups.fetch(group_id, keys.values())
         return {partition: found[key].offset if key in found else None for partition, key in keys.items()}
 
-    async def _keys(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionKey]:
+    async def _keys(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, TopicIdPartition]:
         """Metadata of what is assigned is kept fresh; that of other topics is asked for."""
         wanted, deadline_s = list(partitions), self.cluster.deadline()
         others = {partition.topic for partition in wanted} - set(self.core.topics())
@@ -290,7 +290,7 @@ class ConsumerDriver:
             await asyncio.sleep(_REFRESH_PAUSE_S)
 
 
-def is_an_answer(taken: list[Run], outcome: Outcome, *, is_late: bool) -> bool:
+def is_an_answer(taken: list[FetchedRun], outcome: DecodeOutcome, *, is_late: bool) -> bool:
     """May a poll return with this, or is it to go on? Runs without rows, such as of markers and what was aborted, move
     the position; they are nothing to hand out. Raises what the process lacked, where nothing could be decoded."""
     found = any(rows for _, rows in outcome.good)
@@ -302,8 +302,8 @@ def is_an_answer(taken: list[Run], outcome: Outcome, *, is_late: bool) -> bool:
 class Consumer:
     """Reads records; see minilog.Consumer for the meaning of everything. Use it on one event loop."""
 
-    def __init__(self, config: Mapping[str, object], runtime: Runtime = MACHINE) -> None:
-        self._driver = ConsumerDriver(parse_config(config), runtime)
+    def __init__(self, config: Mapping[str, object], runtime: Runtime = SYSTEM_RUNTIME) -> None:
+        self._shell = ConsumerShell(parse_config(config), runtime)
 
     async def __aenter__(self) -> Self:
         return self
@@ -314,31 +314,31 @@ class Consumer:
         await self.close()
 
     async def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        await self._driver.change(lambda: self._driver.core.assign(partitions))
+        await self._shell.change(lambda: self._shell.core.assign(partitions))
 
     async def subscribe(self, topics: Iterable[str]) -> None:
-        await self._driver.change(lambda: self._driver.core.subscribe(topics))
+        await self._shell.change(lambda: self._shell.core.subscribe(topics))
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
-        await self._driver.change(lambda: self._driver.core.seek(partition, offset))
+        await self._shell.change(lambda: self._shell.core.seek(partition, offset))
 
     def assignment(self) -> list[TopicPartition]:
-        return self._driver.core.assignment()
+        return self._shell.core.assignment()
 
     def missing_topics(self) -> list[str]:
-        return self._driver.core.missing_topics()
+        return self._shell.core.missing_topics()
 
     def position(self, partition: TopicPartition) -> int | None:
-        return self._driver.core.position(partition)
+        return self._shell.core.position(partition)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        await self._driver.commit(offsets)
+        await self._shell.commit(offsets)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        return await self._driver.committed(list(partitions))
+        return await self._shell.committed(list(partitions))
 
     def finished(self) -> bool:
-        return self._driver.core.finished()
+        return self._shell.core.finished()
 
     async def poll(self, timeout: float = 1.0) -> list[Record]:  # noqa: ASYNC109
         taken = await self._decoded(timeout, POLL_BYTES, RECORD_BYTES)
@@ -353,14 +353,14 @@ class Consumer:
         timeout: float,  # noqa: ASYNC109
         max_bytes: int,
         record_bytes: int = 0,
-    ) -> list[tuple[Run, list[pa.RecordBatch]]]:
+    ) -> list[tuple[FetchedRun, list[pa.RecordBatch]]]:
         deadline_s = now_s() + timeout
         while True:
-            taken = await self._driver.take(deadline_s - now_s(), max_bytes)
-            outcome = decode_all(taken, self._driver.config.max_poll_bytes, record_bytes)
-            await self._driver.report(outcome)  # nothing else runs between taking and putting back
+            taken = await self._shell.take(deadline_s - now_s(), max_bytes)
+            outcome = decode_all(taken, self._shell.config.max_poll_bytes, record_bytes)
+            await self._shell.report(outcome)  # nothing else runs between taking and putting back
             if is_an_answer(taken, outcome, is_late=now_s() >= deadline_s):
                 return outcome.good
 
     async def close(self) -> None:
-        await self._driver.close()
+        await self._shell.close()

@@ -1,7 +1,7 @@
 """The interface of the long-lived streams (produce, fetch, replicate): messages with payloads in order, each way.
 
-Both sides have a PayloadStream: who opens one by `open_stream`, who serves it by minilog_broker.server.traffic. How
-messages and payloads travel is behind it: as frames (stream_messages.py), each one message of a gRPC stream.
+Both sides have a PayloadStream: who opens one by `open_stream`, who serves it by minilog_broker.server.runtime.traffic.
+How messages and payloads travel is behind it: as frames (stream_messages.py), each one message of a gRPC stream.
 """
 
 from __future__ import annotations

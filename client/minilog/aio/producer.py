@@ -9,12 +9,12 @@ from typing import Self
 
 import pyarrow as pa
 
-from minilog.aio.producer_driver import ProducerDriver
-from minilog.aio.runtime import MACHINE, Runtime, now_ms, now_s
+from minilog.aio.producer_shell import ProducerShell
 from minilog.aio.transaction import Transaction, no_transactional_id, run_of
 from minilog.config import parse_config
 from minilog.errors import BufferExhausted, TimedOut
-from minilog.metadata_cache import Topic
+from minilog.net.metadata_cache import CachedTopic
+from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_ms, now_s
 from minilog.producer.accumulator import Taken
 from minilog.producer.arguments import check_record, checked_headers, cut_columns
 from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
@@ -27,12 +27,12 @@ class Producer:
     future: `await (await producer.send(...))` waits for the record to be written.
     """
 
-    def __init__(self, config: Mapping[str, object], runtime: Runtime = MACHINE) -> None:
-        self._driver = ProducerDriver(parse_config(config), runtime)
-        self._run = run_of(self._driver.config, runtime)
+    def __init__(self, config: Mapping[str, object], runtime: Runtime = SYSTEM_RUNTIME) -> None:
+        self._shell = ProducerShell(parse_config(config), runtime)
+        self._run = run_of(self._shell.config, runtime)
 
     async def __aenter__(self) -> Self:
-        self._driver.start()
+        self._shell.start()
         return self
 
     async def __aexit__(
@@ -56,15 +56,15 @@ class Producer:
         known = await self._topic(topic, deadline_s, partition)
         pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        timestamp_us = self._driver.cluster.runtime.wall_us() if timestamp is None else timestamp * 1000
-        accumulator = self._driver.accumulator
+        timestamp_us = self._shell.cluster.runtime.wall_us() if timestamp is None else timestamp * 1000
+        accumulator = self._shell.accumulator
         while True:
             taken = accumulator.append(known, partition, key, value, pairs, timestamp_us, future, now_ms())
             if taken is not Taken.NO_SPACE:
                 break
             await self._wait_for_space(topic, deadline_s)
         if taken is Taken.WAKE:
-            self._driver.wake()
+            self._shell.wake()
         return future
 
     async def send_batch(
@@ -74,49 +74,49 @@ class Producer:
         deadline_s = self._deadline()
         known = await self._topic(topic, deadline_s, partition)
         future: asyncio.Future[list[BatchMetadata]] = asyncio.get_running_loop().create_future()
-        parts = cut_columns(self._driver.accumulator, known, columns, partition)
+        parts = cut_columns(self._shell.accumulator, known, columns, partition)
         if not parts:
             future.set_result([])
             return future
-        while self._driver.accumulator.append_columns(known, parts, future, now_ms()) is Taken.NO_SPACE:
+        while self._shell.accumulator.append_columns(known, parts, future, now_ms()) is Taken.NO_SPACE:
             await self._wait_for_space(topic, deadline_s)
-        self._driver.wake()
+        self._shell.wake()
         return future
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Wait until everything sent so far is delivered or reported. Raises TimedOut (it goes on all the same)."""
-        bound = self._driver.config.delivery_timeout_ms / 1000.0 + 1.0 if timeout is None else timeout
-        if not await self._driver.flush(bound):
+        bound = self._shell.config.delivery_timeout_ms / 1000.0 + 1.0 if timeout is None else timeout
+        if not await self._shell.flush(bound):
             raise TimedOut(f"flush was not done within {bound} s; what was sent is still under way")
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Deliver what can be delivered within `timeout` seconds (delivery.timeout.ms), report the rest, close."""
-        await self._driver.close(self._driver.config.delivery_timeout_ms / 1000.0 + 1.0 if timeout is None else timeout)
+        await self._shell.close(self._shell.config.delivery_timeout_ms / 1000.0 + 1.0 if timeout is None else timeout)
 
     def transaction(self) -> Transaction:
         """`async with producer.transaction() as transaction:`, see minilog.Producer.transaction."""
         if self._run is None:
             raise no_transactional_id()
-        return Transaction(self._driver, self._run)
+        return Transaction(self._shell, self._run)
 
     def _deadline(self) -> float:
-        return now_s() + self._driver.config.max_block_ms / 1000.0
+        return now_s() + self._shell.config.max_block_ms / 1000.0
 
-    async def _topic(self, name: str, deadline_s: float, partition: int | None) -> Topic:
-        self._driver.start()
-        return await self._driver.cluster.topic(name, deadline_s, partition or 0)
+    async def _topic(self, name: str, deadline_s: float, partition: int | None) -> CachedTopic:
+        self._shell.start()
+        return await self._shell.cluster.topic(name, deadline_s, partition or 0)
 
     async def _wait_for_space(self, topic: str, deadline_s: float) -> None:
         remaining_s = deadline_s - now_s()
         if remaining_s <= 0:
-            raise buffer_exhausted(topic, self._driver)
-        self._driver.wake()
-        await self._driver.settled_something(remaining_s)
+            raise buffer_exhausted(topic, self._shell)
+        self._shell.wake()
+        await self._shell.settled_something(remaining_s)
 
 
-def buffer_exhausted(topic: str, driver: ProducerDriver) -> BufferExhausted:
+def buffer_exhausted(topic: str, shell: ProducerShell) -> BufferExhausted:
     """The error for a buffer that stayed full for max.block.ms."""
-    config = driver.config
+    config = shell.config
     return BufferExhausted(
         f"buffer.memory={config.buffer_memory} stayed full for max.block.ms={config.max_block_ms} when sending to "
         f"topic {topic!r}: the brokers are slower than the program; wait for earlier futures, or raise one of the two"

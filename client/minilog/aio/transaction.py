@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from minilog.aio.groups import Groups
-from minilog.aio.participation import Participation
-from minilog.aio.producer_driver import ProducerDriver
-from minilog.aio.runtime import Runtime
+from minilog.aio.producer_shell import ProducerShell
 from minilog.config import ClientConfig
-from minilog.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog.errors import InvalidTxnState, MinilogError
-from minilog.group_messages import Committed
-from minilog.metadata_cache import PartitionKey
-from minilog.transactions import Enlistment, Run, TransactionOutcome, Winner, WrittenPartition
+from minilog.groups.client import Groups
+from minilog.groups.messages import Committed
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
+from minilog.net.metadata_cache import TopicIdPartition
+from minilog.net.runtime import Runtime
+from minilog.transactions.messages import Enlistment, Run, TransactionOutcome, Winner, WrittenPartition
+from minilog.transactions.participation import Participation
 from minilog.types import TopicPartition
 from minilog.v1 import coordinator_pb2
 
@@ -39,12 +39,12 @@ def no_transactional_id() -> InvalidTxnState:
 class Transaction:
     """See minilog.Producer.transaction for the meaning of everything. `async with`, once."""
 
-    def __init__(self, driver: ProducerDriver, run: Run) -> None:
-        self._driver = driver
+    def __init__(self, shell: ProducerShell, run: Run) -> None:
+        self._shell = shell
         self._run = run
-        self._participation = Participation(driver)
+        self._participation = Participation(shell)
         self._enlistment: Enlistment | None = None
-        self._groups = Groups(driver.cluster)
+        self._groups = Groups(shell.cluster)
         self._group_sequences: dict[int, int] = {}  # the last one, by partition of __groups
         self._group_lock = asyncio.Lock()  # one commit of offsets at a time: they are numbered
         self._has_ended = False
@@ -100,12 +100,12 @@ class Transaction:
             except BaseException as error:
                 if not self._has_ended:  # else the producer may be in another one
                     given_up = InvalidTxnState(f"a commit of offsets for group '{group}' was given up")
-                    self._driver.fail(error if isinstance(error, MinilogError) else given_up)
+                    self._shell.fail(error if isinstance(error, MinilogError) else given_up)
                 raise
             self._group_sequences[partition] = sequence
 
-    async def _keys(self, offsets: Mapping[TopicPartition, int]) -> dict[PartitionKey, Committed]:
-        cluster = self._driver.cluster
+    async def _keys(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicIdPartition, Committed]:
+        cluster = self._shell.cluster
         for topic in {each.topic for each in offsets}:
             await cluster.topic(topic, cluster.deadline())
         return {cluster.cache.key(each): Committed(offset) for each, offset in offsets.items()}
@@ -135,14 +135,14 @@ class Transaction:
     def _with_groups(self, winner: Winner) -> Winner:
         if not self._group_sequences:
             return winner
-        topic_id = self._driver.cluster.cache.topics[GROUPS_TOPIC_NAME].topic_id
+        topic_id = self._shell.cluster.cache.topics[GROUPS_TOPIC_NAME].topic_id
         groups = [WrittenPartition(topic_id, number, last) for number, last in self._group_sequences.items()]
         return Winner(winner.producer_id, (*winner.partitions, *groups))
 
     async def _abort(self) -> None:
         """The whole attempt: also a producer whose enlisting was answered too late is one of it."""
         enlistment = self._open()
-        self._driver.drop()
+        self._shell.drop()
         try:
             await self._participation.transactions.abort(
                 enlistment.attempt, coordinator_epoch=enlistment.coordinator_epoch

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from minilog.config import ClientConfig
 from minilog.consumer import requests, starting
+from minilog.consumer.consumer_effects import Effect, RefreshTopics
 from minilog.consumer.decode import Broken
-from minilog.consumer.effects import Effect, RefreshMetadata
-from minilog.consumer.partition import Assigned, Run, Session, put_back, raise_error, take_in_turns
+from minilog.consumer.partition import Assigned, ConsumerSession, FetchedRun, put_back, raise_error, take_in_turns
 from minilog.consumer.replicas import ReplicaChoice
 from minilog.consumer.sessions import FetchSessions
 from minilog.errors import (
@@ -31,8 +31,8 @@ from minilog.errors import (
     UnsupportedVersion,
     error_from_wire,
 )
-from minilog.group_messages import Committed
-from minilog.metadata_cache import MetadataCache, PartitionKey
+from minilog.groups.messages import Committed
+from minilog.net.metadata_cache import MetadataCache, TopicIdPartition
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
 from minilog.types import TopicPartition
@@ -105,7 +105,7 @@ class ConsumerCore:
         """The next offset that is handed out, None while it is being asked for. Raises InvalidArgument."""
         return self._get(partition).position
 
-    def consumed(self) -> dict[PartitionKey, Committed]:
+    def consumed(self) -> dict[TopicIdPartition, Committed]:
         """How far the user has got, as a group commits it: of all partitions whose position is known."""
         return {
             assigned.key: Committed(assigned.position, assigned.position_epoch)
@@ -113,7 +113,7 @@ class ConsumerCore:
             if assigned.key is not None and assigned.position is not None
         }
 
-    def key(self, partition: TopicPartition) -> PartitionKey:
+    def key(self, partition: TopicPartition) -> TopicIdPartition:
         """The topic that is read under this name, where it is; else the one that is known. Raises
         UnknownTopicOrPartition."""
         assigned = self._assigned.get(partition)
@@ -144,7 +144,7 @@ class ConsumerCore:
         """Of batches that can be handed out."""
         return sum(len(run.batches) for assigned in self._assigned.values() for run in assigned.runs)
 
-    def take(self, max_bytes: int) -> list[Run]:
+    def take(self, max_bytes: int) -> list[FetchedRun]:
         """Runs for the user, partitions in turn, at least one if there is any; the position moves behind them.
 
         Raises the error of a partition that cannot go on, once there is nothing to hand out.
@@ -179,9 +179,9 @@ class ConsumerCore:
             if assigned.session is session:
                 assigned.session = None
 
-    def life_sign(self, broker_id: int) -> data_pb2.FetchRequest:
+    def keepalive(self, broker_id: int) -> data_pb2.FetchRequest:
         """What to send to a broker that has heard nothing for a while."""
-        return self._sessions.life_sign(broker_id)
+        return self._sessions.keepalive(broker_id)
 
     def metadata_changed(self, now_ms: float) -> None:
         """The cache has news: subscribed topics may have grown, assigned ones may be gone."""
@@ -257,7 +257,7 @@ class ConsumerCore:
         for run, batches in zip(response.message.runs, response.payloads, strict=True):
             session.received_bytes += len(batches)
             self.received_bytes[broker_id] += len(batches)
-            key = PartitionKey(run.partition_id.topic_id, run.partition_id.partition)
+            key = TopicIdPartition(run.partition_id.topic_id, run.partition_id.partition)
             assigned = by_key.get(key)
             if assigned is None or assigned.session is not session or run.position_number != assigned.position_number:
                 session.given_back_bytes += len(batches)
@@ -268,10 +268,10 @@ class ConsumerCore:
     def _take_run(
         self,
         assigned: Assigned,
-        key: PartitionKey,
+        key: TopicIdPartition,
         run: data_pb2.PartitionRun,
         batches: Buffer,
-        session: Session,
+        session: ConsumerSession,
         now_ms: float,
     ) -> bool:
         error = error_from_wire(run.error)
@@ -337,7 +337,7 @@ class ConsumerCore:
         if assigned.broken_runs >= _BROKEN_RUNS:
             assigned.error = CorruptMessage(requests.unreadable(assigned, error))
 
-    def run_is_corrupt(self, run: Run, error: Broken, now_ms: float) -> None:
+    def run_is_corrupt(self, run: FetchedRun, error: Broken, now_ms: float) -> None:
         """The user's side could not decode a run it took: go back to its start, unless the user has gone elsewhere."""
         assigned = self._assigned.get(run.partition)
         if assigned is None or assigned.key != run.key or assigned.position is None:
@@ -346,12 +346,12 @@ class ConsumerCore:
             assigned.place(run.start_offset, self._next_number())
             self._broken(assigned, error, now_ms)
 
-    def put_back(self, runs: Sequence[Run]) -> None:
+    def put_back(self, runs: Sequence[FetchedRun]) -> None:
         """The user's side did not hand these out, the last that it took: they are the next again, unless the user has
         gone elsewhere."""
         put_back(self._assigned, runs)
 
-    def run_is_good(self, run: Run) -> None:
+    def run_is_good(self, run: FetchedRun) -> None:
         """A run was decoded: the count of broken ones begins anew."""
         if (assigned := self._assigned.get(run.partition)) is not None:
             assigned.broken_runs = 0
@@ -368,7 +368,7 @@ class ConsumerCore:
         effects += self._sessions.close_idle(self._assigned.values())
         if self._wants_metadata:
             self._wants_metadata = False
-            effects.append(RefreshMetadata())
+            effects.append(RefreshTopics())
         return effects
 
     def next_wake_ms(self, now_ms: float) -> float:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from minilog.consumer.partition import Run
+from minilog.consumer.partition import FetchedRun
 from minilog.errors import CorruptMessage, ResourceExhausted, UnsupportedVersion
 from minilog.record_batch.reader import ReadBatch, iterate_records
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
@@ -41,10 +41,10 @@ class Decoded:
 
     rows: list[pa.RecordBatch]
     size_bytes: int
-    rest: Run | None
+    rest: FetchedRun | None
 
 
-def decode(run: Run, max_bytes: int, record_bytes: int = 0) -> Decoded:
+def decode(run: FetchedRun, max_bytes: int, record_bytes: int = 0) -> Decoded:
     """The rows of a run, crc checked, batch by batch until they take `max_bytes`; small batches are joined. No rows
     where the run has only markers and what was aborted.
 
@@ -74,7 +74,7 @@ def decode(run: Run, max_bytes: int, record_bytes: int = 0) -> Decoded:
     return Decoded(_joined(found, size), size, _rest(run, read, None))
 
 
-def _batches(run: Run) -> Iterator[ReadBatch]:
+def _batches(run: FetchedRun) -> Iterator[ReadBatch]:
     if isinstance(run.begun, pa.RecordBatch):
         yield ReadBatch(run.begun, 0, run.begun.column("offset")[-1].as_py() + 1, run.epoch_before)
     yield from iterate_records(
@@ -92,7 +92,7 @@ def _fitting(rows: pa.RecordBatch, max_bytes: int, record_bytes: int) -> pa.Reco
     return rows if not record_bytes or cost <= max_bytes else rows.slice(0, max(1, rows.num_rows * max_bytes // cost))
 
 
-def _rest(run: Run, read: ReadBatch, begun: pa.RecordBatch | None) -> Run | None:
+def _rest(run: FetchedRun, read: ReadBatch, begun: pa.RecordBatch | None) -> FetchedRun | None:
     """What lies behind `read`, and before it the rows of it that are left."""
     if begun is None and read.next_position == len(run.batches):
         return None
@@ -117,19 +117,19 @@ Broken: TypeAlias = CorruptMessage | UnsupportedVersion
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DecodeOutcome:
     """What became of the runs of one poll: rows to hand out; runs that are broken; what was not decoded, in order, for
     the next poll; and what this process lacked, if that is why."""
 
-    good: list[tuple[Run, list[pa.RecordBatch]]]
-    corrupt: list[tuple[Run, Broken]]
-    rest: list[Run]
+    good: list[tuple[FetchedRun, list[pa.RecordBatch]]]
+    corrupt: list[tuple[FetchedRun, Broken]]
+    rest: list[FetchedRun]
     lack: ResourceExhausted | None = None
 
 
-def decode_all(runs: Sequence[Run], max_bytes: int, record_bytes: int = 0) -> Outcome:
+def decode_all(runs: Sequence[FetchedRun], max_bytes: int, record_bytes: int = 0) -> DecodeOutcome:
     """Decode in order until there are about `max_bytes` of rows. Nothing counts behind a broken run."""
-    outcome = Outcome([], [], [])
+    outcome = DecodeOutcome([], [], [])
     left_bytes = max_bytes
     for index, run in enumerate(runs):
         if any(run.partition == broken.partition for broken, _ in outcome.corrupt):
@@ -153,7 +153,7 @@ def decode_all(runs: Sequence[Run], max_bytes: int, record_bytes: int = 0) -> Ou
     return outcome
 
 
-def as_polled(run: Run, rows: pa.RecordBatch, *, include_headers: bool) -> pa.RecordBatch:
+def as_polled(run: FetchedRun, rows: pa.RecordBatch, *, include_headers: bool) -> pa.RecordBatch:
     """Rows of READ_SCHEMA as POLL_SCHEMA, or POLL_SCHEMA_WITH_HEADERS."""
     count = rows.num_rows
     arrays = [
@@ -170,7 +170,7 @@ def as_polled(run: Run, rows: pa.RecordBatch, *, include_headers: bool) -> pa.Re
     return pa.RecordBatch.from_arrays(arrays, schema=POLL_SCHEMA)
 
 
-def records(run: Run, rows: pa.RecordBatch) -> Iterator[Record]:
+def records(run: FetchedRun, rows: pa.RecordBatch) -> Iterator[Record]:
     """Rows of READ_SCHEMA as records; timestamps in milliseconds."""
     topic, partition = run.partition.topic, run.partition.partition
     milliseconds = rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage, MinilogError
-from minilog.metadata_cache import PartitionKey
+from minilog.net.metadata_cache import TopicIdPartition
 from minilog.record_batch.header import HEADER_BYTES, Buffer
 from minilog.types import TopicPartition
 
@@ -24,7 +24,7 @@ _LAST_DELTA_AT = 36
 
 
 @dataclass(slots=True)
-class Session:
+class ConsumerSession:
     """One fetch stream. Credit is an absolute count of bytes: what was given back, and the window."""
 
     broker_id: int
@@ -33,7 +33,7 @@ class Session:
     received_bytes: int = 0
     given_back_bytes: int = 0
     credit_sent_bytes: int = 0
-    forgotten: list[PartitionKey] = field(default_factory=list)
+    forgotten: list[TopicIdPartition] = field(default_factory=list)
 
     @property
     def credit_bytes(self) -> int:
@@ -50,21 +50,21 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FetchedRun:
     """Batches back to back, of which the records in [start_offset, end_offset) are wanted, but for those written in
     transactions that were aborted: whose they are, the broker says with each run, of the batches in it.
 
     `begun` is what was decoded of the batch before them and not handed out yet, opaque here."""
 
     partition: TopicPartition
-    key: PartitionKey
+    key: TopicIdPartition
     position_number: int
     start_offset: int
     end_offset: int
     last_epoch: int  # of the last batch
     batches: Buffer
     aborted_producer_ids: frozenset[int]
-    session: Session
+    session: ConsumerSession
     epoch_before: int | None = None  # of the record before start_offset, where known
     begun: object = None
 
@@ -83,12 +83,12 @@ class Assigned:
     otherwise: str = "error"
     resolving: bool = False
     not_below: int = 0  # where it begins, at least
-    key: PartitionKey | None = None
+    key: TopicIdPartition | None = None
     last_epoch: int | None = None  # of the record before fetch_offset, where known
     position_epoch: int | None = None  # of the record before position, where known
-    session: Session | None = None  # that has our position
+    session: ConsumerSession | None = None  # that has our position
     leader_epoch: int = -1  # under which the position was sent
-    runs: deque[Run] = field(default_factory=deque)
+    runs: deque[FetchedRun] = field(default_factory=deque)
     retry_at_ms: float = 0.0
     broken_runs: int = 0  # on end, at one offset
     missing_since_ms: float | None = None
@@ -132,7 +132,7 @@ class Assigned:
             run.session.given_back_bytes += len(run.batches)
         self.runs.clear()
 
-    def put_back(self, run: Run) -> None:
+    def put_back(self, run: FetchedRun) -> None:
         """What was taken last was not handed out: the position is before it again, and its bytes count as held."""
         run.session.given_back_bytes -= len(run.batches)
         self.runs.appendleft(run)
@@ -159,7 +159,7 @@ class Assigned:
         self.follower_id, self.accepted = follower_id, False
         self.expected_since_ms = None if follower_id is None else now_ms
 
-    def attach(self, session: Session, leader_epoch: int, position_number: int, now_ms: float) -> None:
+    def attach(self, session: ConsumerSession, leader_epoch: int, position_number: int, now_ms: float) -> None:
         """Our position goes to this session."""
         self.session, self.position_number = session, position_number
         self.begin_epoch(leader_epoch)
@@ -186,14 +186,14 @@ class Assigned:
             elif self.expected_since_ms is None:
                 self.expected_since_ms = now_ms
 
-    def receive(self, batches: Buffer, aborted_producer_ids: frozenset[int], session: Session) -> None:
+    def receive(self, batches: Buffer, aborted_producer_ids: frozenset[int], session: ConsumerSession) -> None:
         """Append a run. Raises CorruptMessage where it does not continue what is here."""
         assert self.fetch_offset is not None
         assert self.key is not None
         next_offset, epoch = end_of_run(batches, self.fetch_offset)
         end = next_offset if self.end_offset is None else min(next_offset, self.end_offset)
         self.runs.append(
-            Run(
+            FetchedRun(
                 self.partition,
                 self.key,
                 self.position_number,
@@ -243,7 +243,7 @@ def raise_error(every: Iterable[Assigned]) -> None:
             raise error
 
 
-def put_back(assigned: Mapping[TopicPartition, Assigned], runs: Sequence[Run]) -> None:
+def put_back(assigned: Mapping[TopicPartition, Assigned], runs: Sequence[FetchedRun]) -> None:
     """Undo the last `take_in_turns`, as far as these go, where the position is still behind them."""
     for run in reversed(runs):
         each = assigned.get(run.partition)
@@ -251,9 +251,9 @@ def put_back(assigned: Mapping[TopicPartition, Assigned], runs: Sequence[Run]) -
             each.put_back(run)
 
 
-def take_in_turns(ready: list[Assigned], max_bytes: int) -> list[Run]:
+def take_in_turns(ready: list[Assigned], max_bytes: int) -> list[FetchedRun]:
     """One run of each in turn, at least one and about `max_bytes`; credit is given back, positions move behind them."""
-    taken: list[Run] = []
+    taken: list[FetchedRun] = []
     size = 0
     while ready and (not taken or size + len(ready[0].runs[0].batches) <= max_bytes):
         assigned = ready.pop(0)

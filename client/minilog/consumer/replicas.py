@@ -7,7 +7,7 @@ The client chooses, by the metadata that every broker tells; in Kafka the leader
 pushes at once, so that a leader asked first would have a stream opened to it from another rack, and a window of records
 on its way, before it could say "not here"; a leader that is dead or hangs could say nothing at all; and no state of the
 followers has to be kept there for it. What the leader would know better the follower knows as well, and says itself: it
-sends its readers away as soon as it no longer hears its leader or is out of the ISR (broker, follower_reads.py). Given
+sends its readers away as soon as it no longer hears its leader or is out of the ISR (broker, follower/reads.py). Given
 up: a policy that lives on the brokers, and an ISR that is seen as the leader is about to change it.
 
 A follower is left, for the leader or another one in the rack, when
@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minilog.consumer.partition import Assigned
-from minilog.metadata_cache import Leader, MetadataCache, PartitionKey
+from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache, TopicIdPartition
 
 _PATIENCE_MS = 500.0  # as long as a stream may be silent at the defaults
 _AVOIDED_MS = 5_000.0  # what metadata tells later than this is news
@@ -36,12 +36,12 @@ class ReplicaChoice:
     def __init__(self, rack: str, cache: MetadataCache) -> None:
         self._rack = rack
         self._cache = cache
-        self._avoided: dict[tuple[PartitionKey, int], tuple[int, float]] = {}  # leader epoch, until ms
+        self._avoided: dict[tuple[TopicIdPartition, int], tuple[int, float]] = {}  # leader epoch, until ms
         self._avoided_brokers: dict[int, float] = {}  # until ms
-        self._near: dict[PartitionKey, list[int]] = {}
+        self._near: dict[TopicIdPartition, list[int]] = {}
         self._near_of: Mapping[int, object] = {}  # the brokers of the metadata that _near was made from
 
-    def choose(self, assigned: Assigned, leader: Leader, now_ms: float) -> int:
+    def choose(self, assigned: Assigned, leader: LeaderAndEpoch, now_ms: float) -> int:
         """The broker to read from now; to be asked at every poll."""
         if not self._rack:
             return leader.broker_id
@@ -55,7 +55,7 @@ class ReplicaChoice:
             assigned.turn_to(follower_id, now_ms)
         return chosen
 
-    def _nearest(self, assigned: Assigned, key: PartitionKey, leader: Leader, now_ms: float) -> int:
+    def _nearest(self, assigned: Assigned, key: TopicIdPartition, leader: LeaderAndEpoch, now_ms: float) -> int:
         near = self._in_rack(key)
         if not near or leader.broker_id in near:
             return leader.broker_id
@@ -66,7 +66,7 @@ class ReplicaChoice:
             return assigned.follower_id
         return near[key.partition % len(near)]  # partitions spread over the brokers of a rack
 
-    def _in_rack(self, key: PartitionKey) -> list[int]:
+    def _in_rack(self, key: TopicIdPartition) -> list[int]:
         if self._near_of is not self._cache.brokers:  # replaced with every answer
             self._near, self._near_of = {}, self._cache.brokers
         if key not in self._near:
@@ -83,7 +83,7 @@ class ReplicaChoice:
         """Its stream was lost: follow none of its partitions for a while."""
         self._avoided_brokers[broker_id] = now_ms + _AVOIDED_MS
 
-    def _is_avoided(self, key: PartitionKey, broker_id: int, epoch: int, now_ms: float) -> bool:
+    def _is_avoided(self, key: TopicIdPartition, broker_id: int, epoch: int, now_ms: float) -> bool:
         avoided_epoch, until_ms = self._avoided.get((key, broker_id), (epoch, 0.0))
         if epoch > avoided_epoch or now_ms >= until_ms:
             self._avoided.pop((key, broker_id), None)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from minilog.config import ClientConfig
-from minilog.consumer.partition import Assigned, Session
+from minilog.consumer.partition import Assigned, ConsumerSession
 from minilog.errors import InvalidArgument, MinilogError, UnknownTopicId
-from minilog.metadata_cache import PartitionKey
+from minilog.net.metadata_cache import TopicIdPartition
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, data_pb2
 
@@ -19,9 +19,9 @@ _ISOLATION = {
 
 
 def fetch_request(
-    session: Session,
+    session: ConsumerSession,
     wanted: Iterable[data_pb2.FetchPosition],
-    forgotten: Iterable[PartitionKey],
+    forgotten: Iterable[TopicIdPartition],
     config: ClientConfig,
 ) -> data_pb2.FetchRequest:
     """One message with all the credit there is; the first of a session says who asks, and under which isolation."""
@@ -37,12 +37,12 @@ def fetch_request(
     )
 
 
-def life_sign(credit_bytes: int, config: ClientConfig) -> data_pb2.FetchRequest:
+def keepalive(credit_bytes: int, config: ClientConfig) -> data_pb2.FetchRequest:
     """The credit that was sent, once more. It may be a session's first message, which says under which isolation."""
     return data_pb2.FetchRequest(isolation_level=_ISOLATION[config.isolation_level], credit_bytes=credit_bytes)
 
 
-def fetch_position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosition:
+def fetch_position(assigned: Assigned, key: TopicIdPartition) -> data_pb2.FetchPosition:
     return data_pb2.FetchPosition(
         partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
         position_number=assigned.position_number,

@@ -7,10 +7,10 @@ from itertools import zip_longest
 
 from minilog.config import ClientConfig
 from minilog.consumer import requests
-from minilog.consumer.effects import CloseSession, Effect, OpenSession, SendFetch
-from minilog.consumer.partition import Assigned, Session
+from minilog.consumer.consumer_effects import CloseSession, Effect, OpenSession, SendFetch
+from minilog.consumer.partition import Assigned, ConsumerSession
 from minilog.limits import MAX_POSITIONS, parts_of
-from minilog.metadata_cache import PartitionKey
+from minilog.net.metadata_cache import TopicIdPartition
 from minilog.v1 import data_pb2
 
 
@@ -19,24 +19,24 @@ class FetchSessions:
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
-        self._by_broker: dict[int, Session] = {}
+        self._by_broker: dict[int, ConsumerSession] = {}
         self._reopen_at_ms: dict[int, float] = {}
 
-    def get(self, broker_id: int) -> Session | None:
+    def get(self, broker_id: int) -> ConsumerSession | None:
         return self._by_broker.get(broker_id)
 
     def open(self, broker_id: int, now_ms: float) -> list[Effect]:
         """Ask for a session, unless it is too early to try again."""
         if now_ms < self._reopen_at_ms.get(broker_id, 0.0):
             return []
-        self._by_broker[broker_id] = Session(broker_id, self._config.fetch_max_bytes)
+        self._by_broker[broker_id] = ConsumerSession(broker_id, self._config.fetch_max_bytes)
         return [OpenSession(broker_id)]
 
     def opened(self, broker_id: int) -> None:
         self._by_broker[broker_id].is_open = True
         self._reopen_at_ms.pop(broker_id, None)
 
-    def lost(self, broker_id: int, now_ms: float) -> Session | None:
+    def lost(self, broker_id: int, now_ms: float) -> ConsumerSession | None:
         self._reopen_at_ms[broker_id] = now_ms + self._config.retry_backoff_ms
         return self._by_broker.pop(broker_id, None)
 
@@ -49,7 +49,7 @@ class FetchSessions:
         effects: list[Effect] = []
         for broker_id, session in self._by_broker.items():
             wanted = positions.get(broker_id, [])
-            kept = {PartitionKey(p.partition_id.topic_id, p.partition_id.partition) for p in wanted}
+            kept = {TopicIdPartition(p.partition_id.topic_id, p.partition_id.partition) for p in wanted}
             forgotten = [key for key in dict.fromkeys(session.forgotten) if key not in kept]
             if not session.is_open or not (wanted or forgotten or session.owes_credit()):
                 continue
@@ -58,17 +58,17 @@ class FetchSessions:
         return effects
 
     def _requests(
-        self, session: Session, wanted: list[data_pb2.FetchPosition], forgotten: list[PartitionKey]
+        self, session: ConsumerSession, wanted: list[data_pb2.FetchPosition], forgotten: list[TopicIdPartition]
     ) -> Iterator[data_pb2.FetchRequest]:
         """In as few messages as may be; nothing is in both. Without either: the credit alone."""
         parts = zip_longest(parts_of(wanted, MAX_POSITIONS), parts_of(forgotten, MAX_POSITIONS), fillvalue=())
         for positions, left in list(parts) or [((), ())]:
             yield requests.fetch_request(session, positions, left, self._config)
 
-    def life_sign(self, broker_id: int) -> data_pb2.FetchRequest:
+    def keepalive(self, broker_id: int) -> data_pb2.FetchRequest:
         """What to send to a broker that has heard nothing for a while: the credit, once more."""
         session = self._by_broker.get(broker_id)
-        return requests.life_sign(session.credit_sent_bytes if session is not None else 0, self._config)
+        return requests.keepalive(session.credit_sent_bytes if session is not None else 0, self._config)
 
     def close_idle(self, assigned: Iterable[Assigned]) -> list[Effect]:
         """Close those that nothing is read from; not while a partition may be about to attach."""

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 
 from minilog.config import ClientConfig
 from minilog.consumer import requests
-from minilog.consumer.effects import Effect, FetchCommitted, ResolveOffset
+from minilog.consumer.consumer_effects import Effect, FetchCommitted, ResolveOffset
 from minilog.consumer.partition import Assigned
 from minilog.errors import MinilogError, OffsetOutOfRange
-from minilog.group_messages import Committed
+from minilog.groups.messages import Committed
 
 COMMITTED = "committed"
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from minilog.errors import InvalidRecord, UnknownTopicOrPartition
-from minilog.metadata_cache import Topic
+from minilog.net.metadata_cache import CachedTopic
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.partitioner import split_by_key
 from minilog.record_batch.builder import split_columns
@@ -17,7 +17,7 @@ from minilog.types import Headers
 _WHOLE = 1.25  # a batch this much above batch.size goes whole: two halves would cost more
 
 
-def check_partition(topic: Topic, partition: int | None) -> None:
+def check_partition(topic: CachedTopic, partition: int | None) -> None:
     """Raises UnknownTopicOrPartition."""
     if partition is not None and not 0 <= partition < topic.partition_count:
         raise UnknownTopicOrPartition(
@@ -54,7 +54,7 @@ def _is_header(pair: object) -> bool:
 
 
 def cut_columns(
-    accumulator: Accumulator, topic: Topic, columns: pa.RecordBatch, partition: int | None
+    accumulator: Accumulator, topic: CachedTopic, columns: pa.RecordBatch, partition: int | None
 ) -> list[tuple[int | None, pa.RecordBatch]]:
     """(partition, rows) in order, each about batch.size, or one larger row; None: the next partition in turn.
 
@@ -78,6 +78,6 @@ def cut_columns(
     return parts + [(None, part) for part in (_slices(topic, keyless, limit) if keyless.num_rows else [])]
 
 
-def _slices(topic: Topic, columns: pa.RecordBatch, limit: int) -> list[pa.RecordBatch]:
+def _slices(topic: CachedTopic, columns: pa.RecordBatch, limit: int) -> list[pa.RecordBatch]:
     whole = limit if topic.max_message_bytes is not None else limit * _WHOLE
     return [columns] if columns.nbytes <= whole - 1024 else split_columns(columns, limit)

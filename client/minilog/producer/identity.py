@@ -15,7 +15,7 @@ from __future__ import annotations
 from minilog.config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError
 from minilog.producer.accumulator import Accumulator
-from minilog.transactions import Enlistment
+from minilog.transactions.messages import Enlistment
 from minilog.v1 import data_pb2
 
 _FOREVER = float("inf")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from minilog.metadata_cache import Leader, PartitionKey
+from minilog.net.metadata_cache import LeaderAndEpoch, TopicIdPartition
 from minilog.producer.batch import Batch
 
 _SEQUENCE_MASK = 0x7FFFFFFF  # sequences wrap to 0 behind the largest int32
@@ -28,9 +28,9 @@ def sequence_after(base_sequence: int, record_count: int) -> int:
 
 @dataclass(slots=True)
 class Lane:
-    """See the module's text."""
+    """In the order of their sequences; the first one without an answer is at the front."""
 
-    key: PartitionKey
+    key: TopicIdPartition
     batches: deque[Batch] = field(default_factory=deque)  # with a sequence, in its order
     waiting: deque[Batch] = field(default_factory=deque)  # put back without one; they go before new ones
     next_sequence: int = 0
@@ -39,13 +39,13 @@ class Lane:
     retry_at_ms: float = 0.0
     failures: int = 0  # on end, for the pause
     rewind_to: int | None = None  # a batch with this sequence was refused for good: those behind move up
-    tried: Leader | None = None
+    tried: LeaderAndEpoch | None = None
     last_acknowledged: int = -1  # the sequence of the last record that was written for certain
 
     def has_unanswered(self) -> bool:
         return any(batch.correlation_id is not None for batch in self.batches)
 
-    def is_superseded_by(self, leader: Leader, sent_before_ms: float) -> bool:
+    def is_superseded_by(self, leader: LeaderAndEpoch, sent_before_ms: float) -> bool:
         """Has somebody else come to lead, while what was sent some time ago is not answered?"""
         tried = self.tried
         if tried is None or leader.broker_id == tried.broker_id or leader.epoch <= tried.epoch:
@@ -57,7 +57,7 @@ class Lane:
         allowed = max_in_flight if self.proven else 1
         return not self.resending and self.rewind_to is None and len(self.batches) < allowed
 
-    def may_go_to(self, leader: Leader, acks: int) -> bool:
+    def may_go_to(self, leader: LeaderAndEpoch, acks: int) -> bool:
         """Under acks=0 another leader proves that it takes anything by one batch, when all for the former has gone."""
         if acks == 0 and leader != self.tried:
             self.proven = False

@@ -10,7 +10,7 @@ from minilog.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from minilog.metadata_cache import Leader, MetadataCache, PartitionKey
+from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache, TopicIdPartition
 from minilog.v1 import data_pb2
 
 _OLD_PICTURE = (NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, UnknownTopicId, UnknownTopicOrPartition)
@@ -19,6 +19,6 @@ _OLD_PICTURE = (NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, Unkn
 def learn(cache: MetadataCache, result: data_pb2.ProduceResult, error: MinilogError) -> bool:
     """Take in the leader that `result` names; True if metadata should be asked for at once."""
     if isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch) and result.leader_id >= 0:
-        key = PartitionKey(result.partition_id.topic_id, result.partition_id.partition)
-        cache.learn_leader(key, Leader(result.leader_id, result.leader_epoch))
+        key = TopicIdPartition(result.partition_id.topic_id, result.partition_id.partition)
+        cache.learn_leader(key, LeaderAndEpoch(result.leader_id, result.leader_epoch))
     return isinstance(error, _OLD_PICTURE)

@@ -28,16 +28,16 @@ from minilog.errors import (
     UnknownProducerId,
     error_from_wire,
 )
-from minilog.metadata_cache import Leader, MetadataCache, PartitionKey
+from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache, TopicIdPartition
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch
-from minilog.producer.effects import Delivered, Effect, Failed, Lost, NeedProducerId, RefreshMetadata
 from minilog.producer.identity import Identity
 from minilog.producer.lane import Lane, sequence_after
 from minilog.producer.learning import learn
 from minilog.producer.outcomes import at_close, fenced, in_failed_transaction, timed_out, topic_gone, unknown
+from minilog.producer.producer_effects import Delivered, Effect, Failed, Lost, NeedProducerId, RefreshMetadata
 from minilog.producer.streams import Streams
-from minilog.transactions import Enlistment, WrittenPartition
+from minilog.transactions.messages import Enlistment, WrittenPartition
 from minilog.v1 import common_pb2, data_pb2
 
 # An answer is missing: perhaps its leader was cut off, and somebody else leads. Longer than any healthy write takes.
@@ -58,7 +58,7 @@ class Sender:
         self._cache = cache
         self._chance = chance
         self._timeout_ms = config.delivery_timeout_ms
-        self._lanes: dict[PartitionKey, Lane] = {}
+        self._lanes: dict[TopicIdPartition, Lane] = {}
         self._out: dict[int, tuple[int, Lane, Batch]] = {}  # correlation id: (broker id, lane, batch); oldest first
         self._look_again_ms = 0.0
         self._correlation_id = 0
@@ -262,7 +262,7 @@ class Sender:
         oldest = next((batch for _, _, batch in self._out.values()), None)
         return _FOREVER if oldest is None else max(oldest.sent_ms + _PATIENCE_MS, self._look_again_ms)
 
-    def _lane(self, key: PartitionKey) -> Lane:
+    def _lane(self, key: TopicIdPartition) -> Lane:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(key, proven=not self._config.enable_idempotence and self._config.acks != 0)
@@ -271,7 +271,7 @@ class Sender:
     def _is_idle(self) -> bool:
         return not any(lane.batches for lane in self._lanes.values())
 
-    def _connected(self, lane: Lane, now_ms: float) -> Leader | None:
+    def _connected(self, lane: Lane, now_ms: float) -> LeaderAndEpoch | None:
         """The leader, if a stream to it is open; else what is missing is set in motion."""
         leader = self._cache.leader(lane.key)
         if leader is None:
@@ -322,7 +322,7 @@ class Sender:
         for batch in list(lane.batches) if lane.proven else [lane.batches[0]]:
             self._send(lane, batch, leader, now_ms)
 
-    def _send(self, lane: Lane, batch: Batch, leader: Leader, now_ms: float) -> None:
+    def _send(self, lane: Lane, batch: Batch, leader: LeaderAndEpoch, now_ms: float) -> None:
         assert batch.encoded is not None
         self._correlation_id += 1
         batch.attempts += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from minilog.config import ClientConfig
-from minilog.producer.effects import Connect, Send, messages
+from minilog.producer.producer_effects import Connect, Send, messages
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2
 

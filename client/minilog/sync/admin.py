@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from minilog.admin.health import ClusterHealth
 from minilog.aio.admin import Admin as AsyncAdmin
 from minilog.errors import MinilogError
-from minilog.health import ClusterHealth
 from minilog.sync.loop import shared_loop
 from minilog.types import (
     ClusterDescription,

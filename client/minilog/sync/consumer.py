@@ -9,11 +9,11 @@ from typing import Self
 
 import pyarrow as pa
 
-from minilog.aio.consumer import POLL_ARROW_BYTES, POLL_BYTES, ConsumerDriver, is_an_answer
-from minilog.aio.runtime import MACHINE
+from minilog.aio.consumer import POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is_an_answer
 from minilog.config import parse_config
 from minilog.consumer.decode import RECORD_BYTES, as_polled, decode_all, records
-from minilog.consumer.partition import Run
+from minilog.consumer.partition import FetchedRun
+from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.sync.loop import shared_loop
 from minilog.types import Record, TopicPartition
 
@@ -29,7 +29,7 @@ class Consumer:
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self._driver = ConsumerDriver(parse_config(config), MACHINE)
+        self._shell = ConsumerShell(parse_config(config), SYSTEM_RUNTIME)
         self._loop = shared_loop()
         self._closed = self._had_corrupt = False
 
@@ -48,30 +48,30 @@ class Consumer:
 
         Raises InvalidArgument for one given twice or for offsets below 0.
         """
-        self._loop.run(self._driver.change(lambda: self._driver.core.assign(partitions)))
+        self._loop.run(self._shell.change(lambda: self._shell.core.assign(partitions)))
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Read all partitions of these topics, from where the group got to, as `assign` does; partitions and topics
         that come later are read from their start. A group has no members: every consumer reads all partitions."""
         wanted = topics if isinstance(topics, str) else list(topics)
-        self._loop.run(self._driver.change(lambda: self._driver.core.subscribe(wanted)))
+        self._loop.run(self._shell.change(lambda: self._shell.core.subscribe(wanted)))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset`. Raises InvalidArgument for a partition that is not assigned."""
-        self._loop.run(self._driver.change(lambda: self._driver.core.seek(partition, offset)))
+        self._loop.run(self._shell.change(lambda: self._shell.core.seek(partition, offset)))
 
     def assignment(self) -> list[TopicPartition]:
         """What is read now; after `subscribe` once the topics' partitions are known."""
-        return self._driver.core.assignment()
+        return self._shell.core.assignment()
 
     def missing_topics(self) -> list[str]:
         """Those subscribed to that were not there when last looked for: the log warns of them, too. They are read from
         their start as soon as they are created."""
-        return self._driver.core.missing_topics()
+        return self._shell.core.missing_topics()
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset that is handed out; None while it is being asked for. Raises InvalidArgument."""
-        return self._driver.core.position(partition)
+        return self._shell.core.position(partition)
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Keep for the group how far it has got: the next offset to read of each partition given, by default the
@@ -80,17 +80,17 @@ class Consumer:
         Raises InvalidArgument without group.id or for an offset below 0, UnknownTopicId for a topic that was deleted,
         UnknownOutcome where the answer was lost (committing again is safe), RetriableError where nothing was done.
         """
-        self._loop.run(self._driver.commit(None if offsets is None else dict(offsets)))
+        self._loop.run(self._shell.commit(None if offsets is None else dict(offsets)))
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """What the group has committed: the next offset to read, None where nothing is. A transaction that holds
         offsets of the group is waited for. Raises InvalidArgument without group.id, UnstableOffsetCommit where the
         transaction has not ended within request.timeout.ms, UnknownTopicOrPartition."""
-        return self._loop.run(self._driver.committed(list(partitions)))
+        return self._loop.run(self._shell.committed(list(partitions)))
 
     def finished(self) -> bool:
         """Have all partitions with an end_offset been read to it?"""
-        return self._driver.core.finished()
+        return self._shell.core.finished()
 
     def poll(self, timeout: float = 1.0) -> list[Record]:
         """The next records, in offset order per partition; an empty list after `timeout` seconds without any.
@@ -114,13 +114,15 @@ class Consumer:
         taken = self._take(timeout, POLL_ARROW_BYTES)
         return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
 
-    def _take(self, timeout: float, max_bytes: int, record_bytes: int = 0) -> list[tuple[Run, list[pa.RecordBatch]]]:
+    def _take(
+        self, timeout: float, max_bytes: int, record_bytes: int = 0
+    ) -> list[tuple[FetchedRun, list[pa.RecordBatch]]]:
         deadline_s = time.monotonic() + timeout
         while True:
-            taken = self._loop.run(self._driver.take(deadline_s - time.monotonic(), max_bytes))
-            outcome = decode_all(taken, self._driver.config.max_poll_bytes, record_bytes)
+            taken = self._loop.run(self._shell.take(deadline_s - time.monotonic(), max_bytes))
+            outcome = decode_all(taken, self._shell.config.max_poll_bytes, record_bytes)
             if outcome.corrupt or outcome.rest or self._had_corrupt:  # else the loop need not be visited
-                self._loop.run(self._driver.report(outcome))
+                self._loop.run(self._shell.report(outcome))
                 self._had_corrupt = bool(outcome.corrupt)
             if is_an_answer(taken, outcome, is_late=time.monotonic() >= deadline_s):
                 return outcome.good
@@ -129,4 +131,4 @@ class Consumer:
         """Close the connections. Idempotent."""
         if not self._closed:
             self._closed = True
-            self._loop.run(self._driver.close())
+            self._loop.run(self._shell.close())

@@ -11,13 +11,13 @@ from typing import Self
 import pyarrow as pa
 
 from minilog.aio.producer import buffer_exhausted
-from minilog.aio.producer_driver import ProducerDriver
-from minilog.aio.runtime import MACHINE
+from minilog.aio.producer_shell import ProducerShell
 from minilog.aio.transaction import Transaction as AsyncTransaction
 from minilog.aio.transaction import no_transactional_id, run_of
 from minilog.config import parse_config
 from minilog.errors import Closed, TimedOut
-from minilog.metadata_cache import Topic
+from minilog.net.metadata_cache import CachedTopic
+from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.producer.accumulator import Taken
 from minilog.producer.arguments import check_record, checked_headers, cut_columns
 from minilog.producer.batch import ThreadedRecordsCompletion
@@ -41,18 +41,18 @@ class Producer:
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self._driver = ProducerDriver(parse_config(config), MACHINE, ThreadedRecordsCompletion)
-        self._run = run_of(self._driver.config, MACHINE)
+        self._shell = ProducerShell(parse_config(config), SYSTEM_RUNTIME, ThreadedRecordsCompletion)
+        self._run = run_of(self._shell.config, SYSTEM_RUNTIME)
         self._loop = shared_loop()
-        self._accumulator = self._driver.accumulator
-        self._cache = self._driver.cluster.cache
-        self._max_block_s = self._driver.config.max_block_ms / 1000.0
-        self._delivery_s = self._driver.config.delivery_timeout_ms / 1000.0 + 1.0
+        self._accumulator = self._shell.accumulator
+        self._cache = self._shell.cluster.cache
+        self._max_block_s = self._shell.config.max_block_ms / 1000.0
+        self._delivery_s = self._shell.config.delivery_timeout_ms / 1000.0 + 1.0
         self._closed = False
         self._loop.run(self._start())
 
     async def _start(self) -> None:
-        self._driver.start()
+        self._shell.start()
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +85,7 @@ class Producer:
         if partition is not None and not 0 <= partition < known.partition_count:
             known = self._topic(topic, partition)
         pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
-        timestamp_us = MACHINE.wall_us() if timestamp is None else timestamp * 1000
+        timestamp_us = SYSTEM_RUNTIME.wall_us() if timestamp is None else timestamp * 1000
         future = RecordFuture()
         deadline_s = 0.0
         while True:
@@ -94,7 +94,7 @@ class Producer:
             if taken is Taken.ADDED:
                 return future
             if taken is Taken.WAKE:
-                self._driver.wake_from_thread()
+                self._shell.wake_from_thread()
                 return future
             deadline_s = deadline_s or time.monotonic() + self._max_block_s
             self._wait_for_space(topic, deadline_s)
@@ -120,7 +120,7 @@ class Producer:
         deadline_s = time.monotonic() + self._max_block_s
         while self._accumulator.append_columns(known, parts, future, time.monotonic() * 1000.0) is Taken.NO_SPACE:
             self._wait_for_space(topic, deadline_s)
-        self._driver.wake_from_thread()
+        self._shell.wake_from_thread()
         return future
 
     def transaction(self) -> Transaction:
@@ -138,18 +138,18 @@ class Producer:
         """
         if self._run is None:
             raise no_transactional_id()
-        return Transaction(self._loop, AsyncTransaction(self._driver, self._run))
+        return Transaction(self._loop, AsyncTransaction(self._shell, self._run))
 
     def participation(self) -> Participation:
         """A part in a transaction that somebody else commits, as a Spark task has; see minilog.transactions."""
-        return Participation(self._loop, self._driver)
+        return Participation(self._loop, self._shell)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is delivered or reported. Raises TimedOut (it goes on all the same)."""
         if self._closed:
             return
         bound = self._delivery_s if timeout is None else timeout
-        if not self._loop.run(self._driver.flush(bound)):
+        if not self._loop.run(self._shell.flush(bound)):
             raise TimedOut(f"flush was not done within {bound} s; what was sent is still under way")
 
     def close(self, timeout: float | None = None) -> None:
@@ -161,21 +161,21 @@ class Producer:
             return
         self._closed = True
         try:
-            self._loop.run(self._driver.close(self._delivery_s if timeout is None else timeout))
+            self._loop.run(self._shell.close(self._delivery_s if timeout is None else timeout))
         except KeyboardInterrupt:
-            self._loop.run(self._driver.close(0.0))
+            self._loop.run(self._shell.close(0.0))
             raise
 
-    def _topic(self, name: str, partition: int = 0) -> Topic:
+    def _topic(self, name: str, partition: int = 0) -> CachedTopic:
         if self._closed:
             raise Closed("the producer is closed: nothing more can be sent")
-        return self._loop.run(self._driver.cluster.topic(name, time.monotonic() + self._max_block_s, partition))
+        return self._loop.run(self._shell.cluster.topic(name, time.monotonic() + self._max_block_s, partition))
 
     def _wait_for_space(self, topic: str, deadline_s: float) -> None:
-        self._driver.wake_from_thread()
+        self._shell.wake_from_thread()
         with self._accumulator.changed:
             remaining_s = deadline_s - time.monotonic()
             if remaining_s <= 0:
-                raise buffer_exhausted(topic, self._driver)
+                raise buffer_exhausted(topic, self._shell)
             # A settlement between the refusal and here is not missed for long.
             self._accumulator.changed.wait(min(remaining_s, 0.05))

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from minilog.aio.cluster import Cluster
-from minilog.aio.participation import Participation as AsyncParticipation
-from minilog.aio.producer_driver import ProducerDriver
-from minilog.aio.runtime import MACHINE
+from minilog.aio.producer_shell import ProducerShell
 from minilog.aio.transaction import Transaction as AsyncTransaction
-from minilog.aio.transactions import Transactions as AsyncTransactions
 from minilog.config import parse_config
+from minilog.net.network_client import NetworkClient
+from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.sync.loop import LoopThread, shared_loop
-from minilog.transactions import AlreadyCommitted, Attempt, Contents, Enlistment, TransactionOutcome, Winner
+from minilog.transactions.client import Transactions as AsyncTransactions
+from minilog.transactions.messages import AlreadyCommitted, Attempt, Contents, Enlistment, TransactionOutcome, Winner
+from minilog.transactions.participation import Participation as AsyncParticipation
 from minilog.types import TopicPartition
 
 
@@ -50,9 +50,9 @@ class Transaction:
 class Participation:
     """See Producer.participation. An exception in its block aborts what was written in it."""
 
-    def __init__(self, loop: LoopThread, driver: ProducerDriver) -> None:
+    def __init__(self, loop: LoopThread, shell: ProducerShell) -> None:
         self._loop = loop
-        self._participation = AsyncParticipation(driver)
+        self._participation = AsyncParticipation(shell)
 
     def begin(
         self, attempt: Attempt, *, task: int | None = None, expires: bool = False
@@ -89,11 +89,11 @@ class Participation:
 
 
 class Transactions:
-    """The calls of who commits what others wrote: Spark's driver. See minilog.aio.transactions."""
+    """The calls of who commits what others wrote: Spark's driver. See minilog.transactions.client."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._loop = shared_loop()
-        self._cluster = Cluster(parse_config(config), MACHINE)
+        self._cluster = NetworkClient(parse_config(config), SYSTEM_RUNTIME)
         self._transactions = AsyncTransactions(self._cluster)
 
     def __enter__(self) -> Self:

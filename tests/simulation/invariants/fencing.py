@@ -4,7 +4,7 @@ delays (mutant 30). Beside V20, for brokers.
 A controller fences no live broker that listens before it has not heard it for one session time-out, counted from the
 last heartbeat that it took, or from the registration. A new controller begins with that for everybody; of whose broker
 led the quorum before a third may be over. Time in which its own process stood still for long is no part of it; pauses
-that are a small part of the time-out are (replication/own_delay.py).
+that are a small part of the time-out are (replication/rules/own_delay.py).
 
 And silence does fence: whom a controller has not heard for a session time-out and some more, of which it was awake all
 the time, is fenced, however often it stood still between.

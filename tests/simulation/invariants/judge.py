@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from minilog.record_batch.header import decode_header
 from minilog_broker.quorum.records import METADATA_KEY
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.fencing import Fencing
 from tests.simulation.invariants.metadata import Decided, MetadataTruth
 from tests.simulation.invariants.mirror import Mirror
@@ -63,7 +63,7 @@ class Judge:
     def __call__(self, touched: Touched) -> None:
         """After one event."""
         if touched.ended or touched.began:
-            self._lives_changed(touched)
+            self._incarnations_changed(touched)
         for node_id, key in touched.recovered:
             self._recovered(self.cluster.nodes[node_id], key)
         self._stood_still(touched)
@@ -112,7 +112,7 @@ class Judge:
 
     # -- lives
 
-    def _lives_changed(self, touched: Touched) -> None:
+    def _incarnations_changed(self, touched: Touched) -> None:
         now_ms = self.cluster.now_ms
         for node_id, how in touched.ended:
             self.quorum.disturbed(node_id, now_ms)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from minilog_broker.coordinators.transactions.records import Producer
-from minilog_broker.replication.state import NO_LEADER, PartitionKey
+from minilog_broker.coordinators.transactions.records import TransactionProducer
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey
 from tests.simulation.invariants.violation import Violation
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def open_transactions(cluster: Cluster, judge: Judge) -> Violation | None:
             producers = [
                 name
                 for name, value in part.core.committed_state().items()
-                if isinstance(value, Producer) and not _is_in(value, exempt)
+                if isinstance(value, TransactionProducer) and not _is_in(value, exempt)
             ]
             if part.leads and producers:
                 text = f"the coordinator in partition {key.partition} still has {producers}"
@@ -131,7 +131,7 @@ def open_transactions(cluster: Cluster, judge: Judge) -> Violation | None:
     return None
 
 
-def _is_in(producer: Producer, keys: AbstractSet[PartitionKey]) -> bool:
+def _is_in(producer: TransactionProducer, keys: AbstractSet[PartitionKey]) -> bool:
     return any(registered.partition in keys for registered in producer.partitions)
 
 

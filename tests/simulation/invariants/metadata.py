@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.quorum.records import METADATA_KEY, decode_run
-from minilog_broker.replication.state import PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import PartitionKey, PartitionState
 from minilog_broker.storage.log import Log
 from tests.simulation.invariants.mirror import Committed, Mirror
 from tests.simulation.invariants.violation import Violation

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import BatchHeader
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.storage.log import Log
 from tests.simulation.invariants.violation import Violation
 

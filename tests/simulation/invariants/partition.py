@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from minilog.record_batch.header import NO_PRODUCER_ID
-from minilog_broker.replication.in_sync import Proposal
-from minilog_broker.replication.leader import LeaderPartition
-from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
+from minilog_broker.replication.leader.partition import LeaderPartition
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState
+from minilog_broker.replication.rules.in_sync import Proposal
 from tests.simulation.invariants.mirror import Committed, Entry, Mirror
 from tests.simulation.invariants.transactions import TransactionTruth
 from tests.simulation.invariants.trims import TrimTruth

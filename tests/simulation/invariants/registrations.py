@@ -11,8 +11,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
-from minilog_broker.coordinators.transactions.records import Fate, Producer, TransactionKey
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.coordinators.transactions.records import Fate, TransactionKey, TransactionProducer
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.violation import Violation
 
 
@@ -31,7 +31,11 @@ class Registrations:
             return
         self._seen[node_id, key] = end
         for name, value in state().items():
-            if isinstance(name, TransactionKey) and isinstance(value, Producer) and name.producer_id is not None:
+            if (
+                isinstance(name, TransactionKey)
+                and isinstance(value, TransactionProducer)
+                and name.producer_id is not None
+            ):
                 self._partitions.update((name.producer_id, each.partition) for each in value.partitions)
                 if value.fate is Fate.COMMITTING:
                     self._wins(node_id, key, name, name.producer_id, value.generation)

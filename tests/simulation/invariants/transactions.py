@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import Attributes, decode_header
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.markers import Marker, read_markers
 from tests.simulation.invariants.mirror import Committed, Entry

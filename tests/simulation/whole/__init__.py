@@ -6,7 +6,7 @@ calls.py      gRPC's calls, channels and servers on that network: the generated 
 wire.py       what is said, for whoever looks
 machine.py    what a broker or a client takes from its machine: clocks, chance, disks, network
 host.py       one machine: its disk, the broker that runs on it or none, and what befalls it
-world.py      all of it together, from a seed
+cluster.py      all of it together, from a seed
 plan.py, themes.py, faults/                        what befalls it
 workload.py, transacting.py, operations.py         what programs and operators do meanwhile
 judge/, exceptions.py, retention.py, run.py        what must be, and what may be lost; one seed, and many

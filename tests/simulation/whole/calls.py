@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 
 from tests.simulation.whole.loop import PROCESS, Process
-from tests.simulation.whole.network import Connection, Network, Pipe
+from tests.simulation.whole.network import SimulatedConnection, SimulatedNetwork, SimulatedPipe
 
 EOF = grpc.aio.EOF
 CONNECT_TIMEOUT_S = 2.0
@@ -41,7 +41,7 @@ def _here() -> Process:
 class Context:
     """What a handler is given."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: SimulatedCall) -> None:
         self._call = call
 
     def peer(self) -> str:
@@ -63,7 +63,7 @@ class Context:
 class Server:
     """A grpc.aio.Server as Port uses it. Listens when started, until it is stopped or its process is gone."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: SimulatedNetwork) -> None:
         self._network = network
         self.process = _here()
         self.methods: dict[str, Any] = {}
@@ -94,14 +94,14 @@ class Server:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def serve(self, call: Call) -> None:
+    def serve(self, call: SimulatedCall) -> None:
         """A call has come."""
         task = self._network.loop.spawn(self.process, self._answer(call))
         call.task = task
         self._tasks[task] = None
         task.add_done_callback(lambda task: self._tasks.pop(task, None))
 
-    async def _answer(self, call: Call) -> None:
+    async def _answer(self, call: SimulatedCall) -> None:
         handler, down = self.methods.get(call.method), call.down
         context = Context(call)
         try:
@@ -124,14 +124,14 @@ class Server:
             down.send(rpc_error(grpc.StatusCode.UNKNOWN, f"{type(error).__name__}: {error}"))
 
 
-class Call:
+class SimulatedCall:
     """One call, as its client has it: a grpc.aio.StreamStreamCall or UnaryStreamCall."""
 
-    def __init__(self, connection: Connection, method: str, encode: Codec, decode: Codec) -> None:
+    def __init__(self, connection: SimulatedConnection, method: str, encode: Codec, decode: Codec) -> None:
         network, client, host = connection.network, connection.client, connection.host
         self.method = method
         self.peer = f"ipv4:{client.name}:{connection.number}"
-        self.up, self.down = Pipe(network, client.name, host), Pipe(network, host, client.name)
+        self.up, self.down = SimulatedPipe(network, client.name, host), SimulatedPipe(network, host, client.name)
         self.task: asyncio.Task[None] | None = None
         self.client, self.host, self.wire = client.name, host, network.wire
         self._connection = connection
@@ -212,7 +212,7 @@ class Call:
             yield message
 
 
-def _cancel(network: Network, task: asyncio.Task[None]) -> None:
+def _cancel(network: SimulatedNetwork, task: asyncio.Task[None]) -> None:
     network.loop.call_soon(task.cancel)
 
 
@@ -232,13 +232,13 @@ class _Unary:
 class Channel:
     """A grpc.aio.Channel of one process to one address: one connection at a time."""
 
-    def __init__(self, network: Network, host: str, port: int) -> None:
+    def __init__(self, network: SimulatedNetwork, host: str, port: int) -> None:
         self._network = network
         self._process = _here()
         self._address = host, port
-        self._connection: Connection | None = None
+        self._connection: SimulatedConnection | None = None
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> SimulatedConnection:
         """The connection; raises AioRpcError where nobody listens, and waits where nothing passes."""
         network, (host, port) = self._network, self._address
         known = self._connection
@@ -254,12 +254,12 @@ class Channel:
         connection.server = server.process
         return connection
 
-    def _is_alive(self, connection: Connection) -> bool:
+    def _is_alive(self, connection: SimulatedConnection) -> bool:
         server = self._network.listening.get(self._address)
         return connection.half_open or (server is not None and server.process is connection.server)
 
     @staticmethod
-    async def knock(network: Network, process: Process, host: str, port: int) -> None:
+    async def knock(network: SimulatedNetwork, process: Process, host: str, port: int) -> None:
         """A connection is asked for: there and back. Raises ConnectionRefusedError where nobody listens; waits for ever
         where nothing passes."""
         asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -277,9 +277,9 @@ class Channel:
         if (host, port) not in network.listening or host in network.refusing:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} refuses connections")
 
-    async def _begin(self, method: str, encode: Codec, decode: Codec) -> Call:
+    async def _begin(self, method: str, encode: Codec, decode: Codec) -> SimulatedCall:
         connection = await self._connected()
-        call = Call(connection, method, encode, decode)
+        call = SimulatedCall(connection, method, encode, decode)
         server = self._network.listening.get(self._address)
         source, target = self._process.name, self._address[0]
 
@@ -294,7 +294,7 @@ class Channel:
 
     def unary_unary(self, method: str, request_serializer: Codec, response_deserializer: Codec, **_: Any) -> Any:
         async def ask(request: Any, within_s: float | None) -> Any:
-            call: Call | None = None
+            call: SimulatedCall | None = None
             try:
                 async with asyncio.timeout(within_s):
                     call = await self._begin(method, request_serializer, response_deserializer)
@@ -351,16 +351,16 @@ class _Begun:
 
     def __init__(self, opening: Any, first: Any) -> None:
         self._opening = asyncio.get_running_loop().create_task(self._open(opening, first))
-        self._call: Call | None = None
+        self._call: SimulatedCall | None = None
 
-    async def _open(self, opening: Any, first: Any) -> Call:
-        call: Call = await opening
+    async def _open(self, opening: Any, first: Any) -> SimulatedCall:
+        call: SimulatedCall = await opening
         self._call = call
         if first is not None:
             await call.write(first)
         return call
 
-    async def _begun(self) -> Call:
+    async def _begun(self) -> SimulatedCall:
         return self._call if self._call is not None else await asyncio.shield(self._opening)
 
     async def write(self, message: Any) -> None:

@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from minilog.types import TopicPartition
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.history import History
 from tests.simulation.invariants.violation import Violation
 
 if TYPE_CHECKING:
+    from tests.simulation.whole.cluster import SimulatedCluster
     from tests.simulation.whole.workload import Workload
-    from tests.simulation.whole.world import World
 
 UNCLEAN = "unclean election: acknowledged records may be lost"
 CALM_S = 10.0  # who was well for so long could have led
@@ -31,11 +31,11 @@ CALM_S = 10.0  # who was well for so long could have led
 class Exceptions:
     """See the module's text."""
 
-    def __init__(self, world: World, workload: Workload, history: History) -> None:
-        self._world = world
+    def __init__(self, cluster: SimulatedCluster, workload: Workload, history: History) -> None:
+        self._cluster = cluster
         self._workload = workload
         self._history = history
-        world.listeners.append(self._hear)
+        cluster.listeners.append(self._hear)
 
     def _hear(self, event: Mapping[str, Any]) -> None:
         if event.get("event") != UNCLEAN:
@@ -43,18 +43,18 @@ class Exceptions:
         key = self._workload.keys.get(TopicPartition(event["topic"], event["partition"]))
         if key is None:
             return
-        since_s = self._world.now_s - CALM_S
-        hosts = [self._world.host(name) for name in self._workload.replicas[key]]
-        if not self._world.plan.unclean:
-            self._world.fail(Violation("V7", "an unclean election of a topic that allows none", key=key))
+        since_s = self._cluster.now_s - CALM_S
+        hosts = [self._cluster.host(name) for name in self._workload.replicas[key]]
+        if not self._cluster.plan.unclean:
+            self._cluster.fail(Violation("V7", "an unclean election of a topic that allows none", key=key))
         elif all(host.is_well and host.well_since_s < since_s for host in hosts):
-            self._world.fail(Violation("V7", "an unclean election, and all replicas have been well", key=key))
-        self._world.count("an unclean election")
+            self._cluster.fail(Violation("V7", "an unclean election, and all replicas have been well", key=key))
+        self._cluster.count("an unclean election")
         self._history.exempt(key)
 
     def lost_all(self, key: PartitionKey) -> bool:
         """Whether every copy may be doubtful."""
         since_s = self._workload.unsynced_since_s
-        hosts = [self._world.host(name) for name in self._workload.replicas[key]]
+        hosts = [self._cluster.host(name) for name in self._workload.replicas[key]]
         times = sum(lost_s >= since_s for host in hosts for lost_s in host.lost_power_s)
-        return times >= self._world.plan.least_min
+        return times >= self._cluster.plan.least_min

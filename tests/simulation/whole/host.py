@@ -11,25 +11,26 @@ from __future__ import annotations
 import asyncio
 import pathlib
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from minilog.errors import MinilogError
+from minilog.errors import MinilogError, UnsupportedVersion
 from minilog_broker.failure import CommandFailed
+from minilog_broker.levels import FIRST_LEVEL, SUPPORTED_LEVELS
 from minilog_broker.server.broker import Broker
 from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config
 from tests.simulation.disk import Death, PowerLoss, SimulatedDisk
+from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.loop import Process, VirtualLoop
 from tests.simulation.whole.machine import SimulatedMachine
-from tests.simulation.whole.network import Network
-
-if TYPE_CHECKING:
-    from tests.simulation.whole.plan import Plan
+from tests.simulation.whole.network import SimulatedNetwork
+from tests.simulation.whole.plan import LATER, Plan
 
 PORT = 9092
 DATA_PATH = "/data"
 START_S = 0.3  # a Python process needs so long to come up
+OPERATOR_S = (1.0, 6.0)  # until an operator sees what a broker has ended with
 AGAIN_S = 0.5  # a supervisor starts what ended by itself
 
 
@@ -46,13 +47,13 @@ class HostDisk(SimulatedDisk):
         super().interrupt(path)
 
 
-class Host:
+class SimulatedHost:
     """See the module's text. `wanted`: a supervisor keeps the broker running."""
 
     def __init__(
         self,
         number: int,
-        network: Network,
+        network: SimulatedNetwork,
         plan: Plan,
         chance: random.Random,
         note: Callable[[str], None],
@@ -74,6 +75,8 @@ class Host:
         self.ends: Counter[str] = Counter()
         self.configs = dict(plan.configs.get(number, {}))
         self.rack = plan.racks.get(number)
+        self.levels = plan.levels.get(number, SUPPORTED_LEVELS)
+        self._found: dict[str, bytes] | None = None  # on its disk by a version that cannot read it
         self.voters = tuple(plan.voter_ids)
         self.lost_power_s: list[float] = []
         self._read_bytes_per_s = plan.read_bytes_per_s
@@ -123,6 +126,7 @@ class Host:
         if self.process is not None:
             return
         told = self.voters if voters is None else tuple(voters)
+        self._found = self._logs() if self._recorded_level() not in self.levels else None
         self.network.powered(self.name)
         self.lives += 1
         self.started_s = self.loop.now_s
@@ -144,6 +148,7 @@ class Host:
             voters=tuple(VoterAddress(number, f"b{number}", PORT) for number in voters),
             rack=self.rack,
             config=load_config(overrides=self.configs),
+            levels=self.levels,
         )
 
         async def run() -> int:
@@ -160,6 +165,8 @@ class Host:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.errors.append(error)
+            if isinstance(error, UnsupportedVersion):
+                self._refused()
             if not isinstance(error, MinilogError | CommandFailed | OSError):
                 self._fail(error)
         self._gone("stop" if error is None else f"{type(error).__name__}: {error}")
@@ -167,6 +174,31 @@ class Host:
         self.network.process_ended(process, silently=False)
         if self.wanted:
             self.loop.after(AGAIN_S, self._again)
+
+    # -- of another version
+
+    def _recorded_level(self) -> int:
+        path = f"{DATA_PATH}/broker.json"
+        if not self.disk.exists(path):
+            return FIRST_LEVEL
+        found = re.search(rb'"level":(\d+)', self.disk.content(path))
+        return FIRST_LEVEL if found is None else int(found[1])
+
+    def _logs(self) -> dict[str, bytes]:
+        """All logs and snapshots that lie on the disk."""
+        return {name: self.disk.content(name) for name in self.disk.names if name.endswith((".log", ".snapshot"))}
+
+    def _refused(self) -> None:
+        """It ended for its version: it has left what it found; and an operator gives it the later one after a while."""
+        if self._found is not None and self._logs() != self._found:
+            self._fail(Violation("level", f"{self.name} could not read its disk, and changed it"))
+        if not self._ailments["too old"]:
+            self.ails("too old")
+            self.loop.after(self._random.uniform(*OPERATOR_S), self._given_the_later)
+
+    def _given_the_later(self) -> None:
+        self.levels = LATER
+        self.mends_all("too old", still=False)
 
     def listens(self) -> None:
         """It takes connections: what it had to read is read."""

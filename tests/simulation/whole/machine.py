@@ -1,4 +1,5 @@
-"""What a simulated machine gives to the broker or the client that runs on it: see minilog_broker/server/runtime.py."""
+"""What a simulated machine gives to the broker or the client that runs on it: see
+minilog_broker/server/runtime/broker_runtime.py."""
 
 from __future__ import annotations
 
@@ -11,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from minilog.config import Address
-from minilog_broker.server.connections import Limits
-from minilog_broker.server.descriptors import Descriptors
-from minilog_broker.server.disk import Disk, DiskCommand, outcome_of
-from minilog_broker.server.runtime import Guard
-from minilog_broker.server.traffic import Flow
+from minilog_broker.server.disk.disk_thread import Disk, DiskCommand, outcome_of
+from minilog_broker.server.runtime.broker_runtime import Guard
+from minilog_broker.server.runtime.connections import ConnectionLimits
+from minilog_broker.server.runtime.descriptors import Descriptors
+from minilog_broker.server.runtime.traffic import Flow
 from minilog_broker.storage.files import FileSystem
 from tests.simulation.disk import Death
 from tests.simulation.disk_thread import DiskThread
 from tests.simulation.whole.calls import Channel, Server
 from tests.simulation.whole.loop import Process
-from tests.simulation.whole.network import Network
+from tests.simulation.whole.network import SimulatedNetwork
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.host import Host
+    from tests.simulation.whole.host import SimulatedHost
 
 EPOCH_S = 1_800_000_000
 OPEN_FILES = 1_024
@@ -34,7 +35,7 @@ IDLE_S = 0.001
 class ClientMachine:
     """A client's: it has no disk."""
 
-    def __init__(self, network: Network, process: Process, chance: random.Random) -> None:
+    def __init__(self, network: SimulatedNetwork, process: Process, chance: random.Random) -> None:
         self.network = network
         self.process = process
         self._chance = chance
@@ -57,7 +58,7 @@ class ClientMachine:
 class SimulatedMachine(ClientMachine):
     """A broker's: of one life of it."""
 
-    def __init__(self, host: Host, process: Process, chance: random.Random) -> None:
+    def __init__(self, host: SimulatedHost, process: Process, chance: random.Random) -> None:
         super().__init__(host.network, process, chance)
         self._host = host
         self.wall_offset_us = host.wall_offset_us
@@ -88,7 +89,7 @@ class SimulatedMachine(ClientMachine):
         server: Any = _HostServer(self.network, self._host)
         return server  # type: ignore[no-any-return]
 
-    def guard(self, port: int, flow: Flow, limits: Limits) -> Guard:
+    def guard(self, port: int, flow: Flow, limits: ConnectionLimits) -> Guard:
         return _Nobody()
 
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
@@ -102,7 +103,7 @@ def _nobody() -> None:
 class _HostServer(Server):
     """Its host is told when it listens."""
 
-    def __init__(self, network: Network, host: Host) -> None:
+    def __init__(self, network: SimulatedNetwork, host: SimulatedHost) -> None:
         super().__init__(network)
         self._host = host
 
@@ -123,7 +124,12 @@ class DiskQueue:
     long as the host's disk needs. `hangs`: a call that does not return."""
 
     def __init__(
-        self, name: str, host: Host, process: Process, chance: random.Random, failed: Callable[[BaseException], None]
+        self,
+        name: str,
+        host: SimulatedHost,
+        process: Process,
+        chance: random.Random,
+        failed: Callable[[BaseException], None],
     ) -> None:
         self.name = name
         self.hangs = False

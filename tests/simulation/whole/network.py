@@ -24,7 +24,7 @@ WINDOW_BYTES = 1 << 20
 LOOPBACK_BYTES_PER_S = 500e6
 
 
-class Network:
+class SimulatedNetwork:
     """See the module's text. `listening`: servers by (host, port); `dark`: hosts without power, which refuse nobody;
     `refusing`: hosts that refuse whoever comes; `far_s`: between two processes, by their names.
 
@@ -50,7 +50,7 @@ class Network:
         self.dark: set[str] = set()
         self.messages = 0
         self._cut: dict[tuple[str, str], deque[Callable[[], None]]] = {}
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[SimulatedConnection, None] = {}
         self._number = 0
 
     # -- links
@@ -84,11 +84,11 @@ class Network:
         drawn = self.random.uniform(*self.latency_s) + self.far_s.get((source, target), 0.0)
         return drawn + self.extra_s.get((source, target), 0.0) + size_bytes / LOOPBACK_BYTES_PER_S
 
-    def carry(self, source: str, target: str, arrive: Callable[[], None], delay_s: float) -> None:
-        """Call `arrive` when it is through, which may be never. The dead say nothing."""
+    def carry(self, source: str, target: str, arrive: Callable[[], None], delay_s: float) -> bool:
+        """Call `arrive` when it is through, which may be never. The dead say nothing: whether it is under way."""
         sender = PROCESS.get()
         if sender is not None and sender.dead:
-            return
+            return False
 
         def through() -> None:
             waiting = self._cut.get((source, target))
@@ -98,19 +98,20 @@ class Network:
                 waiting.append(arrive)
 
         self.loop.after(delay_s, through)
+        return True
 
     # -- connections
 
-    def connection(self, client: Process, host: str) -> Connection:
+    def connection(self, client: Process, host: str) -> SimulatedConnection:
         self._number += 1
-        connection = Connection(self, client, host, self._number)
+        connection = SimulatedConnection(self, client, host, self._number)
         self._connections[connection] = None
         return connection
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: SimulatedConnection) -> None:
         self._connections.pop(connection, None)
 
-    def between(self, one: str, other: str) -> list[Connection]:
+    def between(self, one: str, other: str) -> list[SimulatedConnection]:
         return [each for each in self._connections if {each.client.name, each.host} == {one, other}]
 
     def reset(self, one: str, other: str) -> None:
@@ -140,10 +141,10 @@ class Network:
                 connection.broke()
 
 
-class Connection:
+class SimulatedConnection:
     """What a channel has to a server while it lives. Its calls are told when it breaks."""
 
-    def __init__(self, network: Network, client: Process, host: str, number: int) -> None:
+    def __init__(self, network: SimulatedNetwork, client: Process, host: str, number: int) -> None:
         self.network = network
         self.client = client
         self.host = host
@@ -167,12 +168,13 @@ class Connection:
         self.network.carry(source, target, self.broke, delay_s)
 
 
-class Pipe:
+class SimulatedPipe:
     """One direction of a call: items in their order, bounded by the window; `fail` ends it with an error."""
 
-    def __init__(self, network: Network, source: str, target: str) -> None:
+    def __init__(self, network: SimulatedNetwork, source: str, target: str) -> None:
         self._network = network
         self._source, self._target = source, target
+        self._under_way: deque[tuple[Any, int]] = deque()
         self._items: deque[tuple[Any, int]] = deque()
         self._last_s = 0.0
         self._held_bytes = 0
@@ -196,10 +198,12 @@ class Pipe:
         now_s = network.loop.now_s
         arrives_s = max(self._last_s, now_s + network.delay_s(self._source, self._target, size_bytes))
         self._last_s = arrives_s
-        network.carry(self._source, self._target, lambda: self._arrive(item, size_bytes), arrives_s - now_s)
+        if network.carry(self._source, self._target, self._arrive, arrives_s - now_s):
+            self._under_way.append((item, size_bytes))
 
-    def _arrive(self, item: Any, size_bytes: int) -> None:
-        self._items.append((item, size_bytes))
+    def _arrive(self) -> None:
+        """The next of what is under way: timers of one moment run in any order."""
+        self._items.append(self._under_way.popleft())
         _wake(self._reader)
 
     async def get(self) -> Any:

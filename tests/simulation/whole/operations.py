@@ -2,23 +2,25 @@
 and groups keep their offsets.
 
 V8     "latest" is at or above what was acknowledged, and above every earlier answer, when it was asked for
+level  it never goes down, and no broker is registered that does not support it
 group  a committed offset that was answered is what the group has, until it commits another
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from minilog.aio import Admin, Consumer
-from minilog.errors import MinilogError
+from minilog.errors import MinilogError, UnsupportedVersion
 from minilog.types import NewTopic, TopicPartition
 from tests.simulation.invariants.violation import Violation
 
 if TYPE_CHECKING:
+    from tests.simulation.whole.cluster import SimulatedCluster
     from tests.simulation.whole.machine import ClientMachine
     from tests.simulation.whole.workload import Workload
-    from tests.simulation.whole.world import World
 
 GROUP = "group"
 
@@ -26,14 +28,15 @@ GROUP = "group"
 class Operations:
     """See the module's text. Each is begun, and not waited for: it may fail, or come to pass unheard of."""
 
-    def __init__(self, world: World, workload: Workload) -> None:
-        self._world = world
+    def __init__(self, cluster: SimulatedCluster, workload: Workload) -> None:
+        self._cluster = cluster
         self._workload = workload
-        self._random = world.random
+        self._random = cluster.random
         self._number = 0
         self._latest: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._group_is_used = False
+        self._level = 0
 
     def elect(self) -> None:
         """Preferred leaders lead again."""
@@ -41,9 +44,9 @@ class Operations:
 
     def reassign(self) -> None:
         """A partition moves to other replicas, as many as it has."""
-        plan = self._world.plan
+        plan = self._cluster.plan
         at = self._random.choice(list(self._workload.keys))
-        replicas = self._random.sample(sorted(self._world.hosts), plan.replication_factor)
+        replicas = self._random.sample(sorted(self._cluster.hosts), plan.replication_factor)
         self._workload.command(lambda admin: admin.alter_partition_reassignments({at: replicas}))
 
     def topics(self) -> None:
@@ -57,6 +60,24 @@ class Operations:
             await admin.delete_topics([name])
 
         self._workload.command(come_and_go)
+
+    def upgrade(self) -> None:
+        """The level of the cluster goes up, where all brokers support it."""
+
+        async def ask(admin: Admin) -> None:
+            least = self._level
+            with contextlib.suppress(UnsupportedVersion):
+                _, reached = await admin.upgrade_level()
+                least = max(least, reached)
+            found = await admin.describe_cluster()
+            if found.level < least:
+                raise Violation("level", f"the cluster is at level {found.level}, and was at {least} before")
+            self._level = max(self._level, found.level)
+            for each in found.brokers:
+                if not each.lowest_level <= found.level <= each.highest_level:
+                    raise Violation("level", f"{each} is registered, and the cluster is at level {found.level}")
+
+        self._workload.command(ask)
 
     def latest(self) -> None:
         """Where a partition ends."""
@@ -80,8 +101,8 @@ class Operations:
             return
         self._group_is_used = True
         self._number += 1
-        process, machine = self._world.client(f"g{self._number}")
-        self._world.run_client(process, self._use_group(machine))
+        process, machine = self._cluster.client(f"g{self._number}")
+        self._cluster.run_client(process, self._use_group(machine))
 
     async def _use_group(self, machine: ClientMachine) -> None:
         at = self._random.choice(list(self._workload.keys))
@@ -99,6 +120,6 @@ class Operations:
                 await consumer.commit({at: offset})
                 self._committed[at] = offset
         except MinilogError as error:
-            self._world.note(f"the group: {type(error).__name__}: {error}")
+            self._cluster.note(f"the group: {type(error).__name__}: {error}")
         finally:
             self._group_is_used = False

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from minilog.versions import VersionRange
+
 FAULTS = (
     # faults/processes.py
     "kill", "kill_all", "power", "power_all", "power_early", "restart", "reconfigure", "wrong_voters", "stand_still",
@@ -24,7 +26,11 @@ FAULTS = (
     "kill_client", "stalled_reader", "stalled_writer", "alter", "retain", "trim",
     # operations.py
     "elect", "reassign", "topics", "latest", "group",
+    # of plans with two versions: faults/processes.py, operations.py
+    "other_version", "upgrade",
 )  # fmt: skip
+_OF_VERSIONS = ("other_version", "upgrade")
+OLDER, LATER = VersionRange(1, 1), VersionRange(1, 2)  # the levels that brokers of two versions support
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
 DAMAGES = frozenset(
     ("rot", "rot_of_header", "rot_of_index", "rot_of_small_file", "rot_of_metadata", "emptied_disk")
@@ -34,6 +40,9 @@ LOSES_POWER = frozenset(
      "rot_of_small_file", "rot_of_metadata")
 )  # fmt: skip
 THEMED_SHARE = 0.5
+TWO_VERSIONS_SHARE = 0.5  # of the plans without a theme
+FAULT_SHARE = 0.4  # of the seeds without a theme that have it
+LASTING_SHARE = 0.3
 _T = TypeVar("_T")
 
 
@@ -55,6 +64,7 @@ class Plan:
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     clock_rates: Mapping[int, float] = field(default_factory=dict)
     racks: Mapping[int, str] = field(default_factory=dict)
+    levels: Mapping[int, VersionRange] = field(default_factory=dict)  # that brokers support; none: all the same
     latency_s: tuple[float, float] = (0.00005, 0.0005)
     between_brokers_s: float = 0.0  # beside the latency
     window_bytes: int = 1 << 20
@@ -90,19 +100,18 @@ class Plan:
 
         chance = random.Random(f"theme {seed}")
         if theme is None and chance.random() < THEMED_SHARE:
-            theme = chance.choice(DRAWN)
-        plan = cls._draw(random.Random(f"plan {seed}"))
+            theme = max(DRAWN, key=lambda name: _own(seed, name).random())
+        plan = cls._draw(random.Random(f"plan {seed}"), _draw_faults(seed))
         if theme is not None:
             plan = replace(THEMES[theme](plan, chance), theme=theme)
+        elif (versions := random.Random(f"versions {seed}")).random() < TWO_VERSIONS_SHARE:
+            plan = _of_two_versions(plan, versions)
         return _sound(plan, random.Random(f"policy {seed}"))
 
     @classmethod
-    def _draw(cls, draw: random.Random) -> Plan:
+    def _draw(cls, draw: random.Random, faults: Mapping[str, float]) -> Plan:
         brokers = draw.choice((3, 3, 3, 4, 5))
         factor = draw.choice((3, 3, 2))
-        faults = {name: draw.random() ** 2 for name in FAULTS if draw.random() < 0.4 and name not in _LASTING}
-        if draw.random() < 0.3:
-            faults[draw.choice(_LASTING)] = 0.5
         base = {
             "replica.lag.time.max.ms": str(draw.choice((500, 1_000, 3_000))),
             "replica.lag.max.records": draw.choice(("off", "off", "20", "200")),
@@ -110,6 +119,7 @@ class Plan:
             "broker.heartbeat.interval.ms": str(draw.choice((150, 300))),
             "segment.bytes": str(draw.choice((4_096, 65_536, 1 << 20))),
             "log.retention.check.interval.ms": "1000",
+            "follower.replication.throttled.rate.bytes": draw.choice(("off", "off", "200000")),
             "delete.delay.ms": draw.choice(("500", "60000")),
             "controlled.shutdown.timeout.ms": draw.choice(("500", "5000")),
             "metadata.log.max.record.bytes.between.snapshots": draw.choice(("2000", "16777216")),
@@ -158,6 +168,29 @@ class Plan:
             faults=faults,
             fault_pause_s=draw.choice((0.3, 1.0, 3.0)),
         )
+
+
+def _of_two_versions(plan: Plan, draw: random.Random) -> Plan:
+    """The brokers come back as another version now and then, and an operator raises the level."""
+    faults = {**plan.faults, "other_version": draw.choice((1.0, 2.0)), "upgrade": draw.choice((0.3, 1.0))}
+    return replace(plan, levels={number: draw.choice((OLDER, LATER, LATER)) for number in plan.configs}, faults=faults)
+
+
+def _own(seed: int, name: str) -> random.Random:
+    """Of one theme or fault in one seed: another one that is added later moves few plans."""
+    return random.Random(f"{seed} {name}")
+
+
+def _draw_faults(seed: int) -> dict[str, float]:
+    faults = {}
+    for name in FAULTS:
+        chance = _own(seed, name)
+        if name not in (*_LASTING, *_OF_VERSIONS) and chance.random() < FAULT_SHARE:
+            faults[name] = chance.random() ** 2
+    chance = _own(seed, "lasting")
+    if chance.random() < LASTING_SHARE:
+        faults[chance.choice(_LASTING)] = 0.5
+    return faults
 
 
 def _sound(plan: Plan, draw: random.Random) -> Plan:

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from minilog.types import TopicPartition
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.history import History, Outcome
 from tests.simulation.whole.host import DATA_PATH
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.host import Host
-    from tests.simulation.whole.world import World
+    from tests.simulation.whole.cluster import SimulatedCluster
+    from tests.simulation.whole.host import SimulatedHost
 
 _SEGMENT = re.compile(r"(\d{20})\.log")
 
@@ -28,8 +28,8 @@ _SEGMENT = re.compile(r"(\d{20})\.log")
 class Retention:
     """See the module's text."""
 
-    def __init__(self, world: World, history: History, configs: Mapping[str, str]) -> None:
-        self._world = world
+    def __init__(self, cluster: SimulatedCluster, history: History, configs: Mapping[str, str]) -> None:
+        self._cluster = cluster
         self._history = history
         self._least_bytes: int | None = None
         self._least_ms: int | None = None
@@ -49,16 +49,16 @@ class Retention:
         """The offset below which records may be deleted by now."""
         found = self._gone.get(key, 0)
         if self._least_bytes is not None:
-            found = max(found, *(_above(host, at, self._least_bytes) for host in self._world.hosts.values()))
+            found = max(found, *(_above(host, at, self._least_bytes) for host in self._cluster.hosts.values()))
         if self._least_ms is not None:
             found = max(found, self._first_young(key, self._least_ms))
         self._gone[key] = found
         return found
 
     def _first_young(self, key: PartitionKey, kept_ms: int) -> int:
-        offsets = [host.wall_offset_us / 1e3 for host in self._world.hosts.values()]
+        offsets = [host.wall_offset_us / 1e3 for host in self._cluster.hosts.values()]
         self._ahead_ms = max(self._ahead_ms, *offsets)
-        oldest_ms = self._world.now_s * 1e3 - kept_ms + self._ahead_ms
+        oldest_ms = self._cluster.now_s * 1e3 - kept_ms + self._ahead_ms
         first, end = None, 0
         for write in self._history.writes.values():
             if write.key == key and write.outcome is Outcome.OK:
@@ -68,7 +68,7 @@ class Retention:
         return end if first is None else first
 
 
-def _above(host: Host, at: TopicPartition, kept_bytes: int) -> int:
+def _above(host: SimulatedHost, at: TopicPartition, kept_bytes: int) -> int:
     """The base offset of the segment behind whose end fewer bytes than these are left: those before may be gone."""
     path = f"{DATA_PATH}/{at.topic}-{at.partition}"
     names = host.disk.list(path) if host.disk.exists(path) else []

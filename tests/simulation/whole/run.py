@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 from tests.simulation import mutants
 from tests.simulation.history import History
 from tests.simulation.invariants.violation import Violation
+from tests.simulation.whole.cluster import SimulatedCluster
 from tests.simulation.whole.exceptions import Exceptions
 from tests.simulation.whole.faults import Faults
 from tests.simulation.whole.judge import Judge, check_over, check_transactions, copies_agree, watch
 from tests.simulation.whole.plan import Plan
 from tests.simulation.whole.transacting import Transacting
 from tests.simulation.whole.workload import Workload
-from tests.simulation.whole.world import World
 
 LOOK_S = 0.5
 _T = TypeVar("_T")
@@ -47,11 +47,11 @@ class Result:
     trace: list[str] = field(default_factory=list)
 
 
-async def direct(world: World, history: History, workload: Workload, transacting: Transacting) -> None:
+async def direct(cluster: SimulatedCluster, history: History, workload: Workload, transacting: Transacting) -> None:
     """The run, from the outside."""
-    plan, faults, judge = world.plan, Faults(world, workload, transacting), Judge(world)
+    plan, faults, judge = cluster.plan, Faults(cluster, workload, transacting), Judge(cluster)
     looking = asyncio.get_running_loop().create_task(judge.watch())
-    for host in world.hosts.values():
+    for host in cluster.hosts.values():
         host.start()
     await workload.make_topics()
     for _ in range(plan.producers):
@@ -63,25 +63,25 @@ async def direct(world: World, history: History, workload: Workload, transacting
     if plan.writers:
         transacting.add_reader()
     await asyncio.sleep(plan.quiet_s)
-    exceptions = Exceptions(world, workload, history)
-    watching = asyncio.get_running_loop().create_task(watch(world, workload, exceptions))
+    exceptions = Exceptions(cluster, workload, history)
+    watching = asyncio.get_running_loop().create_task(watch(cluster, workload, exceptions))
     await _unless(watching, faults.rage(plan.safety_s))
     faults.heal()
     watching.cancel()
     if "reassign" in plan.faults:
         await workload.look_at_replicas()
-    await check_over(world, history, workload, faults, exceptions)
+    await check_over(cluster, history, workload, faults, exceptions)
     if plan.writers:
-        await check_transactions(world, transacting, faults)
-    for host in world.hosts.values():
+        await check_transactions(cluster, transacting, faults)
+    for host in cluster.hosts.values():
         host.stop()
-    deadline_s = world.now_s + plan.liveness_s
-    while any(host.process is not None for host in world.hosts.values()):
-        if world.now_s > deadline_s:
+    deadline_s = cluster.now_s + plan.liveness_s
+    while any(host.process is not None for host in cluster.hosts.values()):
+        if cluster.now_s > deadline_s:
             raise Violation("V19", "a broker that was asked to stop does not end")
         await asyncio.sleep(LOOK_S)
     looking.cancel()
-    copies_agree(world, workload, faults)
+    copies_agree(cluster, workload, faults)
 
 
 async def _unless(watching: asyncio.Task[None], raging: Coroutine[Any, Any, None]) -> None:
@@ -97,29 +97,29 @@ async def _unless(watching: asyncio.Task[None], raging: Coroutine[Any, Any, None
 def run_seed(seed: int, plan: Plan | None = None) -> Result:
     """Run a seed to its end, or to the first violation."""
     began_s = time.process_time()
-    world, history = World(seed, plan), History()
-    workload = Workload(world, history)
-    transacting = Transacting(world, workload)
+    cluster, history = SimulatedCluster(seed, plan), History()
+    workload = Workload(cluster, history)
+    transacting = Transacting(cluster, workload)
     failure = None
     try:
-        world.run(direct(world, history, workload, transacting))
+        cluster.run(direct(cluster, history, workload, transacting))
     except Violation as violation:
         failure = str(violation)
     except Exception as error:
         failure = f"error: {type(error).__name__}: {error}"
-        world.trace.extend(traceback.format_exc().splitlines())
+        cluster.trace.extend(traceback.format_exc().splitlines())
     return Result(
         seed=seed,
         failure=failure,
-        virtual_s=world.now_s,
+        virtual_s=cluster.now_s,
         cpu_s=time.process_time() - began_s,
-        events=world.loop.events,
-        messages=world.network.messages,
+        events=cluster.loop.events,
+        messages=cluster.network.messages,
         writes={outcome.value: count for outcome, count in history.counts().items()},
         reads=history.read_count,
-        faults=dict(world.counts) | (transacting.counts() if world.plan.writers else {}),
+        faults=dict(cluster.counts) | (transacting.counts() if cluster.plan.writers else {}),
         digest=_digest(history),
-        trace=list(world.trace) if failure else [],
+        trace=list(cluster.trace) if failure else [],
     )
 
 

@@ -21,18 +21,18 @@ from unittest.mock import patch
 from minilog.aio import Admin
 from minilog.errors import MinilogError
 from minilog.types import PartitionDescription, TopicPartition
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.history import History, Outcome
+from tests.simulation.mutants.replication import Patches
+from tests.simulation.whole.cluster import SimulatedCluster
 from tests.simulation.whole.exceptions import Exceptions
 from tests.simulation.whole.faults import Faults
-from tests.simulation.whole.host import Host
+from tests.simulation.whole.host import SimulatedHost
 from tests.simulation.whole.judge import check_over, copies_agree
 from tests.simulation.whole.plan import Plan
 from tests.simulation.whole.run import apart
 from tests.simulation.whole.transacting import Transacting
 from tests.simulation.whole.workload import Workload
-from tests.simulation.whole.world import World
-from tests.simulation.wrong.replication import Patches
 
 AT = TopicPartition("t0", 0)
 LOOK_S = 0.02
@@ -43,11 +43,11 @@ T = TypeVar("T")
 class Scene:
     """One topic of one partition, whose replicas are not on the controller: what is done to them is not done to it."""
 
-    def __init__(self, world: World, history: History, workload: Workload) -> None:
-        self.world = world
+    def __init__(self, cluster: SimulatedCluster, history: History, workload: Workload) -> None:
+        self.cluster = cluster
         self.history = history
         self.workload = workload
-        process, self._machine = world.client("director")
+        process, self._machine = cluster.client("director")
         self._process = process
 
     # -- how it is
@@ -62,7 +62,7 @@ class Scene:
                         return await what(admin)
                     await asyncio.sleep(LOOK_S)
 
-        found: T = await self.world.loop.spawn(self._process, asked())
+        found: T = await self.cluster.loop.spawn(self._process, asked())
         return found
 
     async def state(self) -> PartitionDescription:
@@ -70,15 +70,15 @@ class Scene:
         (topic,) = await self.ask(lambda admin: admin.describe_topics([AT.topic]))
         return topic.partitions[AT.partition]
 
-    async def roles(self) -> tuple[Host, list[Host]]:
+    async def roles(self) -> tuple[SimulatedHost, list[SimulatedHost]]:
         """The leader, and the other replicas."""
         state = await self.state()
         assert state.leader is not None
-        return self.world.hosts[state.leader], [self.world.hosts[n] for n in state.replicas if n != state.leader]
+        return self.cluster.hosts[state.leader], [self.cluster.hosts[n] for n in state.replicas if n != state.leader]
 
-    async def hosts(self) -> list[Host]:
+    async def hosts(self) -> list[SimulatedHost]:
         """Of all replicas."""
-        return [self.world.hosts[number] for number in (await self.state()).replicas]
+        return [self.cluster.hosts[number] for number in (await self.state()).replicas]
 
     async def until(self, holds: Callable[[PartitionDescription], bool], within_s: float = FOUND_S) -> None:
         """Wait until the partition is so; raises TimeoutError where it is not in time."""
@@ -101,18 +101,18 @@ class Scene:
 
     # -- what is done to it
 
-    def cut(self, one: Host, *others: Host) -> None:
+    def cut(self, one: SimulatedHost, *others: SimulatedHost) -> None:
         """Both ways."""
         for other in others:
-            self.world.network.cut(one.name, other.name)
-            self.world.network.cut(other.name, one.name)
+            self.cluster.network.cut(one.name, other.name)
+            self.cluster.network.cut(other.name, one.name)
 
     async def apart(self) -> None:
         """Move the replicas away from the controller, and wait until all are in sync."""
         cluster = await self.ask(lambda admin: admin.describe_cluster())
         assert cluster.controller is not None
-        chosen = [number for number in self.world.hosts if number != cluster.controller]
-        replicas = chosen[: self.world.plan.replication_factor]
+        chosen = [number for number in self.cluster.hosts if number != cluster.controller]
+        replicas = chosen[: self.cluster.plan.replication_factor]
         await self.ask(lambda admin: admin.alter_partition_reassignments({AT: replicas}))
         await self.until(lambda state: sorted(state.replicas) == sorted(state.isr) == replicas)
 
@@ -128,29 +128,33 @@ def play(story: Story, plan: Plan, wrong: Patching = list) -> None:
     direct(functools.partial(_tell, story), replace(plan, topics=1, partitions=1), wrong)
 
 
-def direct(director: Callable[[World], Coroutine[Any, Any, None]], plan: Plan, wrong: Patching = list) -> None:
+def direct(
+    director: Callable[[SimulatedCluster], Coroutine[Any, Any, None]], plan: Plan, wrong: Patching = list
+) -> None:
     """Run a director in a new world, in a process of its own. Raises AssertionError with what it raised."""
     failure = apart(functools.partial(_direct, director, plan, wrong))
     assert failure is None, failure
 
 
-def _direct(director: Callable[[World], Coroutine[Any, Any, None]], plan: Plan, wrong: Patching) -> str | None:
+def _direct(
+    director: Callable[[SimulatedCluster], Coroutine[Any, Any, None]], plan: Plan, wrong: Patching
+) -> str | None:
     with contextlib.ExitStack() as stack:
         for each in wrong():
             stack.enter_context(patch.object(*each))
         try:
-            world = World(1, plan)
-            world.run(director(world))
+            cluster = SimulatedCluster(1, plan)
+            cluster.run(director(cluster))
         except Exception as error:
             return "".join(traceback.format_exception(error))
     return None
 
 
-async def _tell(story: Story, world: World) -> None:
+async def _tell(story: Story, cluster: SimulatedCluster) -> None:
     history = History()
-    workload = Workload(world, history)
-    scene, faults = Scene(world, history, workload), Faults(world, workload, Transacting(world, workload))
-    for host in world.hosts.values():
+    workload = Workload(cluster, history)
+    scene, faults = Scene(cluster, history, workload), Faults(cluster, workload, Transacting(cluster, workload))
+    for host in cluster.hosts.values():
         host.start()
     await workload.make_topics()
     await scene.apart()
@@ -159,7 +163,7 @@ async def _tell(story: Story, world: World) -> None:
     await story(scene)
     faults.heal()
     await workload.look_at_replicas()
-    await check_over(world, history, workload, faults, Exceptions(world, workload, history))
-    for host in world.hosts.values():
+    await check_over(cluster, history, workload, faults, Exceptions(cluster, workload, history))
+    for host in cluster.hosts.values():
         host.kill()
-    copies_agree(world, workload, faults)
+    copies_agree(cluster, workload, faults)

@@ -17,9 +17,9 @@ from minilog.types import Record, TopicPartition
 from tests.simulation.invariants.violation import Violation
 
 if TYPE_CHECKING:
+    from tests.simulation.whole.cluster import SimulatedCluster
     from tests.simulation.whole.machine import ClientMachine
     from tests.simulation.whole.workload import Workload
-    from tests.simulation.whole.world import World
 
 TOPIC = "x0"
 MOST_RECORDS = 12
@@ -28,7 +28,7 @@ TIMEOUT_MS = 5_000
 PAUSE_S = 0.05
 
 
-class End(enum.Enum):
+class TransactionEnd(enum.Enum):
     """What is known of a transaction."""
 
     UNKNOWN = "unknown"
@@ -43,15 +43,15 @@ class _Abort(Exception):
 @dataclass(slots=True)
 class _Transaction:
     records: int
-    end: End = End.UNKNOWN
+    end: TransactionEnd = TransactionEnd.UNKNOWN
     seen: dict[int, tuple[int, int]] = field(default_factory=dict)  # record: its partition and offset
 
 
 class Transacting:
     """See the module's text. `readers`: how far each has read, by partition."""
 
-    def __init__(self, world: World, workload: Workload) -> None:
-        self._world = world
+    def __init__(self, cluster: SimulatedCluster, workload: Workload) -> None:
+        self._cluster = cluster
         self._workload = workload
         self._transactions: dict[str, _Transaction] = {}
         self._number = 0
@@ -64,9 +64,9 @@ class Transacting:
         """A new life of the program of this name."""
         self._number += 1
         name = f"{transactional_id}-{self._number}"
-        process, machine = self._world.client(name)
+        process, machine = self._cluster.client(name)
         self.writers.append(name)
-        self._world.run_client(process, self._write(name, transactional_id, machine))
+        self._cluster.run_client(process, self._write(name, transactional_id, machine))
 
     async def _write(self, name: str, transactional_id: str, machine: ClientMachine) -> None:
         settings = self._workload.settings(
@@ -79,7 +79,7 @@ class Transacting:
                         await self._transact(name, producer, machine)
                         await asyncio.sleep(PAUSE_S)
             except MinilogError as error:
-                self._world.note(f"{name}: {type(error).__name__}: {error}")
+                self._cluster.note(f"{name}: {type(error).__name__}: {error}")
                 await asyncio.sleep(PAUSE_S)
 
     async def _transact(self, name: str, producer: Producer, machine: ClientMachine) -> None:
@@ -90,26 +90,26 @@ class Transacting:
         try:
             async with producer.transaction():
                 for record in range(transaction.records):
-                    partition = chance.randrange(self._world.plan.partitions)
+                    partition = chance.randrange(self._cluster.plan.partitions)
                     await producer.send(TOPIC, f"{label}:{record}".encode(), partition=partition)
                     if chance.random() < 0.2:
                         await asyncio.sleep(chance.uniform(0.0, 0.2))
                 if chance.random() < ABORTED_SHARE:
                     raise _Abort
         except _Abort:
-            transaction.end = End.ABORTED
+            transaction.end = TransactionEnd.ABORTED
             self._check_unseen(label, transaction)
         else:
-            transaction.end = End.COMMITTED
+            transaction.end = TransactionEnd.COMMITTED
 
     # -- reading
 
     def add_reader(self) -> str:
         self._number += 1
         name = f"r{self._number}"
-        process, machine = self._world.client(name)
-        self.positions[name] = dict.fromkeys(range(self._world.plan.partitions), 0)
-        self._world.run_client(process, self._read(name, machine))
+        process, machine = self._cluster.client(name)
+        self.positions[name] = dict.fromkeys(range(self._cluster.plan.partitions), 0)
+        self._cluster.run_client(process, self._read(name, machine))
         return name
 
     async def _read(self, name: str, machine: ClientMachine) -> None:
@@ -139,7 +139,7 @@ class Transacting:
         self._check_unseen(label, transaction)
 
     def _check_unseen(self, label: str, transaction: _Transaction) -> None:
-        if transaction.end is End.ABORTED and transaction.seen:
+        if transaction.end is TransactionEnd.ABORTED and transaction.seen:
             raise Violation("V15", f"{label} was aborted, and of it is read {transaction.seen}")
 
     # -- the end
@@ -148,7 +148,7 @@ class Transacting:
         """What is committed, or was seen in part, and not seen as a whole; None where there is nothing like that."""
         for label, transaction in self._transactions.items():
             lacks = transaction.records - len(transaction.seen)
-            if lacks and (transaction.end is End.COMMITTED or transaction.seen):
+            if lacks and (transaction.end is TransactionEnd.COMMITTED or transaction.seen):
                 return (
                     f"{label} is {transaction.end.value}, and {lacks} of its {transaction.records} records are not seen"
                 )
@@ -157,4 +157,4 @@ class Transacting:
     def counts(self) -> dict[str, int]:
         """How many transactions ended how."""
         ends = [transaction.end.value for transaction in self._transactions.values()]
-        return {f"transactions {end.value}": ends.count(end.value) for end in End}
+        return {f"transactions {end.value}": ends.count(end.value) for end in TransactionEnd}

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.calls import Call
+    from tests.simulation.whole.calls import SimulatedCall
 
-Watcher = Callable[["Call", Any, bool], None]
-Listener = Callable[["Call", bool | None], None]
+Watcher = Callable[["SimulatedCall", Any, bool], None]
+Listener = Callable[["SimulatedCall", bool | None], None]
 
 
 class Wire:
@@ -30,15 +30,15 @@ class Wire:
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def arrived(self, call: Call, answers: bool | None) -> None:
+    def arrived(self, call: SimulatedCall, answers: bool | None) -> None:
         for listener in self._listeners:
             listener(call, answers)
 
-    def asked(self, call: Call, message: Any) -> None:
+    def asked(self, call: SimulatedCall, message: Any) -> None:
         for watcher in self._watchers:
             watcher(call, message, False)
 
-    def answered(self, call: Call, content: bytes) -> None:
+    def answered(self, call: SimulatedCall, content: bytes) -> None:
         """The server's side has bytes: they are decoded for the watchers, where there is one."""
         if self._watchers:
             message = call.decode(content)

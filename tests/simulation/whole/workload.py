@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from minilog.aio import Admin, Consumer, Producer
 from minilog.errors import MinilogError, OffsetOutOfRange, TopicAlreadyExists, UnknownOutcome
 from minilog.types import NewTopic, RecordMetadata, TopicPartition
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.history import History, Outcome, Write
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole import transacting
 from tests.simulation.whole.retention import Retention
 
 if TYPE_CHECKING:
+    from tests.simulation.whole.cluster import SimulatedCluster
     from tests.simulation.whole.machine import ClientMachine
-    from tests.simulation.whole.world import World
 
 TOPIC = "t{}"
 IN_FLIGHT = 50
@@ -29,10 +29,10 @@ ASK_AGAIN_S = 0.2
 class Workload:
     """See the module's text."""
 
-    def __init__(self, world: World, history: History) -> None:
-        self._world = world
+    def __init__(self, cluster: SimulatedCluster, history: History) -> None:
+        self._cluster = cluster
         self._history = history
-        self._plan = world.plan
+        self._plan = cluster.plan
         self._written = 0
         self._generation = 0
         self.writing = True
@@ -41,7 +41,7 @@ class Workload:
         self.acknowledged_s: dict[PartitionKey, float] = {}
         self.acknowledged_end: dict[PartitionKey, int] = {}
         self.trimmed: dict[PartitionKey, int] = {}  # what is below may be deleted: somebody asked for that
-        self._retention = Retention(world, history, self._plan.topic_configs)
+        self._retention = Retention(cluster, history, self._plan.topic_configs)
         self.deleted: dict[PartitionKey, int] = {}  # what is below is: that was answered
         unsynced = self._plan.topic_configs.get("flush.policy") == "os"
         self.unsynced_since_s = 0.0 if unsynced else math.inf  # the topic may be under flush.policy=os since
@@ -51,12 +51,12 @@ class Workload:
         self.consumers: list[str] = []
 
     def settings(self, **given: object) -> dict[str, object]:
-        servers = {"bootstrap.servers": self._world.bootstrap_servers}
+        servers = {"bootstrap.servers": self._cluster.bootstrap_servers}
         return servers | {name.replace("_", "."): value for name, value in given.items()}
 
     async def look_at_replicas(self) -> None:
         """Where they are by now: they may have been moved."""
-        process, machine = self._world.client("looker")
+        process, machine = self._cluster.client("looker")
 
         async def look() -> None:
             async with Admin(self.settings(request_timeout_ms=3_000), machine) as admin:
@@ -69,14 +69,14 @@ class Workload:
                         return
                     await asyncio.sleep(ASK_AGAIN_S)
 
-        await _result(self._world.loop.spawn(process, look()))
+        await _result(self._cluster.loop.spawn(process, look()))
 
     # -- topics
 
     async def make_topics(self) -> None:
         """Ask until they are there."""
-        process, machine = self._world.client("admin")
-        await _result(self._world.loop.spawn(process, self._make_topics(machine)))
+        process, machine = self._cluster.client("admin")
+        await _result(self._cluster.loop.spawn(process, self._make_topics(machine)))
 
     async def _make_topics(self, machine: object) -> None:
         plan = self._plan
@@ -119,7 +119,7 @@ class Workload:
         """Somebody alters the topic; whether it comes to pass is not waited for."""
         self._retention.asked(configs)
         if configs.get("flush.policy") == "os":
-            self.unsynced_since_s = min(self.unsynced_since_s, self._world.now_s)
+            self.unsynced_since_s = min(self.unsynced_since_s, self._cluster.now_s)
 
         async def ask(admin: Admin) -> None:
             await admin.alter_topic(TOPIC.format(0), set_configs=configs)
@@ -140,14 +140,14 @@ class Workload:
     def command(self, ask: Callable[[Admin], Awaitable[object]]) -> None:
         """A client of its own asks; whether it gets an answer is not waited for."""
         self._generation += 1
-        process, machine = self._world.client(f"a{self._generation}")
+        process, machine = self._cluster.client(f"a{self._generation}")
 
         async def run() -> None:
             async with Admin(self.settings(request_timeout_ms=5_000), machine) as admin:
                 with contextlib.suppress(MinilogError):  # it may have come to pass all the same
                     await ask(admin)
 
-        self._world.run_client(process, run())
+        self._cluster.run_client(process, run())
 
     def _why_not_skipped(self, key: PartitionKey, start: int, end: int, *, committed: bool) -> str | None:
         return None if start == end or end <= self.may_be_gone(key) else ""
@@ -157,9 +157,9 @@ class Workload:
     def add_producer(self) -> None:
         self._generation += 1
         name = f"p{self._generation}"
-        process, machine = self._world.client(name)
+        process, machine = self._cluster.client(name)
         self.producers.append(name)
-        self._world.run_client(process, self._produce(name, machine))
+        self._cluster.run_client(process, self._produce(name, machine))
 
     async def _produce(self, name: str, machine: object) -> None:
         timeout_ms = int(self._plan.delivery_timeout_s * 1000)
@@ -173,7 +173,7 @@ class Workload:
                 at = list(self.keys)[self._written % len(self.keys)]
                 self._written += 1
                 value = f"{name}:{self._written}".encode()
-                self._history.began(Write(value, self.keys[at], name, True, -1, self._world.now_s * 1e3))
+                self._history.began(Write(value, self.keys[at], name, True, -1, self._cluster.now_s * 1e3))
                 try:
                     future = await producer.send(at.topic, value, partition=at.partition)
                 except MinilogError as error:
@@ -187,7 +187,7 @@ class Workload:
         error = done.exception()
         if error is None:
             key, offset = self.keys[at], done.result().offset  # type: ignore[attr-defined]
-            self.acknowledged_s[key] = self._world.now_s
+            self.acknowledged_s[key] = self._cluster.now_s
             self.acknowledged_end[key] = max(self.acknowledged_end.get(key, 0), offset + 1)
             self._end(value, Outcome.OK, offset=offset)
         else:
@@ -195,18 +195,18 @@ class Workload:
             self._end(value, outcome, error=repr(error))
 
     def _end(self, value: bytes, outcome: Outcome, *, offset: int = -1, error: str = "") -> None:
-        self._history.ended(value, outcome, self._world.now_s * 1e3, offset=offset, error=error)
+        self._history.ended(value, outcome, self._cluster.now_s * 1e3, offset=offset, error=error)
 
     # -- reading
 
     def add_consumer(self) -> str:
         self._generation += 1
         name = f"c{self._generation}"
-        process, machine = self._world.client(name)
+        process, machine = self._cluster.client(name)
         self.consumers.append(name)
         for key in self.keys.values():
             self._history.placed(name, key, 0)
-        self._world.run_client(process, self._consume(name, machine, dict(self.deleted)))
+        self._cluster.run_client(process, self._consume(name, machine, dict(self.deleted)))
         return name
 
     async def _consume(self, name: str, machine: ClientMachine, deleted: dict[PartitionKey, int]) -> None:

@@ -13,14 +13,14 @@ import tempfile
 from rich.console import Console
 from rich.table import Table
 
-from tests.spark.kills.run import LOCAL, STANDALONE, Outcome, run
+from tests.spark.kills.run import LOCAL, STANDALONE, CopyOutcome, run
 from tests.spark.kills.soak import in_random_order, soak
 from tests.spark.kills.victims import VICTIMS
 
 _BUT_EXECUTORS = [name for name in VICTIMS if name != "executor"]
 
 
-def show(outcome: Outcome) -> None:
+def show(outcome: CopyOutcome) -> None:
     """Kills by victim, then what became of the records."""
     table = Table("victim", "kills", "a batch after: median", "worst", "driver starts")
     by_victim = collections.defaultdict(list)

@@ -15,7 +15,7 @@ from tests.integration.coordinating import coordinating
 from tests.integration.history import History, Stored, judge_copies
 from tests.spark.kills.copying import Copying, wait_for
 from tests.spark.kills.judging import Verdict, judge, judge_reading
-from tests.spark.kills.victims import BROKERS, SINK, SOURCE, VICTIMS, Scene
+from tests.spark.kills.victims import BROKERS, SINK, SOURCE, VICTIMS, KillScene
 from tests.spark.standalone import standalone
 
 PARTITIONS = 2
@@ -40,7 +40,7 @@ class Killed:
 
 
 @dataclass
-class Outcome:
+class CopyOutcome:
     """One run. `aborted`: records that stand in the sink, and are given to no read_committed reader."""
 
     seed: int
@@ -54,7 +54,7 @@ class Outcome:
 @contextlib.contextmanager
 def running_scene(
     directory: pathlib.Path, seed: int, *, master: str = LOCAL, at_least_once: bool = False
-) -> Iterator[Scene]:
+) -> Iterator[KillScene]:
     """Brokers with default settings, a copy from a topic to another, a writer and a reader; all gone afterwards."""
     with running_cluster(directory / "brokers") as cluster, coordinating(cluster) as client:
         servers = cluster.bootstrap_servers
@@ -73,12 +73,12 @@ def running_scene(
             stack.callback(writer.stop)
             reader = Reader(servers, SINK, PARTITIONS)
             stack.callback(reader.stop)
-            scene = Scene(cluster, copying, writer, reader, client, random.Random(seed))
+            scene = KillScene(cluster, copying, writer, reader, client, random.Random(seed))
             wait_for("the first records to be copied", lambda: scene.seen() > 0, FLOWS_WITHIN_S)
             yield scene
 
 
-def play(scene: Scene, victim: str) -> Killed:
+def play(scene: KillScene, victim: str) -> Killed:
     """Kill somebody at a random moment, wait until input is copied again, and mend what was broken."""
     goal = scene.seen() + scene.chance.choice(_MORE_RECORDS)
     wait_for(f"{goal} copies", lambda: scene.seen() >= goal, FLOWS_WITHIN_S)
@@ -95,7 +95,7 @@ def play(scene: Scene, victim: str) -> Killed:
     return Killed(victim, who, flows_again_s, scene.copying.starts - starts)
 
 
-def _wait_for_the_moment(scene: Scene) -> None:
+def _wait_for_the_moment(scene: KillScene) -> None:
     """Any in a micro-batch, or, every other time, one at which its transaction is open. (Records are seen at commits,
     so a moment soon after one was seen is never the latter.)"""
     if scene.chance.random() < 0.5:
@@ -106,7 +106,7 @@ def _wait_for_the_moment(scene: Scene) -> None:
     scene.pause(scene.chance.uniform(0.0, _WRITING_S))
 
 
-def tell(scene: Scene, outcome: Outcome) -> None:
+def tell(scene: KillScene, outcome: CopyOutcome) -> None:
     """Print a line about the last kill."""
     each = outcome.kills[-1]
     print(
@@ -116,7 +116,7 @@ def tell(scene: Scene, outcome: Outcome) -> None:
     )
 
 
-def finish(scene: Scene, outcome: Outcome) -> None:
+def finish(scene: KillScene, outcome: CopyOutcome) -> None:
     """Let all input be copied, stop everything in order, and judge."""
     servers = scene.cluster.bootstrap_servers
     history = scene.writer.stop()
@@ -140,7 +140,7 @@ def finish(scene: Scene, outcome: Outcome) -> None:
     wrong += _judge_brokers(scene)
 
 
-def _catch_up(scene: Scene, total: int) -> None:
+def _catch_up(scene: KillScene, total: int) -> None:
     """Until so many are copied, or none is any more: what is missing is for the judgement to say."""
     with contextlib.suppress(AssertionError):
         while (seen := scene.seen()) < total:
@@ -155,7 +155,7 @@ def _judged(history: History, source: Stored, sink: Stored, read: Stored) -> Ver
     return verdict
 
 
-def _left_open(scene: Scene) -> list[str]:
+def _left_open(scene: KillScene) -> list[str]:
     """V19: no transaction is open that nobody owns, and none holds readers up."""
     with scene.admin() as admin:
         transactions = admin.list_transactions()
@@ -165,7 +165,7 @@ def _left_open(scene: Scene) -> list[str]:
     ]
 
 
-def _judge_brokers(scene: Scene) -> list[str]:
+def _judge_brokers(scene: KillScene) -> list[str]:
     """Clean ends, no tracebacks, and equal copies."""
     cluster = scene.cluster
     wrong = [f"broker {name} ended with {code}" for name, code in cluster.stop().items() if code != 0]
@@ -185,9 +185,9 @@ def run(
     *,
     master: str = LOCAL,
     at_least_once: bool = False,
-) -> Outcome:
+) -> CopyOutcome:
     """Kill these in turn. Prints a line for each; raises AssertionError where something stands still."""
-    outcome = Outcome(seed)
+    outcome = CopyOutcome(seed)
     with running_scene(directory, seed, master=master, at_least_once=at_least_once) as scene:
         for victim in victims:
             outcome.kills.append(play(scene, victim))

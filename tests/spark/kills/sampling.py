@@ -11,7 +11,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from tests.spark.kills.victims import Scene
+from tests.spark.kills.victims import KillScene
 
 _MIB = 1 << 20
 
@@ -32,7 +32,7 @@ class Samples:
     started_s: float = field(default_factory=time.monotonic)
     taken: list[tuple[float, dict[str, Held]]] = field(default_factory=list)
 
-    def take(self, scene: Scene) -> str:
+    def take(self, scene: KillScene) -> str:
         """Sample now; in words."""
         kinds = {name: list(found) for name, found in scene.copying.processes().items()}
         kinds |= {f"broker {name}": _alive([each.pid]) for name, each in sorted(scene.cluster.processes.items())}

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 
-from tests.spark.kills.run import Outcome, finish, play, running_scene, tell
+from tests.spark.kills.run import CopyOutcome, finish, play, running_scene, tell
 from tests.spark.kills.sampling import Samples
 
 KILL_EVERY_S = 20.0
@@ -22,9 +22,9 @@ def in_random_order(names: Sequence[str], seed: int) -> Iterator[str]:
 
 def soak(
     names: Sequence[str], minutes: float, seed: int, directory: pathlib.Path, *, master: str
-) -> tuple[Outcome, Samples]:
+) -> tuple[CopyOutcome, Samples]:
     """Kill these by turns until the time is over; a kill after which all takes longer to mend delays the next."""
-    outcome, samples = Outcome(seed), Samples()
+    outcome, samples = CopyOutcome(seed), Samples()
     victims = in_random_order(names, seed)
     with running_scene(directory, seed, master=master) as scene:
         end_s = time.monotonic() + minutes * 60.0

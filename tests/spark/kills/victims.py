@@ -16,8 +16,8 @@ from typing import TypeAlias
 import psutil
 
 from minilog import Admin
-from minilog.coordinators_of import TRANSACTIONS_TOPIC_NAME
 from minilog.errors import MinilogError
+from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME
 from tests.cluster import Cluster
 from tests.integration.clients import Reader, Writer
 from tests.integration.coordinating import Coordinating
@@ -30,7 +30,7 @@ _ASK = {"request.timeout.ms": 5_000}
 
 
 @dataclass
-class Scene:
+class KillScene:
     """What runs: brokers, the copy, who writes its input and who reads its output."""
 
     cluster: Cluster
@@ -78,15 +78,15 @@ class Scene:
         return all(len(each.isr) == len(each.replicas) for topic in topics for each in topic.partitions)
 
 
-Kill: TypeAlias = Callable[[Scene], str]
+Kill: TypeAlias = Callable[[KillScene], str]
 """Kills somebody, and says whom."""
 
 
-def kill_driver(scene: Scene) -> str:
+def kill_driver(scene: KillScene) -> str:
     return _kill_process(scene, "driver JVM", scene.copying.driver_jvms)
 
 
-def hang_driver(scene: Scene) -> str:
+def hang_driver(scene: KillScene) -> str:
     """SIGSTOP: it is taken for dead and replaced, its tasks write on, and later it wakes and would like to commit."""
     (jvm,) = scene.copying.driver_jvms()
     jvm.suspend()
@@ -94,16 +94,16 @@ def hang_driver(scene: Scene) -> str:
     return f"driver JVM {jvm.pid}, which only hung"
 
 
-def kill_worker(scene: Scene) -> str:
+def kill_worker(scene: KillScene) -> str:
     return _kill_process(scene, "worker", scene.copying.workers)
 
 
-def kill_executor(scene: Scene) -> str:
+def kill_executor(scene: KillScene) -> str:
     """Only where executors have JVMs of their own."""
     return _kill_process(scene, "executor", scene.copying.executor_jvms)
 
 
-def kill_leader(scene: Scene) -> str:
+def kill_leader(scene: KillScene) -> str:
     """Of a partition that the copy writes to."""
 
     def leaders() -> list[int | None]:
@@ -113,13 +113,13 @@ def kill_leader(scene: Scene) -> str:
     return _kill_broker(scene, "leader", leaders)
 
 
-def kill_coordinator(scene: Scene) -> str:
+def kill_coordinator(scene: KillScene) -> str:
     """Of the copy's transactions."""
     name = scene.transactional_id()
     return _kill_broker(scene, "coordinator", lambda: [scene.coordinating.leader_of(TRANSACTIONS_TOPIC_NAME, name)])
 
 
-def kill_controller(scene: Scene) -> str:
+def kill_controller(scene: KillScene) -> str:
     def controllers() -> list[int | None]:
         with scene.admin() as admin:
             return [admin.describe_cluster().controller]
@@ -127,7 +127,7 @@ def kill_controller(scene: Scene) -> str:
     return _kill_broker(scene, "controller", controllers)
 
 
-def kill_driver_and_coordinator(scene: Scene) -> str:
+def kill_driver_and_coordinator(scene: KillScene) -> str:
     """At once: a commit that is under way is answered to nobody, and decided by the next coordinator."""
     return f"{kill_coordinator(scene)}, {kill_driver(scene)}"
 
@@ -145,7 +145,7 @@ VICTIMS: Mapping[str, Kill] = {
 BROKERS = ("leader", "coordinator", "controller")
 
 
-def _kill_process(scene: Scene, what: str, find: Callable[[], list[psutil.Process]]) -> str:
+def _kill_process(scene: KillScene, what: str, find: Callable[[], list[psutil.Process]]) -> str:
     """One of those that `find` finds, which may take the copy a moment to start."""
     while True:
         found: list[psutil.Process] = []
@@ -156,7 +156,7 @@ def _kill_process(scene: Scene, what: str, find: Callable[[], list[psutil.Proces
             return f"{what} {victim.pid}"
 
 
-def _kill_broker(scene: Scene, what: str, find: Callable[[], list[int | None]]) -> str:
+def _kill_broker(scene: KillScene, what: str, find: Callable[[], list[int | None]]) -> str:
     found: list[int] = []
 
     def is_found() -> bool:

@@ -8,12 +8,12 @@ import pytest
 
 from minilog import Record, TopicPartition
 from minilog.errors import NotEnoughReplicas
-from minilog.transaction_descriptions import transaction_description
+from minilog.transactions.descriptions import transaction_description
 from minilog.types import GroupDescription, GroupOffset, PartitionDescription, PendingOffsets, TopicDescription
 from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.cli import app
 from minilog_broker.cli.broker import parse_voters
-from minilog_broker.cli.common import Range
+from minilog_broker.cli.common import HeldOffsets
 from minilog_broker.cli.consume import begin_offsets, record_document
 from minilog_broker.cli.group import group_document
 from minilog_broker.cli.produce import split_lines
@@ -127,13 +127,13 @@ def test_lines_are_split_at_the_first_delimiter() -> None:
     [("start", {0: 5, 1: 0}), ("end", {0: 9, 1: 3}), ("-2", {0: 7, 1: 1}), ("-100", {0: 5, 1: 0})],
 )
 def test_where_reading_begins(offset: str, begins: dict[int, int]) -> None:
-    assert begin_offsets("t", offset, {0: Range(5, 9), 1: Range(0, 3)}) == begins
+    assert begin_offsets("t", offset, {0: HeldOffsets(5, 9), 1: HeldOffsets(0, 3)}) == begins
 
 
 @pytest.mark.parametrize("offset", ["4", "10"])
 def test_an_offset_outside_the_log_is_refused_with_both_ends(offset: str) -> None:
     with pytest.raises(CommandFailed, match=f"offset {offset} is outside t-0, whose log goes from 5 to 9"):
-        begin_offsets("t", offset, {0: Range(5, 9)})
+        begin_offsets("t", offset, {0: HeldOffsets(5, 9)})
 
 
 def test_a_record_is_text_where_it_is_utf8_and_base64_where_not() -> None:

@@ -21,7 +21,7 @@ Pushed: TypeAlias = tuple[data_pb2.PartitionRun, bytes]
 
 
 @dataclass
-class Log:
+class LeaderLog:
     """One partition at its leader."""
 
     leader: int = 1
@@ -49,7 +49,7 @@ class Brokers:
 
     def __init__(self, partitions: int = 1, brokers: tuple[int, ...] = (1, 2)) -> None:
         self.broker_ids = brokers
-        self.logs: dict[Key, Log] = {(TOPIC_ID, number): Log() for number in range(partitions)}
+        self.logs: dict[Key, LeaderLog] = {(TOPIC_ID, number): LeaderLog() for number in range(partitions)}
         self.metadata_offset = 1
         self.script: deque[common_pb2.ErrorCode.ValueType | None] = deque()
         self.next_producer_id = 100
@@ -60,7 +60,7 @@ class Brokers:
         self.high_watermarks: dict[int, int] = {}  # of brokers that are behind
         self.addresses = {broker: ("127.0.0.1", 9000 + broker) for broker in brokers}
 
-    def log(self, partition: int = 0) -> Log:
+    def log(self, partition: int = 0) -> LeaderLog:
         return self.logs[(TOPIC_ID, partition)]
 
     def move(self, leader: int, partition: int = 0) -> None:
@@ -148,7 +148,7 @@ def _result(
     code: common_pb2.ErrorCode.ValueType = common_pb2.ERROR_CODE_NONE,
     *,
     offset: int = -1,
-    log: Log | None = None,
+    log: LeaderLog | None = None,
 ) -> data_pb2.ProduceResult:
     return data_pb2.ProduceResult(
         correlation_id=entry.correlation_id,

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from minilog.consumer.core import ConsumerCore
-from minilog.consumer.decode import decode
-from minilog.consumer.effects import (
+from minilog.consumer.consumer_effects import (
     CloseSession,
     FetchCommitted,
     OpenSession,
-    RefreshMetadata,
+    RefreshTopics,
     ResolveOffset,
     SendFetch,
 )
+from minilog.consumer.core import ConsumerCore
+from minilog.consumer.decode import decode
 from minilog.errors import MinilogError
-from minilog.group_messages import Committed
-from minilog.metadata_cache import MetadataCache
+from minilog.groups.messages import Committed
+from minilog.net.metadata_cache import MetadataCache
 from minilog.record_batch.builder import build_batch, build_control_batch, records_to_columns
 from minilog.record_batch.header import (
     HEADER_BYTES,
@@ -114,7 +114,7 @@ class Consuming:
                         self.positions[broker, position.partition_id.partition] = position
                     for key in request.forgotten:
                         self.positions.pop((broker, key.partition), None)
-                case RefreshMetadata():
+                case RefreshTopics():
                     self.cache.apply(self.brokers.metadata())
                     self.core.metadata_changed(self.now)
                 case FetchCommitted(wanted):

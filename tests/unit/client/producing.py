@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 from minilog.config import ClientConfig, parse_config
 from minilog.errors import MinilogError
-from minilog.metadata_cache import MetadataCache
+from minilog.net.metadata_cache import MetadataCache
 from minilog.producer.accumulator import Accumulator, Taken
 from minilog.producer.batch import Batch
-from minilog.producer.effects import Connect, Delivered, Failed, Lost, NeedProducerId, RefreshMetadata, Send
+from minilog.producer.producer_effects import Connect, Delivered, Failed, Lost, NeedProducerId, RefreshMetadata, Send
 from minilog.producer.sender import Sender
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from minilog.errors import Closed, MessageTooLarge
-from minilog.metadata_cache import MetadataCache, PartitionKey
+from minilog.net.metadata_cache import MetadataCache, TopicIdPartition
 from minilog.producer.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Taken
 from minilog.producer.arguments import cut_columns
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
@@ -18,7 +18,7 @@ from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
 CACHE = MetadataCache()
 CACHE.apply(Brokers(partitions=3).metadata())
 TOPIC_INFO = CACHE.topics[TOPIC]
-KEY = PartitionKey(TOPIC_ID, 0)
+KEY = TopicIdPartition(TOPIC_ID, 0)
 
 
 def accumulator(batch_size: int = 1000, linger_ms: int = 5, buffer_memory: int = 10_000) -> Accumulator:

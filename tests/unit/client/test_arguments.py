@@ -31,47 +31,47 @@ def test_assign_takes_the_offsets_of_a_mapping() -> None:
     """R23: `assign({tp: 5})` dropped the 5, and began at auto.offset.reset."""
     brokers = Brokers()
     fill(brokers, 10)
-    world = Consuming(brokers, auto_offset_reset="earliest")
-    world.core.assign({PARTITION: 5})
-    world.run()
-    world.push()
-    assert world.read() == [(0, offset) for offset in range(5, 10)]
+    cluster = Consuming(brokers, auto_offset_reset="earliest")
+    cluster.core.assign({PARTITION: 5})
+    cluster.run()
+    cluster.push()
+    assert cluster.read() == [(0, offset) for offset in range(5, 10)]
 
 
 @pytest.mark.parametrize("offset", [-1, "5", 1.5])
 def test_assign_refuses_what_is_no_offset(offset: object) -> None:
-    world = Consuming(Brokers())
+    cluster = Consuming(Brokers())
     with pytest.raises(InvalidArgument, match="has no offset"):
-        world.core.assign({PARTITION: offset})
+        cluster.core.assign({PARTITION: offset})
 
 
 def test_topics_that_are_not_there_are_told() -> None:
     """R23: subscribing to them said nothing."""
-    world = Consuming(Brokers())
-    world.core.subscribe([TOPIC, "absent"])
-    assert world.core.missing_topics() == [], "nobody was asked yet"
-    world.run()
-    assert world.core.missing_topics() == ["absent"]
+    cluster = Consuming(Brokers())
+    cluster.core.subscribe([TOPIC, "absent"])
+    assert cluster.core.missing_topics() == [], "nobody was asked yet"
+    cluster.run()
+    assert cluster.core.missing_topics() == ["absent"]
 
 
 def test_a_partition_that_nobody_could_be_asked_about_is_not_said_to_be_missing() -> None:
     """R23: "there is no topic" was said where no broker answered at all."""
-    world = Consuming(Brokers())
-    world.core.assign([TopicPartition("elsewhere", 0)])
-    world.run()
+    cluster = Consuming(Brokers())
+    cluster.core.assign([TopicPartition("elsewhere", 0)])
+    cluster.run()
     unreachable = BrokerNotAvailable("no broker answered in time; bootstrap.servers=127.0.0.1:1")
-    world.core.metadata_failed(unreachable)
-    world.now += 6_000
-    world.core.poll(world.now)
+    cluster.core.metadata_failed(unreachable)
+    cluster.now += 6_000
+    cluster.core.poll(cluster.now)
     with pytest.raises(BrokerNotAvailable, match="no broker answered"):
-        world.core.take(1)
-    world.core.metadata_changed(world.now)
+        cluster.core.take(1)
+    cluster.core.metadata_changed(cluster.now)
     for _ in range(2):
-        world.now += 6_000
-        world.core.poll(world.now)
-    assert world.core.take(1) == [], "the next question has no answer yet: silence is no news of the topic"
-    world.core.metadata_changed(world.now)
-    world.now += 2_000
-    world.core.poll(world.now)
+        cluster.now += 6_000
+        cluster.core.poll(cluster.now)
+    assert cluster.core.take(1) == [], "the next question has no answer yet: silence is no news of the topic"
+    cluster.core.metadata_changed(cluster.now)
+    cluster.now += 2_000
+    cluster.core.poll(cluster.now)
     with pytest.raises(UnknownTopicOrPartition, match="create it"):
-        world.core.take(1)
+        cluster.core.take(1)

@@ -1,6 +1,6 @@
 """Names and their coordinators: the same for all, for good."""
 
-from minilog.coordinators_of import INTERNAL_PARTITIONS, coordinator_partition
+from minilog.net.coordinators_of import INTERNAL_PARTITIONS, coordinator_partition
 
 
 def test_a_name_belongs_to_the_same_partition_for_good() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from minilog.consumer.decode import Outcome, decode, decode_all
-from minilog.consumer.partition import Run
+from minilog.consumer.decode import DecodeOutcome, decode, decode_all
+from minilog.consumer.partition import FetchedRun
 from minilog.errors import CorruptMessage, ResourceExhausted
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.types import TopicPartition
@@ -19,10 +19,10 @@ BATCHES, ROWS = 20, 2_000  # each 2 MiB when decoded, some hundred bytes on the 
 
 
 def reading(brokers: Brokers, partitions: int = 1) -> Consuming:
-    world = Consuming(brokers, auto_offset_reset="earliest")
-    world.core.assign([TopicPartition(TOPIC, number) for number in range(partitions)])
-    world.run()
-    return world
+    cluster = Consuming(brokers, auto_offset_reset="earliest")
+    cluster.core.assign([TopicPartition(TOPIC, number) for number in range(partitions)])
+    cluster.run()
+    return cluster
 
 
 def bombs(brokers: Brokers, partition: int = 0) -> None:
@@ -32,26 +32,26 @@ def bombs(brokers: Brokers, partition: int = 0) -> None:
         log.append(build_batch(TOPIC_ID, partition, columns, compression="zstd"))
 
 
-def take_one_run() -> Run:
+def take_one_run() -> FetchedRun:
     brokers = Brokers()
     bombs(brokers)
-    world = reading(brokers)
-    world.push()
-    [run] = world.core.take(1 << 30)
+    cluster = reading(brokers)
+    cluster.push()
+    [run] = cluster.core.take(1 << 30)
     assert len(run.batches) < MIB
     return run
 
 
-def polled(world: Consuming, max_bytes: int, record_bytes: int = 0) -> Outcome:
+def polled(cluster: Consuming, max_bytes: int, record_bytes: int = 0) -> DecodeOutcome:
     """What the consumers do with what they take."""
-    outcome = decode_all(world.core.take(1 << 30), max_bytes, record_bytes)
-    world.core.put_back(outcome.rest)
+    outcome = decode_all(cluster.core.take(1 << 30), max_bytes, record_bytes)
+    cluster.core.put_back(outcome.rest)
     for run, error in outcome.corrupt:
-        world.core.run_is_corrupt(run, error, world.now)
+        cluster.core.run_is_corrupt(run, error, cluster.now)
     return outcome
 
 
-def offsets(outcome: Outcome) -> list[int]:
+def offsets(outcome: DecodeOutcome) -> list[int]:
     return [offset for _, found in outcome.good for rows in found for offset in rows.column("offset").to_pylist()]
 
 
@@ -69,14 +69,14 @@ def test_every_record_is_handed_out_once_and_the_position_is_behind_it() -> None
     brokers = Brokers(partitions=2)
     bombs(brokers)
     bombs(brokers, 1)
-    world = reading(brokers, 2)
-    world.push()
+    cluster = reading(brokers, 2)
+    cluster.push()
     seen: dict[int, list[int]] = {0: [], 1: []}
-    while (outcome := polled(world, 3 * MIB)).good:
+    while (outcome := polled(cluster, 3 * MIB)).good:
         for run, found in outcome.good:
             seen[run.partition.partition] += [each for rows in found for each in rows.column("offset").to_pylist()]
         for number, at in seen.items():
-            assert world.core.position(TopicPartition(TOPIC, number)) == len(at)
+            assert cluster.core.position(TopicPartition(TOPIC, number)) == len(at)
     assert seen == {0: list(range(BATCHES * ROWS)), 1: list(range(BATCHES * ROWS))}
 
 
@@ -84,12 +84,12 @@ def test_records_count_what_they_take_in_python() -> None:
     """Rows of a few bytes each: a batch of 8 MiB may have a million of them, 300 bytes each as objects."""
     brokers = Brokers()
     fill(brokers, 1000, 1000)
-    world = reading(brokers)
-    world.push()
-    first = polled(world, 32_000, record_bytes=320)
+    cluster = reading(brokers)
+    cluster.push()
+    first = polled(cluster, 32_000, record_bytes=320)
     assert 80 <= len(offsets(first)) <= 100
     found = offsets(first)
-    while (outcome := polled(world, 32_000, record_bytes=320)).good:
+    while (outcome := polled(cluster, 32_000, record_bytes=320)).good:
         assert len(offsets(outcome)) <= 100
         found += offsets(outcome)
     assert found == list(range(2000))
@@ -98,41 +98,41 @@ def test_records_count_what_they_take_in_python() -> None:
 def test_even_one_record_above_the_bound_is_handed_out() -> None:
     brokers = Brokers()
     fill(brokers, 3)
-    world = reading(brokers)
-    world.push()
-    assert [offsets(polled(world, 1, record_bytes=320)) for _ in range(3)] == [[0], [1], [2]]
+    cluster = reading(brokers)
+    cluster.push()
+    assert [offsets(polled(cluster, 1, record_bytes=320)) for _ in range(3)] == [[0], [1], [2]]
 
 
 def test_a_seek_drops_what_was_put_back() -> None:
     brokers = Brokers()
     bombs(brokers)
-    world = reading(brokers)
-    world.push()
-    polled(world, 3 * MIB)
-    world.core.seek(TopicPartition(TOPIC, 0), 10)
-    world.run()
-    world.push()
-    assert offsets(polled(world, 1))[:1] == [10]
+    cluster = reading(brokers)
+    cluster.push()
+    polled(cluster, 3 * MIB)
+    cluster.core.seek(TopicPartition(TOPIC, 0), 10)
+    cluster.run()
+    cluster.push()
+    assert offsets(polled(cluster, 1))[:1] == [10]
 
 
 def test_what_was_put_back_is_still_held_and_earns_no_credit() -> None:
     brokers = Brokers()
     bombs(brokers)
-    world = reading(brokers)
-    world.push()
-    [run] = world.core.take(1 << 30)
+    cluster = reading(brokers)
+    cluster.push()
+    [run] = cluster.core.take(1 << 30)
     held = run.session.given_back_bytes
-    world.core.put_back([run])
+    cluster.core.put_back([run])
     assert run.session.given_back_bytes == held - len(run.batches)
-    assert world.core.waiting_bytes() == len(run.batches)
+    assert cluster.core.waiting_bytes() == len(run.batches)
 
 
 def test_want_of_memory_moves_nothing_and_blames_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """R15: three times, and the topic was said to be damaged."""
     brokers = Brokers()
     bombs(brokers)
-    world = reading(brokers)
-    world.push()
+    cluster = reading(brokers)
+    cluster.push()
 
     def starved(*_: object) -> pa.RecordBatch:
         raise pa.ArrowMemoryError("malloc of size 2097152 failed")
@@ -140,21 +140,21 @@ def test_want_of_memory_moves_nothing_and_blames_nothing(monkeypatch: pytest.Mon
     with monkeypatch.context() as patched:
         patched.setattr(pa.ipc, "read_record_batch", starved)
         for _ in range(5):
-            outcome = polled(world, 3 * MIB)
+            outcome = polled(cluster, 3 * MIB)
             assert (outcome.good, outcome.corrupt) == ([], [])
             assert isinstance(outcome.lack, ResourceExhausted)
-    assert world.core.position(TopicPartition(TOPIC, 0)) == 0
-    assert offsets(polled(world, 1)) == list(range(ROWS))
+    assert cluster.core.position(TopicPartition(TOPIC, 0)) == 0
+    assert offsets(polled(cluster, 1)) == list(range(ROWS))
 
 
 def test_what_stands_before_a_damaged_batch_is_handed_out() -> None:
     brokers = Brokers()
     fill(brokers, 3, 3)
-    world = reading(brokers)
+    cluster = reading(brokers)
     first, behind, damaged = brokers.log().batches[1]
     brokers.log().batches[1] = (first, behind, damaged[:-1] + bytes([damaged[-1] ^ 1]))
-    world.push()
-    assert offsets(polled(world, MIB)) == [0, 1, 2]
-    outcome = polled(world, MIB)
+    cluster.push()
+    assert offsets(polled(cluster, MIB)) == [0, 1, 2]
+    outcome = polled(cluster, MIB)
     assert [type(error) for _, error in outcome.corrupt] == [CorruptMessage]
-    assert world.core.position(TopicPartition(TOPIC, 0)) == 3
+    assert cluster.core.position(TopicPartition(TOPIC, 0)) == 3

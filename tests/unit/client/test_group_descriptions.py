@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import InvalidArgument, UnstableOffsetCommit
-from minilog.group_descriptions import (
-    Ends,
+from minilog.groups.descriptions import (
+    ReadableEnds,
     check_none_pending,
     committed_positions,
     describe_group,
@@ -14,8 +14,8 @@ from minilog.group_descriptions import (
     place,
     unread,
 )
-from minilog.group_messages import partition_id
-from minilog.metadata_cache import PartitionKey
+from minilog.groups.messages import partition_id
+from minilog.net.metadata_cache import TopicIdPartition
 from minilog.types import GroupPosition, TopicPartition
 from minilog.v1 import coordinator_pb2
 from tests.unit.client.brokers import TOPIC, TOPIC_ID
@@ -28,13 +28,13 @@ P0, P1, P2 = (TopicPartition(TOPIC, number) for number in range(3))
 def told(**offsets: int) -> coordinator_pb2.DescribeGroupResponse:
     response = coordinator_pb2.DescribeGroupResponse()
     for name, offset in offsets.items():
-        key = PartitionKey(GONE, 0) if name == "gone" else PartitionKey(TOPIC_ID, int(name[1:]))
+        key = TopicIdPartition(GONE, 0) if name == "gone" else TopicIdPartition(TOPIC_ID, int(name[1:]))
         response.offsets.add(partition_id=partition_id(key), offset=offset, metadata="m", committed_us=5_000_000)
     return response
 
 
 def test_the_lag_is_what_may_be_read_and_was_not() -> None:
-    ends = {P0: Ends(0, 10), P1: Ends(5, 10)}
+    ends = {P0: ReadableEnds(0, 10), P1: ReadableEnds(5, 10)}
     found = describe_group(told(p0=10, p1=2), "report", NAMES, ends, {P1: 3.5})
     assert [(each.partition, each.lag_records, each.lag_seconds) for each in found.offsets] == [
         (0, 0, 0.0),
@@ -44,9 +44,9 @@ def test_the_lag_is_what_may_be_read_and_was_not() -> None:
 
 
 def test_only_what_the_log_still_holds_is_before_a_group() -> None:
-    ends = {P0: Ends(0, 10), P1: Ends(5, 10), P2: Ends(7, 7)}
+    ends = {P0: ReadableEnds(0, 10), P1: ReadableEnds(5, 10), P2: ReadableEnds(7, 7)}
     positions = {P0: 4, P1: 2, P2: 3, TopicPartition(TOPIC, 3): 0}
-    assert unread(positions, ends) == {P0: Ends(4, 10), P1: Ends(5, 10)}
+    assert unread(positions, ends) == {P0: ReadableEnds(4, 10), P1: ReadableEnds(5, 10)}
 
 
 def test_a_leader_that_does_not_answer_leaves_the_lag_unknown() -> None:
@@ -55,7 +55,7 @@ def test_a_leader_that_does_not_answer_leaves_the_lag_unknown() -> None:
 
 
 def test_an_age_that_was_not_found_in_time_is_unknown() -> None:
-    [found] = describe_group(told(p0=4), "report", NAMES, {P0: Ends(0, 10)}, {P0: None}).offsets
+    [found] = describe_group(told(p0=4), "report", NAMES, {P0: ReadableEnds(0, 10)}, {P0: None}).offsets
     assert (found.lag_records, found.lag_seconds) == (6, None)
 
 
@@ -66,7 +66,7 @@ def test_partitions_of_deleted_topics_are_left_out() -> None:
 def test_pending_offsets_are_told_and_forbid_a_seek() -> None:
     response = told(p0=4)
     pending = response.pending.add(transactional_id="job", producer_id=70)
-    pending.offsets.add(partition_id=partition_id(PartitionKey(TOPIC_ID, 0)), offset=9)
+    pending.offsets.add(partition_id=partition_id(TopicIdPartition(TOPIC_ID, 0)), offset=9)
     [found] = describe_group(response, "report", NAMES, {}, {}).pending
     assert (found.transactional_id, found.producer_id, found.offsets) == ("job", 70, {P0: 9})
     with pytest.raises(UnstableOffsetCommit, match="minilog transaction abort job"):
@@ -87,13 +87,13 @@ def test_pending_offsets_are_told_and_forbid_a_seek() -> None:
     ],
 )
 def test_where_a_group_goes_on(to: GroupPosition, found: int | None, offset: int) -> None:
-    assert place(P0, to, found, Ends(5, 10)) == offset
+    assert place(P0, to, found, ReadableEnds(5, 10)) == offset
 
 
 @pytest.mark.parametrize("to", [4, 11])
 def test_an_offset_that_the_log_does_not_hold_is_refused_with_both_ends(to: int) -> None:
     with pytest.raises(InvalidArgument, match="its log goes from 5 to 10"):
-        place(P0, to, None, Ends(5, 10))
+        place(P0, to, None, ReadableEnds(5, 10))
 
 
 @pytest.mark.parametrize("to", [-1, True, "start", "@", "@-1", "@x"])

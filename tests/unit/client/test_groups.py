@@ -9,11 +9,7 @@ from typing import Any, TypeVar
 import grpc
 import pytest
 
-from minilog.aio.cluster import Cluster
 from minilog.aio.consumer import Consumer
-from minilog.aio.groups import Groups
-from minilog.aio.runtime import MACHINE
-from minilog.coordinators_of import GROUPS_TOPIC_NAME, INTERNAL_PARTITIONS, coordinator_partition
 from minilog.errors import (
     GroupIdNotFound,
     InvalidArgument,
@@ -23,25 +19,29 @@ from minilog.errors import (
     UnstableOffsetCommit,
     wire_error,
 )
-from minilog.group_messages import Committed
-from minilog.metadata_cache import PartitionKey
+from minilog.groups.client import Groups
+from minilog.groups.messages import Committed
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, INTERNAL_PARTITIONS, coordinator_partition
+from minilog.net.metadata_cache import TopicIdPartition
+from minilog.net.network_client import NetworkClient
+from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.types import TopicPartition
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 from tests.unit.client.producing import config_of
+from tests.unit.coordinators.cluster import ORDERS, PAYMENTS
 from tests.unit.coordinators.grouping import Grouping
-from tests.unit.coordinators.world import ORDERS, PAYMENTS
 
 GROUPS_ID = bytes(15) + b"\x77"
-K0, K1 = PartitionKey(ORDERS, 0), PartitionKey(PAYMENTS, 1)
+K0, K1 = TopicIdPartition(ORDERS, 0), TopicIdPartition(PAYMENTS, 1)
 _Result = TypeVar("_Result")
 
 
-class Broker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grpc.GroupServiceServicer):
+class GroupBroker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grpc.GroupServiceServicer):
     """One broker that leads all partitions of `__groups`, each with a coordinator of its own. What it says may be lost
     (`lose`), or be what a test says (`script`)."""
 
     def __init__(self) -> None:
-        self.worlds = [Grouping() for _ in range(INTERNAL_PARTITIONS)]
+        self.cores = [Grouping() for _ in range(INTERNAL_PARTITIONS)]
         self.port = 0
         self.lose = 0
         self.script: list[coordinator_pb2.CommitOffsetsResponse] = []
@@ -49,8 +49,8 @@ class Broker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grpc.Gro
         self.leader_epoch = 5
         self.epochs_named: list[int] = []
 
-    def world_of(self, group_id: str) -> Grouping:
-        return self.worlds[coordinator_partition(group_id)]
+    def core_of(self, group_id: str) -> Grouping:
+        return self.cores[coordinator_partition(group_id)]
 
     async def GetMetadata(  # noqa: N802
         self, request: metadata_pb2.GetMetadataRequest, context: object
@@ -79,11 +79,11 @@ class Broker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grpc.Gro
         request.coordinator_epoch = 0  # the coordinators of the model began with it
         if self.script:
             return self.script.pop(0)
-        world = self.world_of(request.group_id)
-        ticket = world.ticket()
-        world.coordinator.commit(ticket, request, world.now)
-        world.commit()
-        answer = world.answer(ticket, coordinator_pb2.CommitOffsetsResponse)
+        core = self.core_of(request.group_id)
+        ticket = core.ticket()
+        core.coordinator.commit(ticket, request, core.now)
+        core.commit()
+        answer = core.answer(ticket, coordinator_pb2.CommitOffsetsResponse)
         if self.lose:
             self.lose -= 1
             await context.abort(grpc.StatusCode.UNAVAILABLE, "lost under way")
@@ -92,39 +92,39 @@ class Broker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grpc.Gro
     async def FetchOffsets(  # noqa: N802
         self, request: coordinator_pb2.FetchOffsetsRequest, context: object
     ) -> coordinator_pb2.FetchOffsetsResponse:
-        world = self.world_of(request.group_id)
+        core = self.core_of(request.group_id)
         request.coordinator_epoch = 0
-        ticket = world.ticket()
-        world.coordinator.fetch(ticket, request)
-        world.commit()
-        return world.answer(ticket, coordinator_pb2.FetchOffsetsResponse)
+        ticket = core.ticket()
+        core.coordinator.fetch(ticket, request)
+        core.commit()
+        return core.answer(ticket, coordinator_pb2.FetchOffsetsResponse)
 
     async def ListGroups(  # noqa: N802
         self, request: coordinator_pb2.ListGroupsRequest, context: object
     ) -> coordinator_pb2.ListGroupsResponse:
         found = coordinator_pb2.ListGroupsResponse()
-        for world in self.worlds:
-            ticket = world.ticket()
-            world.coordinator.list(ticket, request)
-            found.groups.extend(world.answer(ticket, coordinator_pb2.ListGroupsResponse).groups)
+        for core in self.cores:
+            ticket = core.ticket()
+            core.coordinator.list(ticket, request)
+            found.groups.extend(core.answer(ticket, coordinator_pb2.ListGroupsResponse).groups)
         return found
 
     async def DescribeGroup(  # noqa: N802
         self, request: coordinator_pb2.DescribeGroupRequest, context: object
     ) -> coordinator_pb2.DescribeGroupResponse:
-        world = self.world_of(request.group_id)
-        ticket = world.ticket()
-        world.coordinator.describe(ticket, request)
-        return world.answer(ticket, coordinator_pb2.DescribeGroupResponse)
+        core = self.core_of(request.group_id)
+        ticket = core.ticket()
+        core.coordinator.describe(ticket, request)
+        return core.answer(ticket, coordinator_pb2.DescribeGroupResponse)
 
     async def DeleteGroup(  # noqa: N802
         self, request: coordinator_pb2.DeleteGroupRequest, context: object
     ) -> coordinator_pb2.DeleteGroupResponse:
-        world = self.world_of(request.group_id)
-        ticket = world.ticket()
-        world.coordinator.delete(ticket, request)
-        world.commit()
-        return world.answer(ticket, coordinator_pb2.DeleteGroupResponse)
+        core = self.core_of(request.group_id)
+        ticket = core.ticket()
+        core.coordinator.delete(ticket, request)
+        core.commit()
+        return core.answer(ticket, coordinator_pb2.DeleteGroupResponse)
 
     async def ListOffsets(  # noqa: N802
         self, request: metadata_pb2.ListOffsetsRequest, context: object
@@ -140,7 +140,7 @@ class Broker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grpc.Gro
 _TOPICS = {"orders": ORDERS, "payments": PAYMENTS}
 
 
-def with_broker(broker: Broker, use: Callable[[str], Awaitable[_Result]]) -> _Result:
+def with_broker(broker: GroupBroker, use: Callable[[str], Awaitable[_Result]]) -> _Result:
     async def run() -> _Result:
         server = grpc.aio.server()
         metadata_pb2_grpc.add_MetadataServiceServicer_to_server(broker, server)
@@ -155,9 +155,11 @@ def with_broker(broker: Broker, use: Callable[[str], Awaitable[_Result]]) -> _Re
     return asyncio.run(run())
 
 
-def grouping(broker: Broker, use: Callable[[Groups], Awaitable[_Result]], *, timeout_ms: int = 5_000) -> _Result:
+def grouping(broker: GroupBroker, use: Callable[[Groups], Awaitable[_Result]], *, timeout_ms: int = 5_000) -> _Result:
     async def run(servers: str) -> _Result:
-        cluster = Cluster(config_of(**{"bootstrap.servers": servers, "request.timeout.ms": timeout_ms}), MACHINE)
+        cluster = NetworkClient(
+            config_of(**{"bootstrap.servers": servers, "request.timeout.ms": timeout_ms}), SYSTEM_RUNTIME
+        )
         try:
             return await use(Groups(cluster))
         finally:
@@ -167,21 +169,21 @@ def grouping(broker: Broker, use: Callable[[Groups], Awaitable[_Result]], *, tim
 
 
 def test_what_a_group_commits_it_finds_again() -> None:
-    async def use(groups: Groups) -> dict[PartitionKey, Committed]:
+    async def use(groups: Groups) -> dict[TopicIdPartition, Committed]:
         await groups.commit("report", {K0: Committed(7, 2), K1: Committed(9)})
-        return await groups.fetch("report", [K0, K1, PartitionKey(ORDERS, 1)])
+        return await groups.fetch("report", [K0, K1, TopicIdPartition(ORDERS, 1)])
 
-    assert grouping(Broker(), use) == {K0: Committed(7, 2), K1: Committed(9)}
+    assert grouping(GroupBroker(), use) == {K0: Committed(7, 2), K1: Committed(9)}
 
 
 def test_the_coordinator_is_told_the_highest_epoch_that_was_heard_of() -> None:
-    broker = Broker()
+    broker = GroupBroker()
     grouping(broker, lambda groups: groups.commit("report", {K0: Committed(7)}))
     assert broker.epochs_named == [5]
 
 
 def test_a_coordinator_that_moved_or_loads_is_asked_again() -> None:
-    broker = Broker()
+    broker = GroupBroker()
     moved, loads = coordinator_pb2.CommitOffsetsResponse(), coordinator_pb2.CommitOffsetsResponse()
     moved.error.CopyFrom(wire_error(NotCoordinator("ask for metadata")))
     loads.error.CopyFrom(wire_error(NotCoordinator("reads what was decided")))
@@ -191,32 +193,32 @@ def test_a_coordinator_that_moved_or_loads_is_asked_again() -> None:
 
 
 def test_a_call_that_was_lost_is_repeated() -> None:
-    broker = Broker()
+    broker = GroupBroker()
     broker.lose = 1
     grouping(broker, lambda groups: groups.commit("report", {K0: Committed(7)}))
     assert len(broker.epochs_named) == 2
 
 
 def test_what_was_lost_to_the_end_has_an_unknown_outcome() -> None:
-    broker = Broker()
+    broker = GroupBroker()
     broker.lose = 1_000
     with pytest.raises(UnknownOutcome, match="may be done all the same"):
         grouping(broker, lambda groups: groups.commit("report", {K0: Committed(7)}), timeout_ms=400)
 
 
 def test_what_was_only_read_has_no_unknown_outcome() -> None:
-    broker = Broker()
-    for world in broker.worlds:
-        world.coordinator.deposed()
+    broker = GroupBroker()
+    for core in broker.cores:
+        core.coordinator.deposed()
     with pytest.raises(NotCoordinator, match="within"):
         grouping(broker, lambda groups: groups.describe("report"), timeout_ms=400)
 
 
 def test_a_refusal_is_raised_at_once() -> None:
     with pytest.raises(InvalidArgument, match="255"):
-        grouping(Broker(), lambda groups: groups.commit("g" * 256, {K0: Committed(7)}))
+        grouping(GroupBroker(), lambda groups: groups.commit("g" * 256, {K0: Committed(7)}))
     with pytest.raises(GroupIdNotFound, match="minilog group list"):
-        grouping(Broker(), lambda groups: groups.describe("nobody"))
+        grouping(GroupBroker(), lambda groups: groups.describe("nobody"))
 
 
 def test_all_coordinators_are_asked_for_the_groups_there_are() -> None:
@@ -226,29 +228,29 @@ def test_all_coordinators_are_asked_for_the_groups_there_are() -> None:
         await groups.delete("b")
         return [each.group_id for each in await groups.list()]
 
-    assert grouping(Broker(), use) == ["a", "c", "report"]
+    assert grouping(GroupBroker(), use) == ["a", "c", "report"]
 
 
 def test_offsets_of_a_transaction_are_waited_for() -> None:
-    broker = Broker()
-    world = broker.world_of("report")
-    assert world.commit_offsets({K0: 4}, producer_id=70) is None  # type: ignore[dict-item]
+    broker = GroupBroker()
+    core = broker.core_of("report")
+    assert core.commit_offsets({K0: 4}, producer_id=70) is None  # type: ignore[dict-item]
 
-    async def use(groups: Groups) -> dict[PartitionKey, Committed]:
+    async def use(groups: Groups) -> dict[TopicIdPartition, Committed]:
         asked = asyncio.ensure_future(groups.fetch("report", [K0]))
         await asyncio.sleep(0.05)
         assert not asked.done()
         with pytest.raises(UnstableOffsetCommit):
             await groups.delete("report")
-        assert world.mark(70, committed=True) is None
+        assert core.mark(70, committed=True) is None
         return await asked
 
     assert grouping(broker, use) == {K0: Committed(4, 2)}
 
 
 def test_a_transaction_that_does_not_end_is_told_in_the_end() -> None:
-    broker = Broker()
-    broker.world_of("report").commit_offsets({K0: 4}, producer_id=70)  # type: ignore[dict-item]
+    broker = GroupBroker()
+    broker.core_of("report").commit_offsets({K0: 4}, producer_id=70)  # type: ignore[dict-item]
     with pytest.raises(UnstableOffsetCommit, match="has not ended"):
         grouping(broker, lambda groups: groups.fetch("report", [K0]), timeout_ms=300)
 
@@ -260,7 +262,7 @@ def test_a_consumer_commits_offsets_of_partitions_it_does_not_read() -> None:
             await consumer.commit({TopicPartition("orders", 0): 12})
             return await consumer.committed([TopicPartition("orders", 0), TopicPartition("payments", 1)])
 
-    assert with_broker(Broker(), use) == {TopicPartition("orders", 0): 12, TopicPartition("payments", 1): None}
+    assert with_broker(GroupBroker(), use) == {TopicPartition("orders", 0): 12, TopicPartition("payments", 1): None}
 
 
 def test_a_consumer_without_a_group_cannot_commit() -> None:
@@ -269,4 +271,4 @@ def test_a_consumer_without_a_group_cannot_commit() -> None:
             await consumer.commit()
 
     with pytest.raises(InvalidArgument, match=r"configure group\.id"):
-        with_broker(Broker(), use)
+        with_broker(GroupBroker(), use)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minilog.health import ClusterHealth, Problem, judge
+from minilog.admin.health import ClusterHealth, Problem, judge
 from minilog.types import TopicPartition
 from minilog.v1 import metadata_pb2
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import InvalidArgument, OffsetOutOfRange, UnknownTopicOrPartition
-from minilog.metadata_cache import Leader, MetadataCache, PartitionKey
-from minilog.offsets_query import OffsetsQuery, offset_of
+from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache, TopicIdPartition
+from minilog.net.offsets_query import OffsetsQuery, offset_of
 from minilog.types import SizesFrom, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
 
-KEY = PartitionKey(TOPIC_ID, 0)
+KEY = TopicIdPartition(TOPIC_ID, 0)
 P0 = TopicPartition(TOPIC, 0)
 WHO = common_pb2.ClientIdentity(client_id="test")
 
@@ -48,14 +48,14 @@ def test_another_cluster_begins_anew() -> None:
 
 def test_leaders_of_lower_epochs_are_ignored() -> None:
     cache = known(Brokers())
-    assert cache.learn_leader(KEY, Leader(2, 4))
-    assert not cache.learn_leader(KEY, Leader(1, 3))
-    assert cache.leader(KEY) == Leader(2, 4)
+    assert cache.learn_leader(KEY, LeaderAndEpoch(2, 4))
+    assert not cache.learn_leader(KEY, LeaderAndEpoch(1, 3))
+    assert cache.leader(KEY) == LeaderAndEpoch(2, 4)
 
 
 def test_a_leader_whose_address_is_not_known_is_none() -> None:
     cache = known(Brokers())
-    cache.learn_leader(KEY, Leader(77, 4))
+    cache.learn_leader(KEY, LeaderAndEpoch(77, 4))
     assert cache.leader(KEY) is None
 
 

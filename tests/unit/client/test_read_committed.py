@@ -15,14 +15,14 @@ P0 = TopicPartition(TOPIC, 0)
 
 
 def reading(brokers: Brokers, *, offset: int = 0, end_offset: int | None = None, **settings: object) -> Consuming:
-    world = Consuming(brokers, **settings)
-    world.core.assign([TopicPartition(TOPIC, 0, offset, end_offset)])
-    world.run()
-    return world
+    cluster = Consuming(brokers, **settings)
+    cluster.core.assign([TopicPartition(TOPIC, 0, offset, end_offset)])
+    cluster.run()
+    return cluster
 
 
-def offsets(world: Consuming) -> list[int]:
-    return [offset for _, offset in world.read()]
+def offsets(cluster: Consuming) -> list[int]:
+    return [offset for _, offset in cluster.read()]
 
 
 def test_aborted_batches_are_dropped_and_those_around_them_are_read() -> None:
@@ -33,44 +33,44 @@ def test_aborted_batches_are_dropped_and_those_around_them_are_read() -> None:
     mark(brokers, 7, committed=False)
     mark(brokers, 8, committed=True)
     fill(brokers, 1)
-    world = reading(brokers)
-    world.push()
-    assert offsets(world) == [0, 1, 5, 6, 9]
-    assert world.core.position(P0) == 10
+    cluster = reading(brokers)
+    cluster.push()
+    assert offsets(cluster) == [0, 1, 5, 6, 9]
+    assert cluster.core.position(P0) == 10
 
 
 def test_what_an_aborted_producer_id_wrote_outside_a_transaction_is_read() -> None:
     brokers = Brokers()
     fill(brokers, 2)
     brokers.log().aborted = {-1}
-    world = reading(brokers)
-    world.push()
-    assert offsets(world) == [0, 1]
+    cluster = reading(brokers)
+    cluster.push()
+    assert offsets(cluster) == [0, 1]
 
 
 def test_the_position_goes_past_a_stretch_that_holds_nothing_to_read() -> None:
     brokers = Brokers()
     fill_in_transaction(brokers, 7, 3, 4)
     mark(brokers, 7, committed=False)
-    world = reading(brokers)
-    assert world.push()
-    assert offsets(world) == []
-    assert world.core.position(P0) == 8
+    cluster = reading(brokers)
+    assert cluster.push()
+    assert offsets(cluster) == []
+    assert cluster.core.position(P0) == 8
     fill(brokers, 1)
-    world.push()
-    assert offsets(world) == [8]
+    cluster.push()
+    assert offsets(cluster) == [8]
 
 
 def test_every_run_moves_the_position_so_that_an_aborted_stretch_is_crossed_run_by_run() -> None:
     brokers = Brokers()
     fill_in_transaction(brokers, 7, 1, 1, 1)
-    world = reading(brokers)
+    cluster = reading(brokers)
     brokers.log().aborted = {7}
     for expected in (1, 2, 3):
-        assert world.push(limit=1)
-        [run] = world.core.take(1)
+        assert cluster.push(limit=1)
+        [run] = cluster.core.take(1)
         assert decode(run, 1 << 30).rows == []
-        assert world.core.position(P0) == expected
+        assert cluster.core.position(P0) == expected
 
 
 def test_the_position_ends_at_the_last_stable_offset() -> None:
@@ -78,15 +78,15 @@ def test_the_position_ends_at_the_last_stable_offset() -> None:
     fill(brokers, 2)
     fill_in_transaction(brokers, 7, 3)
     brokers.log().last_stable_offset = 2
-    world = reading(brokers)
-    world.push()
-    assert offsets(world) == [0, 1]
-    assert world.core.position(P0) == 2
+    cluster = reading(brokers)
+    cluster.push()
+    assert offsets(cluster) == [0, 1]
+    assert cluster.core.position(P0) == 2
     mark(brokers, 7, committed=True)
     brokers.log().last_stable_offset = None
-    world.push()
-    assert offsets(world) == [2, 3, 4]
-    assert world.core.position(P0) == 6
+    cluster.push()
+    assert offsets(cluster) == [2, 3, 4]
+    assert cluster.core.position(P0) == 6
 
 
 @pytest.mark.parametrize("end_offset", [4, 5, 6])
@@ -95,24 +95,24 @@ def test_a_bounded_partition_finishes_though_its_last_batches_hold_nothing(end_o
     fill(brokers, 2)
     fill_in_transaction(brokers, 7, 3)
     mark(brokers, 7, committed=False)
-    world = reading(brokers, end_offset=end_offset)
-    world.push()
-    assert not world.core.finished()
-    assert offsets(world) == [0, 1]
-    assert world.core.finished()
-    assert world.core.position(P0) == end_offset
+    cluster = reading(brokers, end_offset=end_offset)
+    cluster.push()
+    assert not cluster.core.finished()
+    assert offsets(cluster) == [0, 1]
+    assert cluster.core.finished()
+    assert cluster.core.position(P0) == end_offset
 
 
 def test_the_aborted_producers_hold_for_the_run_they_came_with() -> None:
     brokers = Brokers()
     fill_in_transaction(brokers, 7, 2)
-    world = reading(brokers)
+    cluster = reading(brokers)
     brokers.log().aborted = {7}
-    world.push()
+    cluster.push()
     brokers.log().aborted = set()
     fill_in_transaction(brokers, 7, 1)
-    world.push()
-    first, second = world.core.take(1 << 20)
+    cluster.push()
+    first, second = cluster.core.take(1 << 20)
     assert (first.aborted_producer_ids, second.aborted_producer_ids) == (frozenset({7}), frozenset())
     assert decode(first, 1 << 30).rows == []
     assert [rows.column("offset").to_pylist() for rows in decode(second, 1 << 30).rows] == [[2]]
@@ -125,9 +125,9 @@ def test_a_damaged_batch_is_never_dropped_as_an_aborted_one() -> None:
     first, behind, batch = log.batches[0]
     log.batches[0] = (first, behind, batch[:-1] + bytes([batch[-1] ^ 1]))
     log.aborted = {7}
-    world = reading(brokers)
-    world.push()
-    [run] = world.core.take(1)
+    cluster = reading(brokers)
+    cluster.push()
+    [run] = cluster.core.take(1)
     with pytest.raises(CorruptMessage, match="crc"):
         decode(run, 1 << 30)
 
@@ -139,14 +139,14 @@ def test_a_follower_owes_nothing_above_the_last_stable_offset() -> None:
     fill(brokers, 2)
     fill_in_transaction(brokers, 7, 3)
     brokers.log().last_stable_offset = 2
-    world = reading(brokers, client_rack="near")
-    assert (2, 0) in world.positions
-    world.push()
-    assert offsets(world) == [0, 1]
-    world.push()
-    world.run(for_ms=5_000.0)
-    assert set(world.positions) == {(2, 0)}
-    assert world.core.position(P0) == 2
+    cluster = reading(brokers, client_rack="near")
+    assert (2, 0) in cluster.positions
+    cluster.push()
+    assert offsets(cluster) == [0, 1]
+    cluster.push()
+    cluster.run(for_ms=5_000.0)
+    assert set(cluster.positions) == {(2, 0)}
+    assert cluster.core.position(P0) == 2
 
 
 def test_read_uncommitted_reads_what_was_aborted_since_no_broker_says_so() -> None:
@@ -154,15 +154,15 @@ def test_read_uncommitted_reads_what_was_aborted_since_no_broker_says_so() -> No
     fill_in_transaction(brokers, 7, 2)
     mark(brokers, 7, committed=False)
     brokers.log().aborted = set()
-    world = reading(brokers, isolation_level="read_uncommitted")
-    world.push()
-    assert offsets(world) == [0, 1]
-    assert world.core.position(P0) == 3
+    cluster = reading(brokers, isolation_level="read_uncommitted")
+    cluster.push()
+    assert offsets(cluster) == [0, 1]
+    assert cluster.core.position(P0) == 3
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_a_session_that_begins_with_a_sign_of_life_has_its_isolation_all_the_same(isolation: str) -> None:
     """The broker takes it from the first message, and from no other."""
-    world = Consuming(Brokers(), **{"isolation.level": isolation})
-    said = data_pb2.IsolationLevel.Name(world.core.life_sign(1).isolation_level)
+    cluster = Consuming(Brokers(), **{"isolation.level": isolation})
+    said = data_pb2.IsolationLevel.Name(cluster.core.keepalive(1).isolation_level)
     assert said == f"ISOLATION_LEVEL_{isolation.upper()}"

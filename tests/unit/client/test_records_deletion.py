@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from minilog.admin.records_deletion import RecordsDeletion
 from minilog.errors import OffsetOutOfRange, TimedOut
-from minilog.metadata_cache import MetadataCache
-from minilog.records_deletion import RecordsDeletion
+from minilog.net.metadata_cache import MetadataCache
 from minilog.types import TopicPartition
 from tests.unit.client.brokers import TOPIC, Brokers
 

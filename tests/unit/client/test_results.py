@@ -12,11 +12,11 @@ import pytest
 
 import minilog
 from minilog.aio.consumer import is_an_answer
-from minilog.aio.stream import Silence
-from minilog.consumer.decode import POLL_SCHEMA, Outcome, as_polled, decode, records
-from minilog.consumer.partition import Run, Session
+from minilog.consumer.decode import POLL_SCHEMA, DecodeOutcome, as_polled, decode, records
+from minilog.consumer.partition import ConsumerSession, FetchedRun
 from minilog.errors import TimedOut
-from minilog.metadata_cache import PartitionKey
+from minilog.net.metadata_cache import TopicIdPartition
+from minilog.net.stream import Silence
 from minilog.producer.futures import RecordFuture, finish_all
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import placement
@@ -24,14 +24,16 @@ from minilog.types import RecordMetadata, TopicPartition
 from tests.unit.client.brokers import TOPIC_ID
 
 
-def run_of(*batches: pa.RecordBatch, start: int = 0) -> Run:
+def run_of(*batches: pa.RecordBatch, start: int = 0) -> FetchedRun:
     placed, offset = b"", 0
     for columns in batches:
         batch = build_batch(TOPIC_ID, 1, columns)
         placed += placement(batch, offset, 0) + batch[24:]
         offset += columns.num_rows
-    key = PartitionKey(TOPIC_ID, 1)
-    return Run(TopicPartition("flights", 1), key, 1, start, offset, 0, placed, frozenset(), Session(1, 1))
+    key = TopicIdPartition(TOPIC_ID, 1)
+    return FetchedRun(
+        TopicPartition("flights", 1), key, 1, start, offset, 0, placed, frozenset(), ConsumerSession(1, 1)
+    )
 
 
 COLUMNS = records_to_columns([b"a", None], [b"k", None], [1_500, 2_999], [[("h", b"1"), ("n", None)], None])
@@ -51,10 +53,10 @@ def test_polled_batches_have_exactly_the_spark_sources_schema() -> None:
 def test_a_poll_that_took_markers_alone_goes_on_until_it_is_late() -> None:
     """In a program's own thread, too: there is no event loop to ask for the time."""
     run = run_of(COLUMNS)
-    nothing, rows = Outcome([(run, [])], [], []), Outcome([(run, [COLUMNS])], [], [])
+    nothing, rows = DecodeOutcome([(run, [])], [], []), DecodeOutcome([(run, [COLUMNS])], [], [])
     assert [is_an_answer([run], nothing, is_late=late) for late in (False, True)] == [False, True]
     assert is_an_answer([run], rows, is_late=False)
-    assert is_an_answer([], Outcome([], [], []), is_late=False)
+    assert is_an_answer([], DecodeOutcome([], [], []), is_late=False)
 
 
 def test_headers_are_added_where_wanted() -> None:

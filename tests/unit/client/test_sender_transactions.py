@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import InvalidTxnState, ProducerFenced, TimedOut, UnknownTopicId
-from minilog.metadata_cache import PartitionKey
+from minilog.net.metadata_cache import TopicIdPartition
 from minilog.record_batch.header import Attributes, decode_header
-from minilog.transactions import Attempt, Enlistment, WrittenPartition
+from minilog.transactions.messages import Attempt, Enlistment, WrittenPartition
 from minilog.v1 import common_pb2
 from tests.unit.client.brokers import TOPIC_ID, Brokers
 from tests.unit.client.producing import Producing
@@ -24,30 +24,30 @@ def enlistment(producer_id: int = 1001, generation: int = 0) -> Enlistment:
 
 def transacting(partitions: int = 1, **settings: object) -> Producing:
     """A producer inside its first transaction."""
-    world = Producing(Brokers(partitions), transactional_id="t", **settings)
-    world.sender.begin(enlistment())
-    return world
+    cluster = Producing(Brokers(partitions), transactional_id="t", **settings)
+    cluster.sender.begin(enlistment())
+    return cluster
 
 
 def test_outside_of_a_transaction_nothing_is_taken() -> None:
-    world = Producing(Brokers(), transactional_id="t")
+    cluster = Producing(Brokers(), transactional_id="t")
     with pytest.raises(InvalidTxnState, match=r"transactional.id='t' and no transaction is open"):
-        world.send(b"a")
+        cluster.send(b"a")
 
 
 def test_no_producer_id_is_asked_for() -> None:
-    world = transacting()
-    world.send(b"a")
-    world.run(1_000)
-    assert world.ids_given == 0
+    cluster = transacting()
+    cluster.send(b"a")
+    cluster.run(1_000)
+    assert cluster.ids_given == 0
 
 
 def test_batches_are_transactional_and_name_whom_the_leader_asks() -> None:
-    world = transacting()
-    future = world.send(b"a")
-    world.run()
+    cluster = transacting()
+    future = cluster.send(b"a")
+    cluster.run()
     assert future.result(0).offset == 0
-    ((_, entry, batch),) = world.sent
+    ((_, entry, batch),) = cluster.sent
     header = decode_header(batch)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1001, 0, 0)
     assert header.attributes & Attributes.TRANSACTIONAL
@@ -55,21 +55,21 @@ def test_batches_are_transactional_and_name_whom_the_leader_asks() -> None:
 
 
 def test_batches_of_other_producers_are_not() -> None:
-    world = Producing(Brokers())
-    world.send(b"a")
-    world.run()
-    ((_, entry, batch),) = world.sent
+    cluster = Producing(Brokers())
+    cluster.send(b"a")
+    cluster.run()
+    ((_, entry, batch),) = cluster.sent
     assert not entry.HasField("transaction")
     assert not decode_header(batch).attributes & Attributes.TRANSACTIONAL
 
 
 def test_the_end_says_where_was_written_how_far() -> None:
-    world = transacting(partitions=3)
+    cluster = transacting(partitions=3)
     for _ in range(3):
-        world.send(b"a", partition=0)
-    world.send(b"b", partition=2)
-    world.run()
-    assert set(world.sender.end()) == {WrittenPartition(TOPIC_ID, 0, 2), WrittenPartition(TOPIC_ID, 2, 0)}
+        cluster.send(b"a", partition=0)
+    cluster.send(b"b", partition=2)
+    cluster.run()
+    assert set(cluster.sender.end()) == {WrittenPartition(TOPIC_ID, 0, 2), WrittenPartition(TOPIC_ID, 2, 0)}
 
 
 def test_a_transaction_in_which_nothing_was_sent_wrote_nowhere() -> None:
@@ -77,118 +77,118 @@ def test_a_transaction_in_which_nothing_was_sent_wrote_nowhere() -> None:
 
 
 def test_each_transaction_has_its_producer_id_and_begins_at_sequence_0() -> None:
-    world = transacting()
-    world.send(b"a")
-    world.run()
-    world.sender.end()
+    cluster = transacting()
+    cluster.send(b"a")
+    cluster.run()
+    cluster.sender.end()
     with pytest.raises(InvalidTxnState):
-        world.send(b"between")
-    world.sender.begin(enlistment(producer_id=1002, generation=1))
-    world.send(b"b")
-    world.run()
-    headers = [decode_header(batch) for _, _, batch in world.sent]
+        cluster.send(b"between")
+    cluster.sender.begin(enlistment(producer_id=1002, generation=1))
+    cluster.send(b"b")
+    cluster.run()
+    headers = [decode_header(batch) for _, _, batch in cluster.sent]
     assert [(each.producer_id, each.base_sequence) for each in headers] == [(1001, 0), (1002, 0)]
 
 
 def test_what_was_refused_for_a_while_is_sent_again_within_the_transaction() -> None:
-    world = transacting()
-    world.brokers.script.extend([NOT_ENOUGH_REPLICAS, TIMED_OUT_THERE])
-    future = world.send(b"a")
-    world.run(2_000)
+    cluster = transacting()
+    cluster.brokers.script.extend([NOT_ENOUGH_REPLICAS, TIMED_OUT_THERE])
+    future = cluster.send(b"a")
+    cluster.run(2_000)
     assert future.result(0).offset == 0
-    assert world.sender.identity.failure is None
-    assert world.sender.end() == (WrittenPartition(TOPIC_ID, 0, 0),)
+    assert cluster.sender.identity.failure is None
+    assert cluster.sender.end() == (WrittenPartition(TOPIC_ID, 0, 0),)
 
 
 def test_a_fenced_producer_says_who_took_over_and_fails_all_of_the_transaction() -> None:
-    world = transacting(partitions=2)
-    world.brokers.script.append(FENCED)
-    first, second = world.send(b"a"), world.send(b"b")
-    world.run()
+    cluster = transacting(partitions=2)
+    cluster.brokers.script.append(FENCED)
+    first, second = cluster.send(b"a"), cluster.send(b"b")
+    cluster.run()
     assert isinstance(first.exception(0), ProducerFenced)
     assert "was taken over by a newer writer, or its transaction timed out" in str(first.exception(0))
     assert isinstance(second.exception(0), InvalidTxnState)
     with pytest.raises(ProducerFenced, match="can only be aborted"):
-        world.send(b"c", partition=1)
-    assert isinstance(world.sender.identity.failure, ProducerFenced)
-    assert world.accumulator.used_bytes() == 0
+        cluster.send(b"c", partition=1)
+    assert isinstance(cluster.sender.identity.failure, ProducerFenced)
+    assert cluster.accumulator.used_bytes() == 0
 
 
 def test_one_batch_that_fails_ends_the_others_in_all_partitions() -> None:
-    world = transacting(partitions=2)
-    world.hold = True
-    waiting = world.send(b"a", partition=1)
-    world.run()
-    world.hold = False
-    world.brokers.script.append(TOO_LARGE)
-    world.send(b"b", partition=0)
-    world.run()
+    cluster = transacting(partitions=2)
+    cluster.hold = True
+    waiting = cluster.send(b"a", partition=1)
+    cluster.run()
+    cluster.hold = False
+    cluster.brokers.script.append(TOO_LARGE)
+    cluster.send(b"b", partition=0)
+    cluster.run()
     assert isinstance(waiting.exception(0), InvalidTxnState)
     assert "MESSAGE_TOO_LARGE" in str(waiting.exception(0))
-    world.release()  # a late answer is nobody's
-    world.run()
+    cluster.release()  # a late answer is nobody's
+    cluster.run()
 
 
 @pytest.mark.parametrize("code", ["DUPLICATE_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH"])
 def test_where_the_leader_and_we_have_parted_the_transaction_fails_and_no_other_id_is_taken(code: str) -> None:
-    world = transacting()
-    world.brokers.script.append(common_pb2.ErrorCode.Value("ERROR_CODE_" + code))
-    future = world.send(b"a")
-    world.run(1_000)
+    cluster = transacting()
+    cluster.brokers.script.append(common_pb2.ErrorCode.Value("ERROR_CODE_" + code))
+    future = cluster.send(b"a")
+    cluster.run(1_000)
     assert future.exception(0) is not None
-    assert world.sender.identity.failure is not None
-    assert world.ids_given == 0
-    assert len(world.sent) == 1
+    assert cluster.sender.identity.failure is not None
+    assert cluster.ids_given == 0
+    assert len(cluster.sent) == 1
 
 
 def test_a_delivery_that_times_out_fails_the_transaction() -> None:
-    world = transacting(delivery_timeout_ms=500)
-    world.down.update({1, 2})
-    future = world.send(b"a")
-    world.run(1_000)
+    cluster = transacting(delivery_timeout_ms=500)
+    cluster.down.update({1, 2})
+    future = cluster.send(b"a")
+    cluster.run(1_000)
     assert isinstance(future.exception(0), TimedOut)
-    assert isinstance(world.sender.identity.failure, TimedOut)
+    assert isinstance(cluster.sender.identity.failure, TimedOut)
 
 
 def test_a_topic_that_is_created_again_fails_the_transaction() -> None:
-    world = transacting()
-    world.down.update({1, 2})
-    future = world.send(b"a")
-    world.run(100)
-    world.brokers.told_topic_id = b"x" * 16
-    world.brokers.metadata_offset += 1
-    world.cache.apply(world.brokers.metadata())
-    world.run(100)
+    cluster = transacting()
+    cluster.down.update({1, 2})
+    future = cluster.send(b"a")
+    cluster.run(100)
+    cluster.brokers.told_topic_id = b"x" * 16
+    cluster.brokers.metadata_offset += 1
+    cluster.cache.apply(cluster.brokers.metadata())
+    cluster.run(100)
     assert isinstance(future.exception(0), UnknownTopicId)
-    assert isinstance(world.sender.identity.failure, UnknownTopicId)
+    assert isinstance(cluster.sender.identity.failure, UnknownTopicId)
 
 
 def test_an_abort_ends_what_is_under_way_and_the_next_transaction_begins_anew() -> None:
-    world = transacting()
-    world.hold = True
-    future = world.send(b"a")
-    world.run()
-    world.sender.identity.fail(InvalidTxnState("aborted by the program"))
-    world.run()
+    cluster = transacting()
+    cluster.hold = True
+    future = cluster.send(b"a")
+    cluster.run()
+    cluster.sender.identity.fail(InvalidTxnState("aborted by the program"))
+    cluster.run()
     assert isinstance(future.exception(0), InvalidTxnState)
-    world.sender.end()
-    world.release()
-    world.sender.begin(enlistment(producer_id=1002, generation=1))
-    again = world.send(b"b")
-    world.run()
+    cluster.sender.end()
+    cluster.release()
+    cluster.sender.begin(enlistment(producer_id=1002, generation=1))
+    again = cluster.send(b"b")
+    cluster.run()
     assert again.result(0).offset == 1  # behind the first, which its leader took: nobody will see that one
-    assert world.sender.end() == (WrittenPartition(TOPIC_ID, 0, 0),)
+    assert cluster.sender.end() == (WrittenPartition(TOPIC_ID, 0, 0),)
 
 
 def test_only_one_batch_is_out_until_the_first_of_each_transaction_is_acknowledged() -> None:
-    world = transacting()
-    world.send(b"a")
-    world.run()
-    world.sender.end()
-    world.sender.begin(enlistment(producer_id=1002))
-    world.hold = True
+    cluster = transacting()
+    cluster.send(b"a")
+    cluster.run()
+    cluster.sender.end()
+    cluster.sender.begin(enlistment(producer_id=1002))
+    cluster.hold = True
     for _ in range(3):
-        world.send(b"b")
-    world.run()
-    assert len(world.held) == 1
-    assert world.cache.leader(PartitionKey(TOPIC_ID, 0)) is not None
+        cluster.send(b"b")
+    cluster.run()
+    assert len(cluster.held) == 1
+    assert cluster.cache.leader(TopicIdPartition(TOPIC_ID, 0)) is not None

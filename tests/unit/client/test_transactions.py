@@ -16,7 +16,7 @@ from minilog.errors import (
     StaleGeneration,
     UnknownOutcome,
 )
-from minilog.transactions import (
+from minilog.transactions.messages import (
     AlreadyCommitted,
     Attempt,
     Ending,

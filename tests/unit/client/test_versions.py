@@ -8,7 +8,7 @@ import pytest
 
 from minilog.consumer.decode import decode_all
 from minilog.errors import UnsupportedVersion
-from minilog.metadata_cache import MetadataCache
+from minilog.net.metadata_cache import MetadataCache
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 from minilog.versions import FIRST, PROTOCOL, VersionRange, check_protocol, range_from_wire
@@ -52,7 +52,7 @@ def test_the_level_of_the_cluster_is_what_it_says() -> None:
     assert cache.level == 3
 
 
-class Reading:
+class VersionsReading:
     """A consumer of a log with three batches, the second one another than it knows: whole, or only seemingly so."""
 
     def __init__(self, *, later: bool) -> None:
@@ -60,32 +60,32 @@ class Reading:
         fill(brokers, 1, 1, 1)
         self.known = brokers.log(0).batches[1][2]
         self.other = of_a_later_version(self.known, TOPIC_ID, 0) if later else patched(self.known, 31, "B", 0x80)
-        self.world = Consuming(brokers, auto_offset_reset="earliest")
-        self.world.core.assign([self.partition])
-        self.world.run()
-        self.world.push()
+        self.cluster = Consuming(brokers, auto_offset_reset="earliest")
+        self.cluster.core.assign([self.partition])
+        self.cluster.run()
+        self.cluster.push()
 
     def poll(self) -> list[int]:
-        runs = self.world.core.take(1 << 30)
+        runs = self.cluster.core.take(1 << 30)
         came = [replace(run, batches=bytes(run.batches).replace(self.known, self.other)) for run in runs]
         outcome = decode_all(came, 1 << 30)
-        self.world.core.put_back(outcome.rest)
+        self.cluster.core.put_back(outcome.rest)
         for run, error in outcome.corrupt:
-            self.world.core.run_is_corrupt(run, error, self.world.now)
+            self.cluster.core.run_is_corrupt(run, error, self.cluster.now)
         return [offset for _, found in outcome.good for rows in found for offset in rows.column("offset").to_pylist()]
 
 
 def test_a_consumer_gives_what_is_before_it_and_then_refuses_at_once() -> None:
-    reading = Reading(later=True)
+    reading = VersionsReading(later=True)
     assert reading.poll() == [0]
     assert reading.poll() == []
     with pytest.raises(UnsupportedVersion, match="was written by a later version"):
         reading.poll()
-    assert reading.world.core.position(reading.partition) == 1
+    assert reading.cluster.core.position(reading.partition) == 1
 
 
 def test_damage_that_looks_like_it_is_tried_again() -> None:
-    reading = Reading(later=False)
+    reading = VersionsReading(later=False)
     assert reading.poll() == [0]
     assert reading.poll() == []
     assert reading.poll() == [], "it is asked for again"

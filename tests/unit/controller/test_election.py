@@ -12,7 +12,7 @@ from minilog_broker.controller.election import (
     reconsider,
     with_in_sync_replicas,
 )
-from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState
 
 KEY = PartitionKey(bytes(16), 0)
 REPLICAS = (3, 1, 2)  # not in the order of their ids: the order of the replicas is what counts
@@ -46,7 +46,7 @@ def rules(live: tuple[int, ...], *, least: int = 2, unclean: bool = False, stopp
         min_in_sync_replicas=least,
         unclean_election=unclean,
         electable=lambda broker: broker in live and broker != stopping,
-        lives_on=lambda broker, epoch: broker in live and LIFE[broker] == epoch,
+        is_current_incarnation=lambda broker, epoch: broker in live and LIFE[broker] == epoch,
         broker_epoch=LIFE.__getitem__,
     )
 
@@ -82,7 +82,7 @@ def judge(before: PartitionState, after: PartitionState, given: ElectionRules) -
     if after.leader_id != NO_LEADER:
         assert after.leader_id in isr
         assert after.leader_id not in after.damaged_replicas
-        assert given.lives_on(after.leader_id, after.leader_broker_epoch)
+        assert given.is_current_incarnation(after.leader_id, after.leader_broker_epoch)
     assert after.partition_epoch == before.partition_epoch + (after != before)
     moved = (after.leader_id, after.leader_broker_epoch) != (before.leader_id, before.leader_broker_epoch)
     assert after.leader_epoch == before.leader_epoch + moved

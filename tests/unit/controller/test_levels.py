@@ -10,79 +10,79 @@ from minilog.versions import VersionRange
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot, image_records
 from minilog_broker.storage.snapshot_files import SnapshotId
-from tests.unit.controller.world import World, error_of
+from tests.unit.controller.cluster import ControllerCluster, error_of
 
 BOTH, OLD, NEW = VersionRange(1, 2), VersionRange(1, 1), VersionRange(2, 2)
 
 
-def upgrade(world: World, level: int | None = None) -> admin_pb2.UpgradeLevelResponse:
-    ticket = world.ticket()
-    world.controller.upgrade_level(ticket, admin_pb2.UpgradeLevelRequest(level=level))
-    return world.answer(ticket, admin_pb2.UpgradeLevelResponse)
+def upgrade(cluster: ControllerCluster, level: int | None = None) -> admin_pb2.UpgradeLevelResponse:
+    ticket = cluster.ticket()
+    cluster.controller.upgrade_level(ticket, admin_pb2.UpgradeLevelRequest(level=level))
+    return cluster.answer(ticket, admin_pb2.UpgradeLevelResponse)
 
 
-def of_two_versions() -> World:
+def of_two_versions() -> ControllerCluster:
     """Brokers 1 and 2 of a version that knows level 2, broker 3 of one that does not."""
-    world = World(levels=BOTH)
+    cluster = ControllerCluster(levels=BOTH)
     for broker_id, levels in ((1, BOTH), (2, BOTH), (3, OLD)):
-        world.register(broker_id, levels=levels)
-    return world
+        cluster.register(broker_id, levels=levels)
+    return cluster
 
 
 def test_the_level_goes_up_when_all_support_it_and_not_before() -> None:
-    world = of_two_versions()
-    before = len(world.records)
+    cluster = of_two_versions()
+    before = len(cluster.records)
     for level in (None, 2):
-        refusal = error_of(upgrade(world, level))
+        refusal = error_of(upgrade(cluster, level))
         assert isinstance(refusal, UnsupportedVersion)
         assert "level 2 is not supported by broker 3 (version unknown supports 1)" in str(refusal)
-    assert (len(world.records), world.image.level) == (before, 1)
-    world.register(3, levels=BOTH)
-    answer = upgrade(world)
-    assert (error_of(answer), answer.former_level, answer.level, world.image.level) == (None, 1, 2, 2)
+    assert (len(cluster.records), cluster.image.level) == (before, 1)
+    cluster.register(3, levels=BOTH)
+    answer = upgrade(cluster)
+    assert (error_of(answer), answer.former_level, answer.level, cluster.image.level) == (None, 1, 2, 2)
 
 
 def test_a_broker_that_is_fenced_counts() -> None:
-    world = of_two_versions()
-    world.fence(3)
-    assert "broker 3" in str(error_of(upgrade(world)))
+    cluster = of_two_versions()
+    cluster.fence(3)
+    assert "broker 3" in str(error_of(upgrade(cluster)))
 
 
 def test_all_that_stand_in_the_way_are_named() -> None:
-    world = of_two_versions()
-    world.register(2, levels=OLD)
-    assert "brokers 2 (version unknown supports 1), 3 (version" in str(error_of(upgrade(world)))
+    cluster = of_two_versions()
+    cluster.register(2, levels=OLD)
+    assert "brokers 2 (version unknown supports 1), 3 (version" in str(error_of(upgrade(cluster)))
 
 
 def test_a_voter_that_never_registered_is_waited_for() -> None:
-    world = World(voters=(1, 2, 3), levels=BOTH)
-    world.register(1, levels=BOTH)
-    assert "voters [2, 3] have never registered" in str(error_of(upgrade(world)))
+    cluster = ControllerCluster(voters=(1, 2, 3), levels=BOTH)
+    cluster.register(1, levels=BOTH)
+    assert "voters [2, 3] have never registered" in str(error_of(upgrade(cluster)))
 
 
 def test_the_controller_itself_supports_what_it_writes() -> None:
-    world = World(levels=OLD)
-    world.register(1, levels=BOTH)
-    refusal = error_of(upgrade(world))
+    cluster = ControllerCluster(levels=OLD)
+    cluster.register(1, levels=BOTH)
+    refusal = error_of(upgrade(cluster))
     assert "the controller supports level 1, not 2" in str(refusal)
-    assert world.image.level == 1
+    assert cluster.image.level == 1
 
 
 def test_a_level_that_nobody_supports_is_refused() -> None:
-    world = World(levels=BOTH)
-    world.register(1, levels=BOTH)
-    assert "level 3 is not supported by broker 1" in str(error_of(upgrade(world, 3)))
+    cluster = ControllerCluster(levels=BOTH)
+    cluster.register(1, levels=BOTH)
+    assert "level 3 is not supported by broker 1" in str(error_of(upgrade(cluster, 3)))
 
 
 def test_there_is_no_way_back_and_twice_is_once() -> None:
-    world = World(levels=BOTH)
-    world.register(1, levels=BOTH)
-    upgrade(world)
-    before = len(world.records)
-    assert "cannot go back to 1" in str(error_of(upgrade(world, 1)))
-    again = upgrade(world, 2)
+    cluster = ControllerCluster(levels=BOTH)
+    cluster.register(1, levels=BOTH)
+    upgrade(cluster)
+    before = len(cluster.records)
+    assert "cannot go back to 1" in str(error_of(upgrade(cluster, 1)))
+    again = upgrade(cluster, 2)
     assert (error_of(again), again.former_level, again.level) == (None, 2, 2)
-    assert len(world.records) == before
+    assert len(cluster.records) == before
 
 
 @pytest.mark.parametrize(
@@ -90,26 +90,26 @@ def test_there_is_no_way_back_and_twice_is_once() -> None:
     [(2, OLD, "start this broker with a version that supports level 2"), (1, NEW, "raise the level")],
 )
 def test_who_cannot_read_the_level_is_not_registered(at: int, levels: VersionRange, what_to_do: str) -> None:
-    world = World(levels=BOTH)
-    world.register(1, levels=BOTH)
-    upgrade(world, at)
-    before = len(world.records)
-    response = world.register(2, levels=levels)
+    cluster = ControllerCluster(levels=BOTH)
+    cluster.register(1, levels=BOTH)
+    upgrade(cluster, at)
+    before = len(cluster.records)
+    response = cluster.register(2, levels=levels)
     refusal = error_of(response)
     assert isinstance(refusal, UnsupportedVersion)
     assert not refusal.retriable
     for part in ("broker 2", f"level {at}", f"supports {levels}", what_to_do):
         assert part.lower() in str(refusal).lower()
-    assert (response.broker_epoch, len(world.records)) == (-1, before)
+    assert (response.broker_epoch, len(cluster.records)) == (-1, before)
 
 
 def test_a_snapshot_begins_with_the_level_and_keeps_what_brokers_support() -> None:
-    world = of_two_versions()
-    world.register(3, levels=BOTH)
-    upgrade(world)
-    assert next(image_records(world.image)).cluster_level.level == 2
-    loaded = decode_snapshot(encode_snapshot(world.image, 1), SnapshotId(world.image.end_offset, 1))
-    assert loaded == world.image
+    cluster = of_two_versions()
+    cluster.register(3, levels=BOTH)
+    upgrade(cluster)
+    assert next(image_records(cluster.image)).cluster_level.level == 2
+    loaded = decode_snapshot(encode_snapshot(cluster.image, 1), SnapshotId(cluster.image.end_offset, 1))
+    assert loaded == cluster.image
     assert (loaded.level, loaded.brokers[3].levels) == (2, BOTH)
     other = MetadataImage()
     other.become(loaded)

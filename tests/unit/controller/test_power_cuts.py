@@ -11,15 +11,15 @@ from collections.abc import Mapping
 import pytest
 
 from minilog_broker.controller.torn_tails import PATIENCE_MS
-from minilog_broker.replication.state import NO_LEADER, PartitionKey
-from tests.unit.controller.world import (
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey
+from tests.unit.controller.cluster import (
     CLOSED,
     DOUBTFUL,
     MISSING,
     SESSION_TIMEOUT_MS,
     WHOLE,
+    ControllerCluster,
     Found,
-    World,
     error_of,
     torn,
 )
@@ -30,224 +30,228 @@ _AT_ONCE_MS, _LATE_MS = 10.0, 4 * SESSION_TIMEOUT_MS  # before, and long after, 
 _PAUSES = pytest.mark.parametrize("pause_ms", [_AT_ONCE_MS, _LATE_MS])
 
 
-def cut(min_in_sync: int = 2, replicas: int = 3) -> tuple[World, PartitionKey]:
+def cut(min_in_sync: int = 2, replicas: int = 3) -> tuple[ControllerCluster, PartitionKey]:
     """All are in sync; then a new controller, which has heard nobody yet."""
-    world = World()
-    world.start_all(3)
-    key = world.created(replication_factor=replicas, min_insync_replicas=str(min(min_in_sync, replicas)))
-    world.fail_over()
-    return world, key
+    cluster = ControllerCluster()
+    cluster.start_all(3)
+    key = cluster.created(replication_factor=replicas, min_insync_replicas=str(min(min_in_sync, replicas)))
+    cluster.fail_over()
+    return cluster, key
 
 
 def come_back(
-    world: World, key: PartitionKey, order: tuple[int, ...], found: Mapping[int, Found], pause_ms: float
+    cluster: ControllerCluster, key: PartitionKey, order: tuple[int, ...], found: Mapping[int, Found], pause_ms: float
 ) -> None:
     """One after another, while those that are back go on beating."""
     back: list[int] = []
     for broker_id in order:
-        wait(world, key, back, found, pause_ms)
-        world.start(broker_id, found={key: found.get(broker_id, WHOLE)})
+        wait(cluster, key, back, found, pause_ms)
+        cluster.start(broker_id, found={key: found.get(broker_id, WHOLE)})
         back.append(broker_id)
-    wait(world, key, back, found, 2 * SESSION_TIMEOUT_MS)
+    wait(cluster, key, back, found, 2 * SESSION_TIMEOUT_MS)
 
 
-def wait(world: World, key: PartitionKey, back: list[int], found: Mapping[int, Found], for_ms: float) -> None:
+def wait(
+    cluster: ControllerCluster, key: PartitionKey, back: list[int], found: Mapping[int, Found], for_ms: float
+) -> None:
     step_ms = SESSION_TIMEOUT_MS / 10
     while for_ms > 0:
-        world.advance(min(step_ms, for_ms))
+        cluster.advance(min(step_ms, for_ms))
         for_ms -= step_ms
         for broker_id in back:
             said = {key: found[broker_id]} if found.get(broker_id) is not None else {}
-            leads_in_isr = world.state(key).leader_id != NO_LEADER and broker_id in world.state(key).in_sync_replicas
+            leads_in_isr = (
+                cluster.state(key).leader_id != NO_LEADER and broker_id in cluster.state(key).in_sync_replicas
+            )
             closed = [key] if said.get(key) == CLOSED else []
-            world.heartbeat(broker_id, found={} if leads_in_isr else said, offline=closed)
+            cluster.heartbeat(broker_id, found={} if leads_in_isr else said, offline=closed)
 
 
 @_PAUSES
 @pytest.mark.parametrize("min_in_sync", [1, 2, 3])
 @pytest.mark.parametrize("order", [each for count in (1, 2, 3) for each in itertools.permutations(ALL, count)])
 def test_whole_copies_lead_whoever_stays_away(order: tuple[int, ...], min_in_sync: int, pause_ms: float) -> None:
-    world, key = cut(min_in_sync)
-    come_back(world, key, order, {}, pause_ms)
-    assert world.state(key).leader_id in order, world.state(key)
+    cluster, key = cut(min_in_sync)
+    come_back(cluster, key, order, {}, pause_ms)
+    assert cluster.state(key).leader_id in order, cluster.state(key)
 
 
 @_PAUSES
 @pytest.mark.parametrize("order", list(itertools.permutations(ALL)))
 @pytest.mark.parametrize("rotten", ALL)
 def test_one_that_comes_back_damaged_changes_nothing(order: tuple[int, ...], rotten: int, pause_ms: float) -> None:
-    world, key = cut()
+    cluster, key = cut()
     for number, broker_id in enumerate(order):
-        wait(world, key, list(order[:number]), {}, pause_ms)
-        world.start(broker_id, damaged=[key] if broker_id == rotten else [])
-    assert world.state(key).leader_id in set(ALL) - {rotten}
+        wait(cluster, key, list(order[:number]), {}, pause_ms)
+        cluster.start(broker_id, damaged=[key] if broker_id == rotten else [])
+    assert cluster.state(key).leader_id in set(ALL) - {rotten}
 
 
 @pytest.mark.parametrize("order", [each for count in (2, 3) for each in itertools.permutations(ALL, count)])
 @pytest.mark.parametrize("rotten", [None, *ALL])
 def test_of_torn_copies_the_longest_leads(order: tuple[int, ...], rotten: int | None) -> None:
     """A rotten one ends below what was committed (9), the others at or above it."""
-    world, key = cut()
+    cluster, key = cut()
     found = {broker_id: torn(EPOCH, 7 if broker_id == rotten else 8 + broker_id) for broker_id in ALL}
-    come_back(world, key, order, found, _AT_ONCE_MS)
-    assert world.state(key).leader_id in set(order) - {rotten}, world.state(key)
+    come_back(cluster, key, order, found, _AT_ONCE_MS)
+    assert cluster.state(key).leader_id in set(order) - {rotten}, cluster.state(key)
 
 
 @pytest.mark.parametrize("order", [each for count in (2, 3) for each in itertools.permutations(ALL, count)])
 def test_a_later_epoch_counts_more_than_a_longer_log(order: tuple[int, ...]) -> None:
-    world, key = cut()
+    cluster, key = cut()
     found = {1: torn(EPOCH, 20), 2: torn(EPOCH + 1, 10), 3: torn(EPOCH, 12)}
-    come_back(world, key, order, found, _AT_ONCE_MS)
+    come_back(cluster, key, order, found, _AT_ONCE_MS)
     if 2 in order[:2]:  # of the first two that are back one is elected
-        assert world.state(key).leader_id == 2
+        assert cluster.state(key).leader_id == 2
 
 
 @pytest.mark.parametrize("order", [each for count in (2, 3) for each in itertools.permutations(ALL, count)])
 def test_a_whole_copy_leads_before_a_torn_one_that_is_longer(order: tuple[int, ...]) -> None:
-    world, key = cut()
-    come_back(world, key, order, {broker_id: torn(EPOCH, 100) for broker_id in order[1:]}, _AT_ONCE_MS)
-    assert world.state(key).leader_id == order[0]
+    cluster, key = cut()
+    come_back(cluster, key, order, {broker_id: torn(EPOCH, 100) for broker_id in order[1:]}, _AT_ONCE_MS)
+    assert cluster.state(key).leader_id == order[0]
 
 
 def test_a_torn_copy_waits_for_another_to_compare_with_and_not_for_ever() -> None:
-    world, key = cut(replicas=2)
-    (one, _) = world.state(key).replicas
-    world.start(one, found={key: torn(EPOCH, 9)})
-    wait(world, key, [one], {one: torn(EPOCH, 9)}, PATIENCE_MS - SESSION_TIMEOUT_MS)
-    assert world.state(key).leader_id == NO_LEADER
-    wait(world, key, [one], {one: torn(EPOCH, 9)}, 2 * SESSION_TIMEOUT_MS)
-    assert world.state(key).leader_id == one
+    cluster, key = cut(replicas=2)
+    (one, _) = cluster.state(key).replicas
+    cluster.start(one, found={key: torn(EPOCH, 9)})
+    wait(cluster, key, [one], {one: torn(EPOCH, 9)}, PATIENCE_MS - SESSION_TIMEOUT_MS)
+    assert cluster.state(key).leader_id == NO_LEADER
+    wait(cluster, key, [one], {one: torn(EPOCH, 9)}, 2 * SESSION_TIMEOUT_MS)
+    assert cluster.state(key).leader_id == one
 
 
 def test_a_torn_copy_that_alone_counts_leads_at_once() -> None:
-    world, key = cut(replicas=1)
-    (one,) = world.state(key).replicas
-    world.start(one, found={key: torn(EPOCH, 9)})
-    assert world.state(key).leader_id == one
+    cluster, key = cut(replicas=1)
+    (one,) = cluster.state(key).replicas
+    cluster.start(one, found={key: torn(EPOCH, 9)})
+    assert cluster.state(key).leader_id == one
 
 
 def test_a_new_controller_elects_no_torn_copy_before_it_was_told_of_it() -> None:
-    world, key = cut(replicas=2)
-    one, two = world.state(key).replicas
+    cluster, key = cut(replicas=2)
+    one, two = cluster.state(key).replicas
     found = {one: torn(EPOCH, 7), two: torn(EPOCH, 9)}
-    world.start(one, found={key: found[one]})
-    world.fail_over()
-    world.heartbeat(one, found={key: found[one]})
-    assert world.state(key).leader_id == NO_LEADER
-    come_back(world, key, (two,), found, _AT_ONCE_MS)
-    assert world.state(key).leader_id == two
+    cluster.start(one, found={key: found[one]})
+    cluster.fail_over()
+    cluster.heartbeat(one, found={key: found[one]})
+    assert cluster.state(key).leader_id == NO_LEADER
+    come_back(cluster, key, (two,), found, _AT_ONCE_MS)
+    assert cluster.state(key).leader_id == two
 
 
 def test_a_copy_that_is_torn_no_more_leads_at_once() -> None:
     """It joined an ISR whose leader went before the controller was told that its tail matters no more."""
-    world, key = cut()
-    leader, other, _ = world.state(key).replicas
+    cluster, key = cut()
+    leader, other, _ = cluster.state(key).replicas
     for broker_id in ALL:
-        world.heartbeat(broker_id)
-    world.restart(other, found={key: torn(EPOCH, 9)})
-    assert error_of(world.propose(key, {leader, other})) is None
-    world.fence(leader)
-    assert world.state(key).leader_id == NO_LEADER
-    world.heartbeat(other)
-    assert world.state(key).leader_id == other
+        cluster.heartbeat(broker_id)
+    cluster.restart(other, found={key: torn(EPOCH, 9)})
+    assert error_of(cluster.propose(key, {leader, other})) is None
+    cluster.fence(leader)
+    assert cluster.state(key).leader_id == NO_LEADER
+    cluster.heartbeat(other)
+    assert cluster.state(key).leader_id == other
 
 
 def test_who_left_the_isr_long_ago_never_becomes_eligible_by_a_restart() -> None:
-    world = World()
-    world.start_all(3)
-    key = world.created()
-    behind = next(each for each in world.state(key).replicas if each != world.state(key).leader_id)
+    cluster = ControllerCluster()
+    cluster.start_all(3)
+    key = cluster.created()
+    behind = next(each for each in cluster.state(key).replicas if each != cluster.state(key).leader_id)
     rest = set(ALL) - {behind}
-    assert error_of(world.propose(key, rest)) is None
+    assert error_of(cluster.propose(key, rest)) is None
     for _ in range(3):
-        world.restart(behind)
-        assert behind not in world.state(key).eligible_leaders
-    world.fail_over()
+        cluster.restart(behind)
+        assert behind not in cluster.state(key).eligible_leaders
+    cluster.fail_over()
     for _ in range(2):
-        world.start(behind)
-        world.advance(2 * SESSION_TIMEOUT_MS)
-    state = world.state(key)
+        cluster.start(behind)
+        cluster.advance(2 * SESSION_TIMEOUT_MS)
+    state = cluster.state(key)
     assert state.leader_id == NO_LEADER
     assert behind not in {*state.in_sync_replicas, *state.eligible_leaders}
 
 
 def test_who_left_while_another_led_at_min_is_not_eligible_when_that_one_goes() -> None:
-    world = World()
-    world.start_all(3)
-    key = world.created()
-    first = world.state(key).leader_id
-    gone, last = (each for each in world.state(key).replicas if each != first)
-    world.restart(gone)
-    world.fence(first)
-    world.fence(last)
-    assert set(world.state(key).in_sync_replicas) | set(world.state(key).eligible_leaders) == {first, last}
-    world.start(gone)
-    assert world.state(key).leader_id == NO_LEADER
+    cluster = ControllerCluster()
+    cluster.start_all(3)
+    key = cluster.created()
+    first = cluster.state(key).leader_id
+    gone, last = (each for each in cluster.state(key).replicas if each != first)
+    cluster.restart(gone)
+    cluster.fence(first)
+    cluster.fence(last)
+    assert set(cluster.state(key).in_sync_replicas) | set(cluster.state(key).eligible_leaders) == {first, last}
+    cluster.start(gone)
+    assert cluster.state(key).leader_id == NO_LEADER
 
 
 def test_eligible_leaders_are_none_again_when_somebody_leads_at_min() -> None:
-    world, key = cut()
-    come_back(world, key, ALL, {}, _AT_ONCE_MS)
-    leader = world.state(key).leader_id
+    cluster, key = cut()
+    come_back(cluster, key, ALL, {}, _AT_ONCE_MS)
+    leader = cluster.state(key).leader_id
     other = next(each for each in ALL if each != leader)
-    if len(world.state(key).in_sync_replicas) < 2:
-        assert error_of(world.propose(key, {leader, other})) is None
-    assert world.state(key).eligible_leaders == ()
+    if len(cluster.state(key).in_sync_replicas) < 2:
+        assert error_of(cluster.propose(key, {leader, other})) is None
+    assert cluster.state(key).eligible_leaders == ()
 
 
 def test_brokers_that_fall_silent_together_are_fenced_together() -> None:
-    world, key = cut(min_in_sync=1)
-    world.advance(2 * SESSION_TIMEOUT_MS)
-    state = world.state(key)
+    cluster, key = cut(min_in_sync=1)
+    cluster.advance(2 * SESSION_TIMEOUT_MS)
+    state = cluster.state(key)
     assert state.leader_id == NO_LEADER
     assert {*state.in_sync_replicas, *state.eligible_leaders} == set(ALL)
 
 
 def test_a_doubtful_copy_is_never_elected_while_others_may_come() -> None:
-    world, key = cut()
+    cluster, key = cut()
     for broker_id in ALL[:2]:
-        world.start(broker_id, found={key: DOUBTFUL})
-    world.advance(2 * SESSION_TIMEOUT_MS)
-    assert world.state(key).leader_id == NO_LEADER
-    world.start(3)
-    assert world.state(key).leader_id == 3
+        cluster.start(broker_id, found={key: DOUBTFUL})
+    cluster.advance(2 * SESSION_TIMEOUT_MS)
+    assert cluster.state(key).leader_id == NO_LEADER
+    cluster.start(3)
+    assert cluster.state(key).leader_id == 3
 
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_log_that_is_gone_is_no_copy_while_others_may_have_one(clean: bool) -> None:
-    world = World()
-    world.start_all(3)
-    key = world.created()
+    cluster = ControllerCluster()
+    cluster.start_all(3)
+    key = cluster.created()
     for broker_id in ALL:
-        world.fence(broker_id)
-    last, eligible = world.state(key).in_sync_replicas[0], world.state(key).eligible_leaders[0]
-    world.start(last, clean=world.epoch(last) if clean else None, found={key: MISSING})
-    assert world.state(key).leader_id == NO_LEADER
-    world.start(eligible)
-    assert world.state(key).leader_id == eligible
+        cluster.fence(broker_id)
+    last, eligible = cluster.state(key).in_sync_replicas[0], cluster.state(key).eligible_leaders[0]
+    cluster.start(last, clean=cluster.epoch(last) if clean else None, found={key: MISSING})
+    assert cluster.state(key).leader_id == NO_LEADER
+    cluster.start(eligible)
+    assert cluster.state(key).leader_id == eligible
 
 
 def test_a_log_that_cannot_be_read_is_offline_and_counts_again_when_a_later_life_finds_it_whole() -> None:
-    world = World()
-    world.start_all(3)
-    key = world.created()
+    cluster = ControllerCluster()
+    cluster.start_all(3)
+    key = cluster.created()
     for broker_id in ALL:
-        world.fence(broker_id)
-    eligible = world.state(key).eligible_leaders[0]
-    world.start(eligible, found={key: CLOSED})
-    assert world.state(key).leader_id == NO_LEADER
-    world.fail_over()
-    world.heartbeat(eligible, found={key: CLOSED}, offline=[key])
-    assert world.state(key).leader_id == NO_LEADER
-    world.restart(eligible)
-    assert world.state(key).leader_id == eligible
+        cluster.fence(broker_id)
+    eligible = cluster.state(key).eligible_leaders[0]
+    cluster.start(eligible, found={key: CLOSED})
+    assert cluster.state(key).leader_id == NO_LEADER
+    cluster.fail_over()
+    cluster.heartbeat(eligible, found={key: CLOSED}, offline=[key])
+    assert cluster.state(key).leader_id == NO_LEADER
+    cluster.restart(eligible)
+    assert cluster.state(key).leader_id == eligible
 
 
 def test_a_leader_that_the_new_controller_has_not_heard_yet_leads_again_when_it_is() -> None:
-    world, key = cut()
-    leader = world.state(key).leader_id
+    cluster, key = cut()
+    leader = cluster.state(key).leader_id
     other = next(each for each in ALL if each != leader)
-    world.register(other)
-    assert world.state(key).leader_id == NO_LEADER
-    world.heartbeat(leader)
-    assert world.state(key).leader_id == leader
+    cluster.register(other)
+    assert cluster.state(key).leader_id == NO_LEADER
+    cluster.heartbeat(leader)
+    assert cluster.state(key).leader_id == leader

@@ -15,19 +15,19 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.replay import newest_snapshot
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
-from tests.unit.controller.world import World
+from tests.unit.controller.cluster import ControllerCluster
 from tests.unit.storage.crashable_files import CrashableFiles
 
 
-def history() -> World:
-    world = World()
-    world.start_all(3)
-    world.created("a", partitions=3, retention_ms="5")
-    world.created("b", partitions=2)
-    world.created("gone")
-    world.fence(2)
-    world.delete("gone")
-    return world
+def history() -> ControllerCluster:
+    cluster = ControllerCluster()
+    cluster.start_all(3)
+    cluster.created("a", partitions=3, retention_ms="5")
+    cluster.created("b", partitions=2)
+    cluster.created("gone")
+    cluster.fence(2)
+    cluster.delete("gone")
+    return cluster
 
 
 def snapshot_of(image: MetadataImage, epoch: int = 4) -> tuple[SnapshotId, bytes]:
@@ -46,13 +46,13 @@ def test_an_image_comes_back_from_its_snapshot_broker_epochs_and_all() -> None:
 
 
 def test_the_replay_goes_on_behind_a_snapshot_as_without_one() -> None:
-    world = history()
-    for cut in range(1, len(world.records)):
+    cluster = history()
+    for cut in range(1, len(cluster.records)):
         image = MetadataImage()
-        image.apply_batch(0, cut, world.records[:cut])
+        image.apply_batch(0, cut, cluster.records[:cut])
         loaded = decode_snapshot(snapshot_of(image)[1], snapshot_of(image)[0])
-        loaded.apply_batch(cut, len(world.records), world.records[cut:])
-        assert loaded == world.image
+        loaded.apply_batch(cut, len(cluster.records), cluster.records[cut:])
+        assert loaded == cluster.image
 
 
 def test_an_empty_image_has_a_snapshot_too() -> None:
@@ -113,30 +113,30 @@ def test_the_newest_whole_one_is_found_and_a_damaged_one_passed_over() -> None:
 
 
 def test_becoming_another_image_names_whatever_may_be_different() -> None:
-    world = history()
+    cluster = history()
     image = MetadataImage()
-    cut = len(world.records) - 2
-    image.apply_batch(0, cut, world.records[:cut])
+    cut = len(cluster.records) - 2
+    image.apply_batch(0, cut, cluster.records[:cut])
     image.take_changes()
-    gone = set(image.partitions) - set(world.image.partitions)
+    gone = set(image.partitions) - set(cluster.image.partitions)
     assert gone
-    image.become(world.image.copy())
+    image.become(cluster.image.copy())
     changes = image.take_changes()
-    assert image == world.image
+    assert image == cluster.image
     assert changes.removed == gone
-    assert changes.partitions == set(world.image.partitions)
-    assert changes.brokers == set(world.image.brokers)
-    assert changes.topics >= set(world.image.topics)
+    assert changes.partitions == set(cluster.image.partitions)
+    assert changes.brokers == set(cluster.image.brokers)
+    assert changes.topics >= set(cluster.image.topics)
 
 
 def test_a_replica_that_was_taken_away_is_no_more_on_its_broker() -> None:
-    world = history()
-    key, state = next(iter(world.image.partitions.items()))
+    cluster = history()
+    key, state = next(iter(cluster.image.partitions.items()))
     record = records_pb2.PartitionRecord(
         topic_id=key.topic_id, partition=key.partition, replicas=state.replicas[:1], leader_id=state.replicas[0]
     )
-    world.image.apply(world.image.end_offset, records_pb2.MetadataRecord(partition=record))
-    assert all(key != other.key for other in world.image.replicas_on(state.replicas[1]))
+    cluster.image.apply(cluster.image.end_offset, records_pb2.MetadataRecord(partition=record))
+    assert all(key != other.key for other in cluster.image.replicas_on(state.replicas[1]))
 
 
 def test_a_replaced_voter_is_another_directory_in_the_image() -> None:

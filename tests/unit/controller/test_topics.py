@@ -29,22 +29,22 @@ from minilog_broker.controller.topic_config import (
     effective_topic_config,
     topic_config_values,
 )
-from minilog_broker.replication.state import NO_LEADER, PartitionKey
-from tests.unit.controller.world import DEFAULTS, DOUBTFUL, World, error_of
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey
+from tests.unit.controller.cluster import DEFAULTS, DOUBTFUL, ControllerCluster, error_of
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
-    world.start_all(3)
-    return world
+def cluster() -> ControllerCluster:
+    cluster = ControllerCluster()
+    cluster.start_all(3)
+    return cluster
 
 
-def refused(world: World, name: str = "t", **how: object) -> MinilogError:
-    before = list(world.records)
-    error = error_of(world.create(name, **how))  # type: ignore[arg-type]
+def refused(cluster: ControllerCluster, name: str = "t", **how: object) -> MinilogError:
+    before = list(cluster.records)
+    error = error_of(cluster.create(name, **how))  # type: ignore[arg-type]
     assert error is not None
-    assert world.records == before, "a refusal leaves nothing half done"
+    assert cluster.records == before, "a refusal leaves nothing half done"
     return error
 
 
@@ -52,8 +52,8 @@ def refused(world: World, name: str = "t", **how: object) -> MinilogError:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "a" * 250, "__x", "__cluster_metadata", "a\n"])
-def test_names_that_are_none_are_refused(world: World, name: str) -> None:
-    assert isinstance(refused(world, name), InvalidTopic)
+def test_names_that_are_none_are_refused(cluster: ControllerCluster, name: str) -> None:
+    assert isinstance(refused(cluster, name), InvalidTopic)
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "_x", "...", "a" * 249])
@@ -61,61 +61,61 @@ def test_names_that_kafka_allows_are_allowed(name: str) -> None:
     check_topic_name(name)
 
 
-def test_a_name_is_given_once(world: World) -> None:
-    world.created("t")
-    assert isinstance(refused(world, "t"), TopicAlreadyExists)
+def test_a_name_is_given_once(cluster: ControllerCluster) -> None:
+    cluster.created("t")
+    assert isinstance(refused(cluster, "t"), TopicAlreadyExists)
 
 
 # -- creation
 
 
-def test_a_topic_has_all_its_replicas_in_sync_and_its_leaders_spread(world: World) -> None:
-    key = world.created("t", partitions=6)
-    states = world.image.partitions_of(key.topic_id)
+def test_a_topic_has_all_its_replicas_in_sync_and_its_leaders_spread(cluster: ControllerCluster) -> None:
+    key = cluster.created("t", partitions=6)
+    states = cluster.image.partitions_of(key.topic_id)
     assert all(set(state.in_sync_replicas) == {1, 2, 3} for state in states)
     assert Counter(state.leader_id for state in states) == {1: 2, 2: 2, 3: 2}
-    assert all(state.leader_broker_epoch == world.epoch(state.leader_id) for state in states)
+    assert all(state.leader_broker_epoch == cluster.epoch(state.leader_id) for state in states)
 
 
-def test_a_topic_is_one_batch_with_its_partitions_and_settings(world: World) -> None:
-    before = len(world.batches)
-    world.created("t", partitions=3, retention_ms="1000")
-    assert len(world.batches) == before + 1
+def test_a_topic_is_one_batch_with_its_partitions_and_settings(cluster: ControllerCluster) -> None:
+    before = len(cluster.batches)
+    cluster.created("t", partitions=3, retention_ms="1000")
+    assert len(cluster.batches) == before + 1
 
 
 def test_without_a_factor_it_is_three_or_the_number_of_brokers() -> None:
     for brokers, expected in ((1, 1), (2, 2), (4, 3)):
-        world = World()
-        world.start_all(brokers)
-        result = world.create("t", None)
-        assert len(world.state(PartitionKey(result.topic_id, 0)).replicas) == expected
+        cluster = ControllerCluster()
+        cluster.start_all(brokers)
+        result = cluster.create("t", None)
+        assert len(cluster.state(PartitionKey(result.topic_id, 0)).replicas) == expected
 
 
 @pytest.mark.parametrize("factor", [-1, 0, 4])
-def test_a_factor_that_the_brokers_cannot_hold_names_those_available(world: World, factor: int) -> None:
-    world.fence(2)
-    error = refused(world, replication_factor=factor)
+def test_a_factor_that_the_brokers_cannot_hold_names_those_available(cluster: ControllerCluster, factor: int) -> None:
+    cluster.fence(2)
+    error = refused(cluster, replication_factor=factor)
     assert isinstance(error, InvalidReplicationFactor)
     assert str(error).endswith("available, which are: 1, 3")
 
 
 @pytest.mark.parametrize("partitions", [0, -1, 10_001])
-def test_a_number_of_partitions_that_is_none_is_refused(world: World, partitions: int) -> None:
-    assert isinstance(refused(world, partitions=partitions), InvalidPartitions)
+def test_a_number_of_partitions_that_is_none_is_refused(cluster: ControllerCluster, partitions: int) -> None:
+    assert isinstance(refused(cluster, partitions=partitions), InvalidPartitions)
 
 
-def test_validate_only_says_what_would_be_and_does_nothing(world: World) -> None:
-    before = list(world.records)
-    assert error_of(world.create("t", validate_only=True)) is None
-    assert world.records == before
-    assert isinstance(error_of(world.create("a b", validate_only=True)), InvalidTopic)
+def test_validate_only_says_what_would_be_and_does_nothing(cluster: ControllerCluster) -> None:
+    before = list(cluster.records)
+    assert error_of(cluster.create("t", validate_only=True)) is None
+    assert cluster.records == before
+    assert isinstance(error_of(cluster.create("a b", validate_only=True)), InvalidTopic)
 
 
-def test_one_refused_topic_of_a_request_keeps_no_other_back(world: World) -> None:
+def test_one_refused_topic_of_a_request_keeps_no_other_back(cluster: ControllerCluster) -> None:
     request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name=name) for name in ("a", "a b", "c", "a")])
-    world.controller.create_topics("ticket", request)
-    world.commit()
-    response = world.answers["ticket"]
+    cluster.controller.create_topics("ticket", request)
+    cluster.commit()
+    response = cluster.answers["ticket"]
     assert isinstance(response, admin_pb2.CreateTopicsResponse)
     assert [type(error_of(result)).__name__ for result in response.results] == [
         "NoneType",
@@ -123,7 +123,7 @@ def test_one_refused_topic_of_a_request_keeps_no_other_back(world: World) -> Non
         "NoneType",
         "TopicAlreadyExists",
     ]
-    assert set(world.image.topic_ids) == {"a", "c"}
+    assert set(cluster.image.topic_ids) == {"a", "c"}
 
 
 # -- settings
@@ -145,25 +145,25 @@ def test_one_refused_topic_of_a_request_keeps_no_other_back(world: World) -> Non
     ],
 )
 def test_a_bad_value_names_the_key_the_value_and_what_would_be_right(
-    world: World, name: str, value: str, expected: str
+    cluster: ControllerCluster, name: str, value: str, expected: str
 ) -> None:
-    error = refused(world, **{name: value})
+    error = refused(cluster, **{name: value})
     assert isinstance(error, InvalidConfig)
     assert f"{name}={value}" in str(error)
     assert expected in str(error)
 
 
-def test_an_unknown_setting_offers_the_nearest(world: World) -> None:
-    error = refused(world, min_insync_replica="1")
+def test_an_unknown_setting_offers_the_nearest(cluster: ControllerCluster) -> None:
+    error = refused(cluster, min_insync_replica="1")
     assert isinstance(error, InvalidConfig)
     assert "did you mean min.insync.replicas?" in str(error)
-    assert "a topic has min.insync.replicas" in str(refused(world, zzz="1"))
+    assert "a topic has min.insync.replicas" in str(refused(cluster, zzz="1"))
 
 
-def test_an_explicit_min_above_the_factor_is_refused_the_default_is_lowered(world: World) -> None:
-    error = refused(world, replication_factor=1, min_insync_replicas="2")
+def test_an_explicit_min_above_the_factor_is_refused_the_default_is_lowered(cluster: ControllerCluster) -> None:
+    error = refused(cluster, replication_factor=1, min_insync_replicas="2")
     assert "expected at most the replication factor, which is 1" in str(error)
-    state = world.state(world.created("alone", replication_factor=1))
+    state = cluster.state(cluster.created("alone", replication_factor=1))
     assert state.replication_factor == 1
 
 
@@ -191,153 +191,153 @@ def test_every_setting_of_a_topic_becomes_its_configuration() -> None:
 # -- alteration
 
 
-def test_partitions_are_added_and_those_there_are_keep_their_state(world: World) -> None:
-    key = world.created("t", partitions=2)
-    before = world.image.partitions_of(key.topic_id)
-    assert error_of(world.alter("t", partitions=5)) is None
-    after = world.image.partitions_of(key.topic_id)
+def test_partitions_are_added_and_those_there_are_keep_their_state(cluster: ControllerCluster) -> None:
+    key = cluster.created("t", partitions=2)
+    before = cluster.image.partitions_of(key.topic_id)
+    assert error_of(cluster.alter("t", partitions=5)) is None
+    after = cluster.image.partitions_of(key.topic_id)
     assert after[:2] == before
     assert [state.key.partition for state in after] == [0, 1, 2, 3, 4]
 
 
-def test_partitions_are_never_taken_away(world: World) -> None:
-    world.created("t", partitions=2)
-    records = list(world.records)
-    assert isinstance(error_of(world.alter("t", partitions=1, retention_ms="5")), InvalidPartitions)
-    assert world.records == records
-    assert error_of(world.alter("t", partitions=2)) is None
-    assert world.records == records
+def test_partitions_are_never_taken_away(cluster: ControllerCluster) -> None:
+    cluster.created("t", partitions=2)
+    records = list(cluster.records)
+    assert isinstance(error_of(cluster.alter("t", partitions=1, retention_ms="5")), InvalidPartitions)
+    assert cluster.records == records
+    assert error_of(cluster.alter("t", partitions=2)) is None
+    assert cluster.records == records
 
 
-def test_settings_are_set_and_unset(world: World) -> None:
-    key = world.created("t", retention_ms="1000")
-    assert error_of(world.alter("t", unset=["retention.ms"], segment_ms="5")) is None
-    assert world.image.topic_config(key.topic_id) == {"segment.ms": "5"}
-    assert isinstance(error_of(world.alter("t", unset=["nope"])), InvalidConfig)
-    assert isinstance(error_of(world.alter("t", unset=["segment.ms"], segment_ms="5")), InvalidArgument)
-    assert isinstance(error_of(world.alter("other", segment_ms="5")), UnknownTopicOrPartition)
+def test_settings_are_set_and_unset(cluster: ControllerCluster) -> None:
+    key = cluster.created("t", retention_ms="1000")
+    assert error_of(cluster.alter("t", unset=["retention.ms"], segment_ms="5")) is None
+    assert cluster.image.topic_config(key.topic_id) == {"segment.ms": "5"}
+    assert isinstance(error_of(cluster.alter("t", unset=["nope"])), InvalidConfig)
+    assert isinstance(error_of(cluster.alter("t", unset=["segment.ms"], segment_ms="5")), InvalidArgument)
+    assert isinstance(error_of(cluster.alter("other", segment_ms="5")), UnknownTopicOrPartition)
 
 
-def test_nobody_is_eligible_any_more_when_min_is_lowered_to_the_isr(world: World) -> None:
-    key = world.created("t")
-    world.fence(3)
-    world.fence(2)
-    assert world.state(key).eligible_leaders == (2,)
-    world.alter("t", min_insync_replicas="1")
-    assert world.state(key).eligible_leaders == ()
+def test_nobody_is_eligible_any_more_when_min_is_lowered_to_the_isr(cluster: ControllerCluster) -> None:
+    key = cluster.created("t")
+    cluster.fence(3)
+    cluster.fence(2)
+    assert cluster.state(key).eligible_leaders == (2,)
+    cluster.alter("t", min_insync_replicas="1")
+    assert cluster.state(key).eligible_leaders == ()
 
 
-def test_an_operator_accepts_the_loss_by_allowing_unclean_election(world: World) -> None:
-    key = world.created("t")
+def test_an_operator_accepts_the_loss_by_allowing_unclean_election(cluster: ControllerCluster) -> None:
+    key = cluster.created("t")
     for broker_id in (2, 3):
-        world.restart(broker_id, found={key: DOUBTFUL})
-    world.fence(1)
-    assert world.state(key).leader_id == NO_LEADER
-    world.alter("t", unclean_leader_election_enable="true")
-    assert world.state(key).leader_id in (2, 3)
+        cluster.restart(broker_id, found={key: DOUBTFUL})
+    cluster.fence(1)
+    assert cluster.state(key).leader_id == NO_LEADER
+    cluster.alter("t", unclean_leader_election_enable="true")
+    assert cluster.state(key).leader_id in (2, 3)
 
 
 # -- deletion
 
 
-def test_a_deleted_topic_leaves_nothing_and_its_name_is_another_topic(world: World) -> None:
-    first = world.created("t", partitions=2, retention_ms="5")
-    assert error_of(world.delete("t")) is None
-    assert not world.image.partitions
-    assert not world.image.configs
-    second = world.created("t")
+def test_a_deleted_topic_leaves_nothing_and_its_name_is_another_topic(cluster: ControllerCluster) -> None:
+    first = cluster.created("t", partitions=2, retention_ms="5")
+    assert error_of(cluster.delete("t")) is None
+    assert not cluster.image.partitions
+    assert not cluster.image.configs
+    second = cluster.created("t")
     assert second.topic_id != first.topic_id
-    assert world.image.topic_config(second.topic_id) == {}
+    assert cluster.image.topic_config(second.topic_id) == {}
 
 
-def test_only_the_topic_of_the_given_id_is_deleted(world: World) -> None:
-    first = world.created("t")
-    world.delete("t")
-    second = world.created("t")
-    assert isinstance(error_of(world.delete("t", first.topic_id)), UnknownTopicId)
-    assert isinstance(error_of(world.delete(topic_id=first.topic_id)), UnknownTopicId)
-    assert error_of(world.delete(topic_id=second.topic_id)) is None
-    assert isinstance(error_of(world.delete("t")), UnknownTopicOrPartition)
+def test_only_the_topic_of_the_given_id_is_deleted(cluster: ControllerCluster) -> None:
+    first = cluster.created("t")
+    cluster.delete("t")
+    second = cluster.created("t")
+    assert isinstance(error_of(cluster.delete("t", first.topic_id)), UnknownTopicId)
+    assert isinstance(error_of(cluster.delete(topic_id=first.topic_id)), UnknownTopicId)
+    assert error_of(cluster.delete(topic_id=second.topic_id)) is None
+    assert isinstance(error_of(cluster.delete("t")), UnknownTopicOrPartition)
 
 
 # -- the brokers' own topics
 
 
-def created_internal(world: World, name: str = "__groups") -> bytes:
-    response = world.create_internal(name)
+def created_internal(cluster: ControllerCluster, name: str = "__groups") -> bytes:
+    response = cluster.create_internal(name)
     assert error_of(response) is None, error_of(response)
     return response.topic_id
 
 
 def test_an_internal_topic_has_what_makes_its_records_safe_whatever_the_defaults_are() -> None:
     weak = replace(DEFAULTS, min_in_sync_replicas=1, flush_on_append=False, unclean_leader_election=True)
-    world = World(defaults=weak, voters=(1, 2, 3))
-    world.start_all(3)
-    topic_id = created_internal(world)
-    topic = world.image.topics[topic_id]
-    config = world.image.effective_config(topic_id)
+    cluster = ControllerCluster(defaults=weak, voters=(1, 2, 3))
+    cluster.start_all(3)
+    topic_id = created_internal(cluster)
+    topic = cluster.image.topics[topic_id]
+    config = cluster.image.effective_config(topic_id)
     assert (topic.name, topic.internal, topic.partition_count) == ("__groups", True, 16)
-    assert all(len(state.replicas) == 3 for state in world.image.partitions_of(topic_id))
+    assert all(len(state.replicas) == 3 for state in cluster.image.partitions_of(topic_id))
     assert (config.min_in_sync_replicas, config.flush_on_append, config.unclean_leader_election) == (2, True, False)
     assert (config.retention_ms, config.retention_bytes) == (-1, -1)
 
 
 def test_an_internal_topic_is_created_once_whoever_asks() -> None:
-    world = World(voters=(1, 2, 3))
-    world.start_all(3)
-    first = created_internal(world)
-    assert created_internal(world) == first
-    assert created_internal(world, "__transactions") != first
+    cluster = ControllerCluster(voters=(1, 2, 3))
+    cluster.start_all(3)
+    first = created_internal(cluster)
+    assert created_internal(cluster) == first
+    assert created_internal(cluster, "__transactions") != first
 
 
 def test_an_internal_topic_waits_for_as_many_brokers_as_it_is_to_have_replicas() -> None:
-    world = World(voters=(1, 2, 3))
-    world.start_all(2)
-    assert isinstance(error_of(world.create_internal("__groups")), CoordinatorLoadInProgress)
-    world.start(3)
-    created_internal(world)
+    cluster = ControllerCluster(voters=(1, 2, 3))
+    cluster.start_all(2)
+    assert isinstance(error_of(cluster.create_internal("__groups")), CoordinatorLoadInProgress)
+    cluster.start(3)
+    created_internal(cluster)
 
 
 def test_one_voter_makes_internal_topics_of_one_replica() -> None:
-    world = World(voters=(1,))
-    world.start_all(1)
-    topic_id = created_internal(world)
-    assert {len(state.replicas) for state in world.image.partitions_of(topic_id)} == {1}
+    cluster = ControllerCluster(voters=(1,))
+    cluster.start_all(1)
+    topic_id = created_internal(cluster)
+    assert {len(state.replicas) for state in cluster.image.partitions_of(topic_id)} == {1}
 
 
 @pytest.mark.parametrize("name", ["t", "__cluster_metadata", "__x", ""])
-def test_no_other_topic_is_created_as_an_internal_one(world: World, name: str) -> None:
-    assert isinstance(error_of(world.create_internal(name)), InvalidTopic)
+def test_no_other_topic_is_created_as_an_internal_one(cluster: ControllerCluster, name: str) -> None:
+    assert isinstance(error_of(cluster.create_internal(name)), InvalidTopic)
 
 
-def test_a_former_life_of_a_broker_creates_no_internal_topic(world: World) -> None:
-    request = peer_pb2.CreateInternalTopicRequest(broker_id=1, broker_epoch=world.epoch(1) - 1, name="__groups")
-    world.controller.create_internal_topic("late", request)
-    assert isinstance(error_of(world.answer("late", peer_pb2.CreateInternalTopicResponse)), StaleBrokerEpoch)
+def test_a_former_life_of_a_broker_creates_no_internal_topic(cluster: ControllerCluster) -> None:
+    request = peer_pb2.CreateInternalTopicRequest(broker_id=1, broker_epoch=cluster.epoch(1) - 1, name="__groups")
+    cluster.controller.create_internal_topic("late", request)
+    assert isinstance(error_of(cluster.answer("late", peer_pb2.CreateInternalTopicResponse)), StaleBrokerEpoch)
 
 
 def test_clients_neither_create_nor_change_nor_delete_internal_topics() -> None:
-    world = World(voters=(1, 2, 3))
-    world.start_all(3)
-    assert isinstance(error_of(world.create("__groups", 16, 3)), InvalidTopic)
-    topic_id = created_internal(world)
+    cluster = ControllerCluster(voters=(1, 2, 3))
+    cluster.start_all(3)
+    assert isinstance(error_of(cluster.create("__groups", 16, 3)), InvalidTopic)
+    topic_id = created_internal(cluster)
     for result in (
-        world.alter("__groups", flush_policy="os"),
-        world.alter("__groups", unset=["flush.policy"]),
-        world.alter("__groups", partitions=32),
-        world.delete("__groups"),
-        world.delete(topic_id=topic_id),
+        cluster.alter("__groups", flush_policy="os"),
+        cluster.alter("__groups", unset=["flush.policy"]),
+        cluster.alter("__groups", partitions=32),
+        cluster.delete("__groups"),
+        cluster.delete(topic_id=topic_id),
     ):
         assert isinstance(error_of(result), InvalidTopic)
 
 
 def test_leaders_and_replicas_of_internal_topics_are_moved_as_those_of_any_topic_but_not_below_two_replicas() -> None:
-    world = World(voters=(1, 2, 3))
-    world.start_all(4)
-    key = PartitionKey(created_internal(world), 0)
-    replicas = world.state(key).replicas
+    cluster = ControllerCluster(voters=(1, 2, 3))
+    cluster.start_all(4)
+    key = PartitionKey(created_internal(cluster), 0)
+    replicas = cluster.state(key).replicas
     (other,) = {1, 2, 3, 4} - set(replicas)
-    assert isinstance(error_of(world.reassign(key, replicas[:1])), InvalidReplicaAssignment)
-    assert error_of(world.reassign(key, (other, *replicas[:2]))) is None
-    assert world.state(key).adding_replicas == (other,)
-    assert [each.error.code for each in world.elect("__groups", partitions=range(1, 16))] == [0] * 15
+    assert isinstance(error_of(cluster.reassign(key, replicas[:1])), InvalidReplicaAssignment)
+    assert error_of(cluster.reassign(key, (other, *replicas[:2]))) is None
+    assert cluster.state(key).adding_replicas == (other,)
+    assert [each.error.code for each in cluster.elect("__groups", partitions=range(1, 16))] == [0] * 15

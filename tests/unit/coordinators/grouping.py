@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 from minilog.errors import MinilogError
 from minilog.v1 import coordinator_pb2
-from minilog_broker.coordinators.effects import RegisterProducer
+from minilog_broker.coordinators.coordinator_effects import RegisterProducer
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
+from tests.unit.coordinators.cluster import CoordinatorCluster, error_of
 from tests.unit.coordinators.transacting import partition_id
-from tests.unit.coordinators.world import World, error_of
 
 G, T = "report", "program"
 
 
-class Grouping(World[GroupCoordinator]):
+class Grouping(CoordinatorCluster[GroupCoordinator]):
     """See the module's text. `ended`: producers that the coordinator of transactions refuses to register."""
 
     def __init__(self, *, lead: bool = True) -> None:

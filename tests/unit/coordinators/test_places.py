@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from minilog.errors import NotLeaderOrFollower
 from minilog_broker.coordinators.table import Change, LogRecord, Table
 from tests.unit.coordinators.grouping import Grouping
-from tests.unit.coordinators.transacting import ORDERS_0, ORDERS_1, Transacting
+from tests.unit.coordinators.transacting import ORDERS_0, ORDERS_1, TransactionCalls
 
 SLACK = 4
 
@@ -23,7 +23,7 @@ class Name:
     owner: str
 
 
-class Codec:
+class NameCodec:
     """Names and numbers."""
 
     def encode(self, change: Change[Name, int]) -> LogRecord:
@@ -33,7 +33,7 @@ class Codec:
         return Change(Name(record.key.decode()), None if record.value is None else int(record.value))
 
 
-class Log:
+class ListLog:
     """What is in the log from `start` on, each record at its offset."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Log:
 
     def table(self, end_offset: int) -> Table[Name, int]:
         """What another coordinator makes of it."""
-        table: Table[Name, int] = Table(Codec(), self.append)  # type: ignore[arg-type]
+        table: Table[Name, int] = Table(NameCodec(), self.append)  # type: ignore[arg-type]
         table.places.slack_records = SLACK
         table.clear(end_offset)
         for offset in range(self.start, end_offset):
@@ -57,7 +57,7 @@ class Log:
         return table
 
 
-def trim(table: Table[Name, int], log: Log) -> None:
+def trim(table: Table[Name, int], log: ListLog) -> None:
     """Delete what nobody needs, at once."""
     log.start = max(log.start, table.needed_from())
     table.trimmed(log.start)
@@ -69,7 +69,7 @@ DECISIONS = st.dictionaries(st.sampled_from("abcdefg"), st.none() | st.integers(
 @given(st.lists(st.one_of(DECISIONS, st.integers(0, 30), st.tuples(st.integers(0, 5))), max_size=60))
 def test_whoever_takes_over_finds_what_was_committed(steps: list[dict[str, int | None] | int | tuple[int]]) -> None:
     """Decisions; the high watermark rises so far; another coordinator takes over, with so much of the rest."""
-    log = Log()
+    log = ListLog()
     table, committed = log.table(0), 0
     ends = [0]
     wanted: dict[int, dict[str, int]] = {0: {}}  # after each decision, by its end
@@ -99,7 +99,7 @@ def test_whoever_takes_over_finds_what_was_committed(steps: list[dict[str, int |
 
 @given(st.lists(DECISIONS, min_size=100, max_size=200))
 def test_the_log_stays_short(decisions: list[dict[str, int | None]]) -> None:
-    log = Log()
+    log = ListLog()
     table = log.table(0)
     for decision in decisions:
         table.write([Change(Name(key), value) for key, value in decision.items()])
@@ -109,7 +109,7 @@ def test_the_log_stays_short(decisions: list[dict[str, int | None]]) -> None:
 
 
 def test_what_stands_still_is_carried_along_only_while_the_log_is_long() -> None:
-    log = Log()
+    log = ListLog()
     table = log.table(0)
     table.write([Change(Name(key), 1) for key in "abc"])
     for number in range(100):
@@ -122,7 +122,7 @@ def test_what_stands_still_is_carried_along_only_while_the_log_is_long() -> None
 
 
 def test_a_decision_that_was_not_written_carries_nothing() -> None:
-    log = Log()
+    log = ListLog()
     table = log.table(0)
     table.write([Change(Name(key), 1) for key in "abc"])
     for number in range(SLACK + 5):
@@ -135,27 +135,27 @@ def test_a_decision_that_was_not_written_carries_nothing() -> None:
 
 
 def test_a_group_that_commits_for_ever_has_a_short_log_and_the_others_are_not_forgotten() -> None:
-    world = Grouping()
-    world.slack_records = 50
-    world.fail_over()
-    world.ask_to_commit({ORDERS_0: 7, ORDERS_1: 8}, group="idle")
+    cluster = Grouping()
+    cluster.slack_records = 50
+    cluster.fail_over()
+    cluster.ask_to_commit({ORDERS_0: 7, ORDERS_1: 8}, group="idle")
     for offset in range(300):
-        world.ask_to_commit({ORDERS_0: offset}, group="busy")
-        world.commit()
-    assert world.log_end - world.log_start < 3 * 3 + 2 * 50
-    before = world.coordinator.committed_state()
-    world.fail_over()
-    assert world.coordinator.committed_state() == before
+        cluster.ask_to_commit({ORDERS_0: offset}, group="busy")
+        cluster.commit()
+    assert cluster.log_end - cluster.log_start < 3 * 3 + 2 * 50
+    before = cluster.coordinator.committed_state()
+    cluster.fail_over()
+    assert cluster.coordinator.committed_state() == before
     assert {key.owner for key in before} == {"idle", "busy"}
 
 
 def test_transactions_leave_a_short_log() -> None:
-    world = Transacting()
-    world.slack_records = 50
-    world.fail_over()
+    cluster = TransactionCalls()
+    cluster.slack_records = 50
+    cluster.fail_over()
     for generation in range(100):
-        world.end([world.writer(ORDERS_0, generation=generation, attempt=f"a{generation}")], generation=generation)
-    assert world.log_start > 0
-    before = world.coordinator.committed_state()
-    world.fail_over()
-    assert world.coordinator.committed_state() == before
+        cluster.end([cluster.writer(ORDERS_0, generation=generation, attempt=f"a{generation}")], generation=generation)
+    assert cluster.log_start > 0
+    before = cluster.coordinator.committed_state()
+    cluster.fail_over()
+    assert cluster.coordinator.committed_state() == before

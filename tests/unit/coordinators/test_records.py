@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given, settings
 
 from minilog.errors import CorruptMessage, UnsupportedVersion
-from minilog.transactions import Contents
+from minilog.transactions.messages import Contents
 from minilog.v1 import coordinator_records_pb2
 from minilog_broker.coordinators.groups.records import GroupCodec, GroupKey, Offset, Pending
 from minilog_broker.coordinators.table import Change, LogRecord
 from minilog_broker.coordinators.transactions.records import (
     Fate,
-    Producer,
     Registered,
-    Transaction,
     TransactionCodec,
     TransactionKey,
+    TransactionMetadata,
+    TransactionProducer,
 )
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 
 ids = st.binary(min_size=1, max_size=36)
 numbers = st.integers(0, 2**63 - 1)
 partitions = st.builds(PartitionKey, st.binary(min_size=16, max_size=16), st.integers(0, 2**31 - 1))
 transactions = st.builds(
-    Transaction,
+    TransactionMetadata,
     generation=numbers,
     attempt_id=ids,
     run_id=ids,
@@ -41,7 +41,7 @@ transactions = st.builds(
     last_contents=st.none() | st.builds(Contents, numbers, st.binary(max_size=64)),
 )
 producers = st.builds(
-    Producer,
+    TransactionProducer,
     generation=numbers,
     attempt_id=ids,
     task=st.none() | st.integers(0, 2**31 - 1),

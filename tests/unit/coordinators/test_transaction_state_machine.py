@@ -21,10 +21,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from minilog.errors import NotEnoughReplicas, NotLeaderOrFollower
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.batches import decode_run
-from minilog_broker.coordinators.coordinator import State
-from minilog_broker.coordinators.effects import WriteMarkers
+from minilog_broker.coordinators.coordinator import CoordinatorState
+from minilog_broker.coordinators.coordinator_effects import WriteMarkers
 from minilog_broker.coordinators.transactions.records import TransactionCodec, TransactionKey, TransactionValue
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
+from tests.unit.coordinators.cluster import INTERNAL, error_of
 from tests.unit.coordinators.transacting import (
     BECOMING_VISIBLE,
     COMMITTED,
@@ -34,11 +35,10 @@ from tests.unit.coordinators.transacting import (
     REQUEST_TIMEOUT_MS,
     TIMEOUT_MS,
     T,
-    Transacting,
+    TransactionCalls,
     winner,
 )
-from tests.unit.coordinators.transaction_model import Attempt, TransactionModel
-from tests.unit.coordinators.world import INTERNAL, error_of
+from tests.unit.coordinators.transaction_model import ModelAttempt, TransactionModel
 
 # Which attempt: the last one, or one of those before, as it was or with something else about it.
 usual = st.tuples(st.integers(0, 3), st.sampled_from(("", "", "", "run", "generation below", "generation", "name")))
@@ -50,7 +50,7 @@ CALLS = st.sampled_from(("enlist", "enlist", "enlist", "register", "end", "end",
 tasks = st.sampled_from((None, 0, 0, 1))
 
 
-class Asked(NamedTuple):
+class ExpectedAnswer(NamedTuple):
     """What a call must be answered, and not before the log is committed up to `rests_on`."""
 
     code: str
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
     committed: int | None  # the generation that an End commits
 
 
-class _ShortLog(Transacting):
+class _ShortLog(TransactionCalls):
     """Much is carried along, and much is deleted."""
 
     slack_records = 3
@@ -67,11 +67,11 @@ class _ShortLog(Transacting):
 class TransactionMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
-        self.world = _ShortLog()
+        self.cluster = _ShortLog()
         self.model = TransactionModel()
         self.history: list[tuple[int, TransactionModel]] = [(0, TransactionModel())]  # by the end of the log
-        self.attempts = [Attempt("r", 0, "n")]  # that enlisted
-        self.asked: dict[object, Asked] = {}
+        self.attempts = [ModelAttempt("r", 0, "n")]  # that enlisted
+        self.asked: dict[object, ExpectedAnswer] = {}
         self.crashed: set[object] = set()
         self.replayed: dict[TransactionKey, TransactionValue] = {}
         self.replayed_batches = 0
@@ -84,21 +84,21 @@ class TransactionMachine(RuleBasedStateMachine):
     @property
     def durable(self) -> TransactionModel:
         """The model as of the high watermark."""
-        return [model for end, model in self.history if end <= self.world.high_watermark][-1]
+        return [model for end, model in self.history if end <= self.cluster.high_watermark][-1]
 
-    def some_attempt(self, which: tuple[int, str]) -> Attempt:
+    def some_attempt(self, which: tuple[int, str]) -> ModelAttempt:
         back, other = which
         run, generation, name = self.attempts[-1 - back % len(self.attempts)]
         match other:
             case "run":
-                run = f"r{self.world.log_end}"
+                run = f"r{self.cluster.log_end}"
             case "generation below":
                 generation = max(0, generation - 1)
             case "generation":
                 generation += 1
             case "name":
-                name = f"n{self.world.log_end}"
-        return Attempt(run, generation, name)
+                name = f"n{self.cluster.log_end}"
+        return ModelAttempt(run, generation, name)
 
     def pick(self, indexes: list[int]) -> list[int]:
         """Producers that were enlisted, the newest first, or one that never was."""
@@ -107,14 +107,14 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def note(self, ticket: object, expected: str, committed: int | None = None) -> None:
         """A call was made, and the model has taken it in."""
-        self.asked[ticket] = Asked(expected, self.world.log_end, committed)
+        self.asked[ticket] = ExpectedAnswer(expected, self.cluster.log_end, committed)
         self.settle()
 
     def settle(self) -> None:
         """Whatever was appended belongs to the model as it is now."""
-        self.history += [(end, copy.deepcopy(self.model)) for end in self.world.ends if end > self.history[-1][0]]
-        self.world.collect()
-        for effect in self.world.asked_markers():
+        self.history += [(end, copy.deepcopy(self.model)) for end in self.cluster.ends if end > self.history[-1][0]]
+        self.cluster.collect()
+        for effect in self.cluster.asked_markers():
             self.judge_markers(effect)
             self.sent.append(effect)
             self.under_way.append(effect)
@@ -134,7 +134,7 @@ class TransactionMachine(RuleBasedStateMachine):
         if former is None or self.model.over:
             generation = 0 if self.model.committed is None else self.model.committed + 1
             run = f"r{len(self.model.old_runs) + 10}" if new_run or former is None else former.run
-            self.enlist(Attempt(run, generation, f"n{self.world.log_end}"), task)
+            self.enlist(ModelAttempt(run, generation, f"n{self.cluster.log_end}"), task)
         else:
             self.enlist(former, task)
         for partition in where:
@@ -170,26 +170,26 @@ class TransactionMachine(RuleBasedStateMachine):
             case "refused":
                 self.refuse_an_append()
 
-    def enlist(self, attempt: Attempt, task: int | None) -> None:
-        ticket = self.world.ask_to_enlist(attempt.generation, attempt.name, attempt.run, task=task)
+    def enlist(self, attempt: ModelAttempt, task: int | None) -> None:
+        ticket = self.cluster.ask_to_enlist(attempt.generation, attempt.name, attempt.run, task=task)
         if attempt not in self.attempts:
             self.attempts.append(attempt)
-        self.note(ticket, self.model.enlist(attempt, task, self.world.last_producer_id))
+        self.note(ticket, self.model.enlist(attempt, task, self.cluster.last_producer_id))
 
     def register(self, indexes: list[int], partition: PartitionKey) -> None:
         producer_id = self.pick(indexes)[0]
-        ticket = self.world.ask_to_register(producer_id, partition)
+        ticket = self.cluster.ask_to_register(producer_id, partition)
         self.note(ticket, self.model.register(producer_id, partition))
 
-    def end(self, attempt: Attempt, indexes: list[int], everybody: bool) -> None:
+    def end(self, attempt: ModelAttempt, indexes: list[int], everybody: bool) -> None:
         self.end_by(attempt, sorted(self.model.open) if everybody and self.model.open else self.pick(indexes))
 
-    def end_by(self, attempt: Attempt, named: list[int]) -> None:
-        ticket = self.world.ask_to_end(map(winner, named), attempt.generation, attempt.name, attempt.run)
+    def end_by(self, attempt: ModelAttempt, named: list[int]) -> None:
+        ticket = self.cluster.ask_to_end(map(winner, named), attempt.generation, attempt.name, attempt.run)
         expected = self.model.end(attempt, named)
         self.note(ticket, expected, attempt.generation if expected == "COMMITTED" else None)
 
-    def abort(self, attempt: Attempt, indexes: list[int]) -> None:
+    def abort(self, attempt: ModelAttempt, indexes: list[int]) -> None:
         named = self.pick(indexes)
         request = coordinator_pb2.AbortAttemptRequest(
             transactional_id=T,
@@ -197,21 +197,21 @@ class TransactionMachine(RuleBasedStateMachine):
             attempt_id=attempt.name.encode(),
             producer_ids=named,
         )
-        ticket = self.world.ticket()
-        self.world.coordinator.abort(ticket, request, self.world.now)
+        ticket = self.cluster.ticket()
+        self.cluster.coordinator.abort(ticket, request, self.cluster.now)
         self.note(ticket, self.model.abort(attempt, named))
 
     def abort_by_command(self) -> None:
-        ticket = self.world.ticket()
+        ticket = self.cluster.ticket()
         request = coordinator_pb2.AbortTransactionRequest(transactional_id=T)
-        self.world.coordinator.abort_by_command(ticket, request, self.world.now)
+        self.cluster.coordinator.abort_by_command(ticket, request, self.cluster.now)
         self.note(ticket, self.model.abort_by_command())
 
     def refuse_an_append(self) -> None:
         """Nothing of a decision that could not be appended is left: enlisting would have taken over."""
-        self.world.refusal = NotEnoughReplicas("the ISR is too small")
-        ticket = self.world.ask_to_enlist(9, "new", "new")
-        self.world.refusal = None
+        self.cluster.refusal = NotEnoughReplicas("the ISR is too small")
+        ticket = self.cluster.ask_to_enlist(9, "new", "new")
+        self.cluster.refusal = None
         self.note(ticket, "NOT_ENOUGH_REPLICAS")
 
     # -- what happens
@@ -231,9 +231,9 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(batches=st.sampled_from((1, 2, 100)))
     def commit(self, batches: int) -> None:
         """Some of what is in flight."""
-        ends = [end for end in self.world.ends if end > self.world.high_watermark]
+        ends = [end for end in self.cluster.ends if end > self.cluster.high_watermark]
         if ends:
-            self.world.commit_to(ends[:batches][-1])
+            self.cluster.commit_to(ends[:batches][-1])
             self.settle()
 
     @rule(which=st.integers(0, 10), written=st.sampled_from((True, True, False)))
@@ -244,7 +244,7 @@ class TransactionMachine(RuleBasedStateMachine):
         if written:
             self.deliver(effect)
         else:
-            self.world.coordinator.markers_failed(effect, NotLeaderOrFollower("an election"), self.world.now)
+            self.cluster.coordinator.markers_failed(effect, NotLeaderOrFollower("an election"), self.cluster.now)
         self.settle()
 
     def deliver_markers_again(self, which: int) -> None:
@@ -254,21 +254,21 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def deliver(self, effect: WriteMarkers) -> None:
         self.marked |= {(marker.producer_id, effect.target) for marker in effect.markers}
-        self.world.coordinator.markers_written(effect, self.world.now)
+        self.cluster.coordinator.markers_written(effect, self.cluster.now)
 
     def retry(self) -> None:
-        self.world.now_ms += 150
-        self.world.coordinator.tick(self.world.now)
+        self.cluster.now_ms += 150
+        self.cluster.coordinator.tick(self.cluster.now)
         self.settle()
 
     def time_out(self) -> None:
         """Nobody gives a sign of life."""
-        until_ms = self.world.now_ms + TIMEOUT_MS * 1.1
+        until_ms = self.cluster.now_ms + TIMEOUT_MS * 1.1
         before = bool(self.model.open)
-        while (due_ms := self.world.coordinator.next_tick_ms) <= until_ms:
-            self.world.now_ms = max(due_ms, self.world.now_ms)
-            self.world.coordinator.tick(self.world.now)
-        self.world.now_ms = until_ms
+        while (due_ms := self.cluster.coordinator.next_tick_ms) <= until_ms:
+            self.cluster.now_ms = max(due_ms, self.cluster.now_ms)
+            self.cluster.coordinator.tick(self.cluster.now)
+        self.cluster.now_ms = until_ms
         if before:
             self.model.abort_open()
         self.settle()
@@ -276,10 +276,10 @@ class TransactionMachine(RuleBasedStateMachine):
     def crash(self, kept_batches: int | None) -> None:
         """Another broker leads, with what is committed and some of the rest."""
         self.crashed |= set(self.asked)
-        self.world.coordinator.deposed()
-        self.world.collect()
-        self.world.fail_over(kept_batches=kept_batches)
-        self.history = [(end, model) for end, model in self.history if end <= self.world.log_end]
+        self.cluster.coordinator.deposed()
+        self.cluster.collect()
+        self.cluster.fail_over(kept_batches=kept_batches)
+        self.history = [(end, model) for end, model in self.history if end <= self.cluster.log_end]
         self.model = copy.deepcopy(self.history[-1][1])
         self.settle()
 
@@ -287,12 +287,12 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_committed_state_is_the_replay_of_the_committed_log(self) -> None:
-        if not hasattr(self, "world"):
+        if not hasattr(self, "cluster"):
             return
-        while self.replayed_batches < len(self.world.ends):
-            if self.world.ends[self.replayed_batches] > self.world.high_watermark:
+        while self.replayed_batches < len(self.cluster.ends):
+            if self.cluster.ends[self.replayed_batches] > self.cluster.high_watermark:
                 break
-            for _, records in decode_run(INTERNAL, self.world.batches[self.replayed_batches]):
+            for _, records in decode_run(INTERNAL, self.cluster.batches[self.replayed_batches]):
                 for record in records:
                     key, value = TransactionCodec().decode(record)
                     if value is None:
@@ -300,13 +300,13 @@ class TransactionMachine(RuleBasedStateMachine):
                     else:
                         self.replayed[key] = value
             self.replayed_batches += 1
-        assert self.world.coordinator.state is State.ACTIVE
-        assert self.world.coordinator.committed_state() == self.replayed
+        assert self.cluster.coordinator.state is CoordinatorState.ACTIVE
+        assert self.cluster.coordinator.committed_state() == self.replayed
 
     @invariant()
     def answers_are_the_models(self) -> None:
-        for ticket in [each for each in getattr(self, "asked", {}) if each in self.world.answers]:
-            message = self.world.answers.pop(ticket)
+        for ticket in [each for each in getattr(self, "asked", {}) if each in self.cluster.answers]:
+            message = self.cluster.answers.pop(ticket)
             expected, rests_on, committed = self.asked.pop(ticket)
             code = answer_code(message)
             if code == "NOT_COORDINATOR":
@@ -315,7 +315,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 assert committed is not None
             else:
                 assert code == expected
-                assert rests_on <= self.world.high_watermark, "answered with what may be forgotten"
+                assert rests_on <= self.cluster.high_watermark, "answered with what may be forgotten"
                 if committed is not None:
                     self.judge_commit(message, committed)
 
@@ -330,22 +330,22 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_open_is_of_the_last_attempt(self) -> None:
-        if hasattr(self, "world"):
+        if hasattr(self, "cluster"):
             model = self.durable
             assert {producer.attempt for producer in model.open.values()} <= {model.attempt}
             fates = {key.producer_id: getattr(value, "fate", None) for key, value in self.replayed.items()}
             assert {each for each, fate in fates.items() if fate is not None and fate.name == "OPEN"} == set(model.open)
 
     def teardown(self) -> None:
-        if not hasattr(self, "world"):
+        if not hasattr(self, "cluster"):
             return
         for _ in range(6):
             self.commit(1_000)
             for effect in self.under_way:
                 self.deliver(effect)
             self.under_way = []
-            self.world.now_ms += REQUEST_TIMEOUT_MS
-            self.world.coordinator.tick(self.world.now)
+            self.cluster.now_ms += REQUEST_TIMEOUT_MS
+            self.cluster.coordinator.tick(self.cluster.now)
             self.settle()
         self.commit(1_000)
         self.the_committed_state_is_the_replay_of_the_committed_log()

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 from minilog.v1 import common_pb2, coordinator_pb2
-from minilog_broker.coordinators.effects import WriteMarkers
+from minilog_broker.coordinators.coordinator_effects import WriteMarkers
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
-from minilog_broker.replication.state import PartitionKey
-from tests.unit.coordinators.world import ORDERS, PAYMENTS, World, error_of
+from minilog_broker.replication.partition_state import PartitionKey
+from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, CoordinatorCluster, error_of
 
 T = "spark-query"
 ORDERS_0, ORDERS_1, PAYMENTS_0 = PartitionKey(ORDERS, 0), PartitionKey(ORDERS, 1), PartitionKey(PAYMENTS, 0)
@@ -39,7 +39,7 @@ def winner(producer_id: int, written: Mapping[PartitionKey, int] | None = None) 
     return coordinator_pb2.Winner(producer_id=producer_id, partitions=partitions)
 
 
-class Transacting(World[TransactionCoordinator]):
+class TransactionCalls(CoordinatorCluster[TransactionCoordinator]):
     """See the module's text. Calls commit what they wrote, unless they are begun by `ask_...`."""
 
     def __init__(self, *, lead: bool = True) -> None:

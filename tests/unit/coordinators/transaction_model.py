@@ -10,10 +10,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 
 
-class Attempt(NamedTuple):
+class ModelAttempt(NamedTuple):
     run: str
     generation: int
     name: str
@@ -21,7 +21,7 @@ class Attempt(NamedTuple):
 
 @dataclass
 class ModelProducer:
-    attempt: Attempt
+    attempt: ModelAttempt
     task: int | None
     fate: str = "open"  # or committed, aborted
     partitions: set[PartitionKey] = field(default_factory=set)
@@ -31,7 +31,7 @@ class ModelProducer:
 class TransactionModel:
     committed: int | None = None
     winners: dict[int, frozenset[int]] = field(default_factory=dict)  # of each generation that was committed
-    attempt: Attempt | None = None
+    attempt: ModelAttempt | None = None
     over: bool = False
     old_runs: set[str] = field(default_factory=set)
     old_attempts: set[str] = field(default_factory=set)
@@ -45,7 +45,7 @@ class TransactionModel:
         for producer in self.open.values():
             producer.fate = "aborted"
 
-    def enlist(self, asked: Attempt, task: int | None, producer_id: int) -> str:
+    def enlist(self, asked: ModelAttempt, task: int | None, producer_id: int) -> str:
         refused = self._refused(asked)
         if refused is not None:
             return refused
@@ -62,7 +62,7 @@ class TransactionModel:
         self.producers[producer_id] = ModelProducer(asked, task)
         return "ENLISTED"
 
-    def _refused(self, asked: Attempt) -> str | None:
+    def _refused(self, asked: ModelAttempt) -> str | None:
         former = self.attempt
         if asked.run in self.old_runs:
             return "PRODUCER_FENCED"
@@ -87,7 +87,7 @@ class TransactionModel:
         self.producers[producer_id].partitions.add(partition)
         return "NONE"
 
-    def end(self, asked: Attempt, named: Collection[int]) -> str:
+    def end(self, asked: ModelAttempt, named: Collection[int]) -> str:
         if self.attempt is None:
             return "INVALID_TXN_STATE"
         if self.committed is not None and asked.generation <= self.committed:
@@ -106,7 +106,7 @@ class TransactionModel:
         self.committed, self.over, self.old_attempts = asked.generation, True, set()
         return "COMMITTED"
 
-    def abort(self, asked: Attempt, named: Collection[int]) -> str:
+    def abort(self, asked: ModelAttempt, named: Collection[int]) -> str:
         if self.committed is not None and asked.generation <= self.committed:
             return "COMMITTED" if asked.generation == self.committed else "STALE_GENERATION"
         if self.attempt is not None and self.attempt[1:] == asked[1:]:

@@ -19,7 +19,7 @@ from minilog_broker.controller.controller import Controller
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.storage.snapshot_files import SnapshotId
-from tests.unit.controller.world import CLUSTER_ID, World, directory_id
+from tests.unit.controller.cluster import CLUSTER_ID, ControllerCluster, directory_id
 from tests.unit.fuzz.messages import Plausible, fuzzing, messages
 
 Ask = Callable[[Controller, int, Any, float], None]  # Any: a message of the kind that it stands under
@@ -41,27 +41,28 @@ ASK: dict[type[Message], Ask] = {
         ticket, what
     ),
     admin_pb2.ReplaceVoterRequest: lambda controller, ticket, what, _: controller.replace_voter(ticket, what),
+    admin_pb2.UpgradeLevelRequest: lambda controller, ticket, what, _: controller.upgrade_level(ticket, what),
 }
 
 
-def cluster() -> World:
-    world = World()
-    world.start_all()
-    world.created("flights", partitions=2)
-    return world
+def founded() -> ControllerCluster:
+    cluster = ControllerCluster()
+    cluster.start_all()
+    cluster.created("flights", partitions=2)
+    return cluster
 
 
-def plausible(world: World) -> Plausible:
-    brokers = tuple(world.image.brokers)
+def plausible(cluster: ControllerCluster) -> Plausible:
+    brokers = tuple(cluster.image.brokers)
     return {
         "cluster_id": (CLUSTER_ID, ""),
         "broker_id": brokers,
-        "broker_epoch": tuple(broker.broker_epoch for broker in world.image.brokers.values()),
-        "clean_stop_broker_epoch": tuple(broker.broker_epoch for broker in world.image.brokers.values()),
+        "broker_epoch": tuple(broker.broker_epoch for broker in cluster.image.brokers.values()),
+        "clean_stop_broker_epoch": tuple(broker.broker_epoch for broker in cluster.image.brokers.values()),
         "directory_id": tuple(directory_id(each) for each in brokers),
         "lost_directory_id": tuple(directory_id(each) for each in brokers),
-        "metadata_offset": (world.image.end_offset, 1 << 40),
-        "topic_id": tuple(world.image.topics),
+        "metadata_offset": (cluster.image.end_offset, 1 << 40),
+        "topic_id": tuple(cluster.image.topics),
         "partition": (0, 1),
         "partitions": (0, 1),
         "leader_epoch": (0,),
@@ -84,7 +85,7 @@ def plausible(world: World) -> Plausible:
     }
 
 
-PLAUSIBLE = plausible(cluster())
+PLAUSIBLE = plausible(founded())
 
 
 @pytest.mark.parametrize("kind", ASK, ids=lambda kind: kind.DESCRIPTOR.name)
@@ -92,26 +93,26 @@ def test_requests(kind: type[Message]) -> None:
     @fuzzing(60)
     @given(st.lists(messages(kind, PLAUSIBLE), min_size=1, max_size=4))
     def answered_and_harmless(requests: list[Message]) -> None:
-        world = cluster()
+        cluster = founded()
         for request in requests:
-            ticket, before = world.ticket(), len(world.records)
-            ASK[kind](world.controller, ticket, request, world.now_ms)
-            world.commit()
-            assert world.answers.pop(ticket) is not None
-            assert len(world.records) - before < 1_000, "work without bound"
-        goes_on(world)
+            ticket, before = cluster.ticket(), len(cluster.records)
+            ASK[kind](cluster.controller, ticket, request, cluster.now_ms)
+            cluster.commit()
+            assert cluster.answers.pop(ticket) is not None
+            assert len(cluster.records) - before < 1_000, "work without bound"
+        goes_on(cluster)
 
     answered_and_harmless()
 
 
-def goes_on(world: World) -> None:
-    image = world.image
+def goes_on(cluster: ControllerCluster) -> None:
+    image = cluster.image
     content = encode_snapshot(image, 1)
     assert decode_snapshot(content, SnapshotId(image.end_offset, 1)) == image
     assert MetadataImage() != image
     for broker_id in (1, 2, 3):
-        world.restart(broker_id)
+        cluster.restart(broker_id)
     name = "afterwards"
-    world.created(name)
-    world.advance(10_000.0)
-    world.check()
+    cluster.created(name)
+    cluster.advance(10_000.0)
+    cluster.check()

@@ -17,21 +17,21 @@ from hypothesis import strategies as st
 
 from minilog.errors import InvalidArgument
 from minilog.v1 import coordinator_pb2
-from minilog_broker.replication.effects import EndMarker
-from minilog_broker.server.coordinator_checks import (
+from minilog_broker.replication.replica_effects import EndMarker
+from minilog_broker.server.services.coordinator_checks import (
     check_commit,
     check_end,
     check_group_id,
     check_partitions,
     check_transactional_id,
 )
+from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, error_of
+from tests.unit.coordinators.cluster import CoordinatorCluster as CoordinatorCluster
 from tests.unit.coordinators.grouping import G, Grouping
-from tests.unit.coordinators.transacting import ORDERS_0, ORDERS_1, T, Transacting, winner
-from tests.unit.coordinators.world import ORDERS, PAYMENTS, error_of
-from tests.unit.coordinators.world import World as CoordinatorWorld
+from tests.unit.coordinators.transacting import ORDERS_0, ORDERS_1, T, TransactionCalls, winner
 from tests.unit.fuzz.messages import Plausible, fuzzing, messages
+from tests.unit.replication.cluster import ReplicaCluster, batch
 from tests.unit.replication.invariants import Checker
-from tests.unit.replication.world import World, batch
 
 MAX_BATCHES = 100
 OPEN_PRODUCER, PENDING_PRODUCER = 100, 500
@@ -59,21 +59,21 @@ Ask = Callable[[Any, int, Any], None]
 
 
 def transaction(call: Callable[..., None], *checks: Callable[[Any], None], timed: bool = True) -> Ask:
-    def ask(world: Transacting, ticket: int, request: Any) -> None:
+    def ask(cluster: TransactionCalls, ticket: int, request: Any) -> None:
         check_transactional_id(request.transactional_id)
         for check in checks:
             check(request)
-        call(world.coordinator, ticket, request, *((world.now,) if timed else ()))
+        call(cluster.coordinator, ticket, request, *((cluster.now,) if timed else ()))
 
     return ask
 
 
 def group(call: Callable[..., None], *checks: Callable[[Any], None], timed: bool = False) -> Ask:
-    def ask(world: Grouping, ticket: int, request: Any) -> None:
+    def ask(cluster: Grouping, ticket: int, request: Any) -> None:
         check_group_id(request.group_id)
         for check in checks:
             check(request)
-        call(world.coordinator, ticket, request, *((world.now,) if timed else ()))
+        call(cluster.coordinator, ticket, request, *((cluster.now,) if timed else ()))
 
     return ask
 
@@ -107,7 +107,7 @@ TRANSACTIONS: dict[type[Message], Ask] = {
     coordinator_pb2.ForgetTransactionRequest: transaction(
         lambda core, ticket, request: core.forget(ticket, request), timed=False
     ),
-    coordinator_pb2.ListTransactionsRequest: lambda world, ticket, request: world.coordinator.list(ticket, request),
+    coordinator_pb2.ListTransactionsRequest: lambda cluster, ticket, request: cluster.coordinator.list(ticket, request),
 }
 GROUPS: dict[type[Message], Ask] = {
     coordinator_pb2.CommitOffsetsRequest: group(
@@ -120,54 +120,54 @@ GROUPS: dict[type[Message], Ask] = {
     coordinator_pb2.DeleteGroupRequest: group(
         lambda core, ticket, request: core.delete(ticket, request), of_partitions
     ),
-    coordinator_pb2.ListGroupsRequest: lambda world, ticket, request: world.coordinator.list(ticket, request),
-    coordinator_pb2.WriteMarkersRequest: lambda world, ticket, request: world.coordinator.write_markers(
+    coordinator_pb2.ListGroupsRequest: lambda cluster, ticket, request: cluster.coordinator.list(ticket, request),
+    coordinator_pb2.WriteMarkersRequest: lambda cluster, ticket, request: cluster.coordinator.write_markers(
         ticket, request
     ),
 }
 
 
-def transacting() -> Transacting:
+def transacting() -> TransactionCalls:
     """A transaction is open, its writer registered in a partition."""
-    world = Transacting()
-    assert world.writer(ORDERS_0) == OPEN_PRODUCER
-    return world
+    cluster = TransactionCalls()
+    assert cluster.writer(ORDERS_0) == OPEN_PRODUCER
+    return cluster
 
 
 def grouping() -> Grouping:
     """An offset is committed, and one is pending in a transaction."""
-    world = Grouping()
-    world.commit_offsets({ORDERS_0: 5})
-    world.commit_offsets({ORDERS_1: 7}, producer_id=PENDING_PRODUCER)
-    return world
+    cluster = Grouping()
+    cluster.commit_offsets({ORDERS_0: 5})
+    cluster.commit_offsets({ORDERS_1: 7}, producer_id=PENDING_PRODUCER)
+    return cluster
 
 
-def answered(world: CoordinatorWorld[Any], ask: Ask, request: Message) -> None:
+def answered(cluster: CoordinatorCluster[Any], ask: Ask, request: Message) -> None:
     """Once, with an error or what it did; what waits for a time is answered when that is over."""
-    ticket, before = world.ticket(), len(world.batches)
+    ticket, before = cluster.ticket(), len(cluster.batches)
     try:
-        ask(world, ticket, request)
+        ask(cluster, ticket, request)
     except InvalidArgument:
-        assert len(world.batches) == before, "what was refused was written"
+        assert len(cluster.batches) == before, "what was refused was written"
         return
-    world.collect()
-    if isinstance(world, Grouping):
-        world.register_producers()
-    world.commit()
-    if isinstance(world, Transacting):
-        world.write_markers()
-        world.wait(120_000.0)
-        world.write_markers()
-    assert not world.waits(ticket)
-    world.answers.pop(ticket)
-    assert len(world.batches) - before < MAX_BATCHES, "work without bound"
+    cluster.collect()
+    if isinstance(cluster, Grouping):
+        cluster.register_producers()
+    cluster.commit()
+    if isinstance(cluster, TransactionCalls):
+        cluster.write_markers()
+        cluster.wait(120_000.0)
+        cluster.write_markers()
+    assert not cluster.waits(ticket)
+    cluster.answers.pop(ticket)
+    assert len(cluster.batches) - before < MAX_BATCHES, "work without bound"
 
 
-def loads_again(world: CoordinatorWorld[Any]) -> None:
-    world.commit()
-    state = world.coordinator.committed_state()
-    world.fail_over()
-    assert world.coordinator.committed_state() == state
+def loads_again(cluster: CoordinatorCluster[Any]) -> None:
+    cluster.commit()
+    state = cluster.coordinator.committed_state()
+    cluster.fail_over()
+    assert cluster.coordinator.committed_state() == state
 
 
 @pytest.mark.parametrize("kind", TRANSACTIONS, ids=lambda kind: kind.DESCRIPTOR.name)
@@ -175,12 +175,12 @@ def test_transactions(kind: type[Message]) -> None:
     @fuzzing(60)
     @given(st.lists(messages(kind, PLAUSIBLE), min_size=1, max_size=4))
     def answered_and_harmless(requests: list[Message]) -> None:
-        world = transacting()
+        cluster = transacting()
         for request in requests:
-            answered(world, TRANSACTIONS[kind], request)
-        loads_again(world)
-        producer_id = world.writer(ORDERS_1, name="afterwards")
-        assert error_of(world.end([winner(producer_id, {ORDERS_1: 0})], name="afterwards")) is None
+            answered(cluster, TRANSACTIONS[kind], request)
+        loads_again(cluster)
+        producer_id = cluster.writer(ORDERS_1, name="afterwards")
+        assert error_of(cluster.end([winner(producer_id, {ORDERS_1: 0})], name="afterwards")) is None
 
     answered_and_harmless()
 
@@ -190,12 +190,12 @@ def test_groups(kind: type[Message]) -> None:
     @fuzzing(60)
     @given(st.lists(messages(kind, PLAUSIBLE), min_size=1, max_size=4))
     def answered_and_harmless(requests: list[Message]) -> None:
-        world = grouping()
+        cluster = grouping()
         for request in requests:
-            answered(world, GROUPS[kind], request)
-        loads_again(world)
-        assert world.commit_offsets({ORDERS_0: 9}, group="afterwards") is None
-        assert world.fetched(group="afterwards") == {ORDERS_0: 9}
+            answered(cluster, GROUPS[kind], request)
+        loads_again(cluster)
+        assert cluster.commit_offsets({ORDERS_0: 9}, group="afterwards") is None
+        assert cluster.fetched(group="afterwards") == {ORDERS_0: 9}
 
     answered_and_harmless()
 
@@ -203,16 +203,16 @@ def test_groups(kind: type[Message]) -> None:
 @fuzzing(80)
 @given(st.lists(messages(coordinator_pb2.WriteMarkersRequest, PLAUSIBLE), min_size=1, max_size=4))
 def test_markers_for_a_partition_of_a_topic(requests: list[coordinator_pb2.WriteMarkersRequest]) -> None:
-    world = World()
-    world.produce(1)
-    world.settle()
-    checker = Checker(world)
+    cluster = ReplicaCluster()
+    cluster.produce(1)
+    cluster.settle()
+    checker = Checker(cluster)
     for request in requests:
         markers = [EndMarker(each.producer_id, each.committed, each.last_sequence) for each in request.markers]
-        ticket = world.write_markers(1, *markers)
-        world.advance(60_000.0)
-        assert ticket in world[1].marked
+        ticket = cluster.write_markers(1, *markers)
+        cluster.advance(60_000.0)
+        assert ticket in cluster[1].marked
     checker.check()
-    ticket = world.produce(1, data=batch())
-    world.settle()
-    assert world[1].answers[ticket].error is None
+    ticket = cluster.produce(1, data=batch())
+    cluster.settle()
+    assert cluster[1].answers[ticket].error is None

@@ -19,14 +19,14 @@ from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
 from tests.unit.fuzz.messages import Plausible, fuzzing, messages
+from tests.unit.quorum.cluster import QuorumCluster, topic_record
 from tests.unit.quorum.machine import Ticket
-from tests.unit.quorum.world import World, topic_record
 
 VOTERS = (1, 2, 3)
 
 
-def plausible(world: World) -> Plausible:
-    leader = world.leader()
+def plausible(cluster: QuorumCluster) -> Plausible:
+    leader = cluster.leader()
     assert leader.node is not None
     epoch, end = leader.node.epoch, leader.node.log_end_offset
     return {
@@ -53,19 +53,19 @@ def plausible(world: World) -> Plausible:
         "cluster_metadata": (True,),
         "topic_id": (CLUSTER_METADATA_TOPIC_ID,),
         "partition": (0,),
-        "directory_id": tuple(world.machine(each).directory_id for each in VOTERS),
-        "voter_directory_id": tuple(world.machine(each).directory_id for each in VOTERS),
-        "candidate_directory_id": tuple(world.machine(each).directory_id for each in VOTERS),
+        "directory_id": tuple(cluster.machine(each).directory_id for each in VOTERS),
+        "voter_directory_id": tuple(cluster.machine(each).directory_id for each in VOTERS),
+        "candidate_directory_id": tuple(cluster.machine(each).directory_id for each in VOTERS),
         "granted": (True,),
     }
 
 
-def quorum() -> World:
-    world = World(seed=7, voters=VOTERS)
-    world.start(*VOTERS)
-    world.run_until(lambda: bool(world.leaders()) and world.leader().image.cluster_id is not None)
-    world.run(500.0)
-    return world
+def quorum() -> QuorumCluster:
+    cluster = QuorumCluster(seed=7, voters=VOTERS)
+    cluster.start(*VOTERS)
+    cluster.run_until(lambda: bool(cluster.leaders()) and cluster.leader().image.cluster_id is not None)
+    cluster.run(500.0)
+    return cluster
 
 
 PLAUSIBLE = plausible(quorum())
@@ -82,9 +82,9 @@ DIVERGED = peer_pb2.ReplicateResponse(
 _whom = st.sampled_from(VOTERS)
 
 
-def send(world: World, node_id: int, what: Message) -> None:
+def send(cluster: QuorumCluster, node_id: int, what: Message) -> None:
     """As the shell hands it to the core."""
-    machine, now_ms = world.machine(node_id), world.now_ms
+    machine, now_ms = cluster.machine(node_id), cluster.now_ms
     match what:
         case peer_pb2.VoteRequest():
             machine.event(lambda node: node.vote_request(Ticket(lambda content: None, real=False), what, now_ms))
@@ -108,34 +108,36 @@ def closing(session: int) -> Callable[[QuorumNode], None]:
     return lambda node: node.close_session(session)
 
 
-def ended(world: World) -> list[BaseException]:
-    return [machine.failure for machine in world.machines.values() if machine.failure is not None]
+def ended(cluster: QuorumCluster) -> list[BaseException]:
+    return [machine.failure for machine in cluster.machines.values() if machine.failure is not None]
 
 
-def goes_on(world: World, sent: list[tuple[int, Message]], by_design: tuple[type[MinilogError], ...] = ()) -> None:
+def goes_on(
+    cluster: QuorumCluster, sent: list[tuple[int, Message]], by_design: tuple[type[MinilogError], ...] = ()
+) -> None:
     """What was sent is forgotten after a while: one leader, that commits. `by_design` may end a process."""
     for node_id, what in sent:
-        send(world, node_id, what)
-        world.run(1.0)
-        assert [error for error in ended(world) if not isinstance(error, by_design)] == []
-        epochs = [machine.node.epoch for machine in world.leaders() if machine.node is not None]
+        send(cluster, node_id, what)
+        cluster.run(1.0)
+        assert [error for error in ended(cluster) if not isinstance(error, by_design)] == []
+        epochs = [machine.node.epoch for machine in cluster.leaders() if machine.node is not None]
         assert len(epochs) == len(set(epochs)), "V11: two lead in one epoch"
-    before_ended = ended(world)
+    before_ended = ended(cluster)
     if len(before_ended) > 1:
         return  # a majority was told that its committed log is another cluster's
     for node_id in VOTERS:
-        world.machine(node_id).event(closing(900 + node_id))
-    world.run(6_000.0)
-    leader = world.leader()
+        cluster.machine(node_id).event(closing(900 + node_id))
+    cluster.run(6_000.0)
+    leader = cluster.leader()
     assert leader.node is not None
-    before, events = leader.node.committed_end_offset, world.events
+    before, events = leader.node.committed_end_offset, cluster.events
     leader.append(topic_record("t"))
-    world.run(1_000.0)
-    last = world.leader().node
+    cluster.run(1_000.0)
+    last = cluster.leader().node
     assert last is not None
     assert last.committed_end_offset > before, "nothing is committed any more"
-    assert world.events - events < 2_000, "work without bound"
-    assert ended(world) == before_ended
+    assert cluster.events - events < 2_000, "work without bound"
+    assert ended(cluster) == before_ended
 
 
 def _sent(kind: type[Message]) -> st.SearchStrategy[list[tuple[int, Message]]]:
@@ -169,9 +171,9 @@ def test_answers_of_a_leader(sent: list[tuple[int, Message]]) -> None:
 
 
 def test_a_leader_that_denies_what_is_committed_ends_its_follower_with_words() -> None:
-    world = quorum()
-    send(world, 1, DIVERGED)
-    (error,) = ended(world)
+    cluster = quorum()
+    send(cluster, 1, DIVERGED)
+    (error,) = ended(cluster)
     assert isinstance(error, InconsistentClusterId)
     assert "it is another cluster's, or has lost its disk" in str(error)
 

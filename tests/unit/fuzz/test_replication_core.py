@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from minilog.errors import MinilogError
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
-from minilog_broker.replication.state import PartitionKey
-from minilog_broker.replication.trimming import DeleteRecordsRequest
+from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.unit.fuzz.messages import fuzzing, messages, with_payloads
+from tests.unit.replication.cluster import KEY, TOPIC_ID, ReplicaCluster, batch
 from tests.unit.replication.invariants import Checker
-from tests.unit.replication.world import KEY, TOPIC_ID, World, batch
 
 MAX_EFFECTS = 2_000
 PLAUSIBLE = {
@@ -44,52 +44,52 @@ _partition_keys = st.builds(
 )
 
 
-def world_with_two_records() -> World:
-    world = World()
+def cluster_with_two_records() -> ReplicaCluster:
+    cluster = ReplicaCluster()
     for _ in range(2):
-        world.produce(1)
-    world.settle()
-    return world
+        cluster.produce(1)
+    cluster.settle()
+    return cluster
 
 
 def told(what: Message) -> str:
     return str(what).replace("\n", " ")
 
 
-def judged(world: World, checker: Checker, *, honest: bool = True) -> None:
+def judged(cluster: ReplicaCluster, checker: Checker, *, honest: bool = True) -> None:
     """The cluster goes on, and nothing that was committed is gone."""
-    world.advance(60.0)
+    cluster.advance(60.0)
     checker.check()
-    assert all(len(broker.history) < MAX_EFFECTS for broker in world.live()), "work without bound"
+    assert all(len(broker.history) < MAX_EFFECTS for broker in cluster.live()), "work without bound"
     if not honest:
         return
-    ticket = world.produce(1)
-    world.advance(30_000.0)
-    answer = world[1].answers[ticket]
+    ticket = cluster.produce(1)
+    cluster.advance(30_000.0)
+    answer = cluster[1].answers[ticket]
     assert answer.error is None, str(answer.error)
-    assert [broker.ends()[2] for broker in world.live()] == [3, 3, 3]
+    assert [broker.ends()[2] for broker in cluster.live()] == [3, 3, 3]
     checker.check()
 
 
 @fuzzing(60)
 @given(st.lists(messages(data_pb2.FetchRequest, PLAUSIBLE), min_size=1, max_size=4))
 def test_fetch_requests(requests: list[data_pb2.FetchRequest]) -> None:
-    world = world_with_two_records()
-    checker = Checker(world)
+    cluster = cluster_with_two_records()
+    checker = Checker(cluster)
     for broker_id in (1, 2):
-        session_id, broker = world.session_id(), world[broker_id]
+        session_id, broker = cluster.session_id(), cluster[broker_id]
         broker.consumers[session_id] = []
-        broker.manager.open_consumer_session(session_id, requests[0].isolation_level, world.now_ms)
+        broker.manager.open_consumer_session(session_id, requests[0].isolation_level, cluster.now_ms)
         for request in requests:
             try:
-                broker.manager.fetch_request(session_id, request, world.now_ms)
+                broker.manager.fetch_request(session_id, request, cluster.now_ms)
             except MinilogError:
                 break
             broker.run()
-            world.settle()
-        broker.manager.close_session(session_id, world.now_ms)
+            cluster.settle()
+        broker.manager.close_session(session_id, cluster.now_ms)
         broker.consumers_ready.pop(session_id, None)
-    judged(world, checker)
+    judged(cluster, checker)
 
 
 @fuzzing(80)
@@ -101,43 +101,43 @@ def test_replicate_requests(requests: list[peer_pb2.ReplicateRequest], who: tupl
     """A second session as a follower, or as nobody that is known.
 
     A member of the ISR is believed when it lies about what it has; so nothing is judged after one that spoke for it."""
-    world = world_with_two_records()
-    checker, broker, session_id = Checker(world), world[1], world.session_id()
-    broker.manager.open_follower_session(session_id, *who, world.now_ms)
+    cluster = cluster_with_two_records()
+    checker, broker, session_id = Checker(cluster), cluster[1], cluster.session_id()
+    broker.manager.open_follower_session(session_id, *who, cluster.now_ms)
     broker.run()
     for request in requests:
         try:
-            broker.manager.replicate_request(session_id, request, world.now_ms)
+            broker.manager.replicate_request(session_id, request, cluster.now_ms)
             broker.run()
             for _ in range(20):
-                message = broker.manager.next_message(session_id, world.now_ms)
+                message = broker.manager.next_message(session_id, cluster.now_ms)
                 broker.run()
                 if message is None:
                     break
         except MinilogError:
             break
-    broker.manager.close_session(session_id, world.now_ms)
+    broker.manager.close_session(session_id, cluster.now_ms)
     broker.run()
-    world.advance(60.0)
-    assert all(len(each.history) < MAX_EFFECTS for each in world.live()), "work without bound"
+    cluster.advance(60.0)
+    assert all(len(each.history) < MAX_EFFECTS for each in cluster.live()), "work without bound"
     if who != (2, 102):
-        judged(world, checker)
+        judged(cluster, checker)
 
 
 @fuzzing(80)
 @given(st.lists(with_payloads(peer_pb2.ReplicateResponse, "runs", PLAUSIBLE, BATCHES), min_size=1, max_size=4))
 def test_replicate_responses(responses: list[StreamMessage[peer_pb2.ReplicateResponse]]) -> None:
     """A follower believes its leader's offsets and epochs: it may be led astray, but it goes on."""
-    world = world_with_two_records()
-    follower = world[2]
+    cluster = cluster_with_two_records()
+    follower = cluster[2]
     for response in responses:
         try:
-            follower.manager.leader_message(1, response, world.now_ms)
+            follower.manager.leader_message(1, response, cluster.now_ms)
         except MinilogError:
             break
         follower.run()
-        world.settle()
-    world.advance(60.0)
+        cluster.settle()
+    cluster.advance(60.0)
     high_watermark, durable_end, end = follower.ends()
     assert 0 <= high_watermark <= durable_end <= end
     assert len(follower.history) < MAX_EFFECTS, "work without bound"
@@ -152,13 +152,13 @@ def test_replicate_responses(responses: list[StreamMessage[peer_pb2.ReplicateRes
     st.one_of(st.binary(max_size=100), st.sampled_from([batch(), batch()[:60], batch() + b"x", b""])),
 )
 def test_produce(key: PartitionKey, epoch: int, acks: int, timeout_ms: int, data: bytes) -> None:
-    world = world_with_two_records()
-    broker = world[1]
-    broker.manager.produce("ticket", key, epoch, acks, timeout_ms, data, world.now_ms)
+    cluster = cluster_with_two_records()
+    broker = cluster[1]
+    broker.manager.produce("ticket", key, epoch, acks, timeout_ms, data, cluster.now_ms)
     broker.run()
-    world.advance(100.0)
+    cluster.advance(100.0)
     assert acks == 0 or "ticket" in broker.answers
-    Checker(world).check()
+    Checker(cluster).check()
     if key != KEY or data != batch():
         assert broker.ends()[2] == 2
 
@@ -166,30 +166,30 @@ def test_produce(key: PartitionKey, epoch: int, acks: int, timeout_ms: int, data
 @fuzzing(80)
 @given(messages(metadata_pb2.ListOffsetsEntry, PLAUSIBLE))
 def test_list_offsets(entry: metadata_pb2.ListOffsetsEntry) -> None:
-    world = world_with_two_records()
+    cluster = cluster_with_two_records()
     try:
-        found = world[1].manager.list_offsets(entry, world.now_ms)
+        found = cluster[1].manager.list_offsets(entry, cluster.now_ms)
     except MinilogError:
         return
     assert found.log_start_offset <= found.high_watermark <= found.log_end_offset
 
 
 def test_the_honest_case_is_judged_so() -> None:
-    world = world_with_two_records()
-    judged(world, Checker(world))
+    cluster = cluster_with_two_records()
+    judged(cluster, Checker(cluster))
     with pytest.raises(KeyError):
-        world[1].answers["nothing"]
+        cluster[1].answers["nothing"]
 
 
 @fuzzing(80)
 @given(_partition_keys, st.sampled_from([-1, 0, 1, 2**31 - 1]), st.sampled_from([-1, 0, 1, 2, 3, 2**63 - 1, -(2**63)]))
 def test_delete_records(key: PartitionKey, leader_epoch: int, before_offset: int) -> None:
-    world = world_with_two_records()
-    broker = world[1]
-    wanted = DeleteRecordsRequest("ticket", before_offset, world.now_ms + 100.0)
+    cluster = cluster_with_two_records()
+    broker = cluster[1]
+    wanted = DeleteRecordsRequest("ticket", before_offset, cluster.now_ms + 100.0)
     broker.manager.delete_records(key, leader_epoch, wanted, 0.0)
     broker.run()
-    world.advance(1_000.0)
+    cluster.advance(1_000.0)
     answer = broker.deleted["ticket"]
     assert answer.error is not None or (key == KEY and answer.low_watermark >= before_offset)
-    judged(world, Checker(world), honest=False)
+    judged(cluster, Checker(cluster), honest=False)

@@ -6,26 +6,26 @@ import random
 
 from minilog.errors import InconsistentVoters
 from minilog.v1 import records_pb2
+from tests.unit.quorum.cluster import QuorumCluster, Weather, topic_record
 from tests.unit.quorum.judges import Judges, Violation
-from tests.unit.quorum.machine import Machine
-from tests.unit.quorum.world import Weather, World, topic_record
+from tests.unit.quorum.machine import QuorumMachine
 
 PEACE_MS = 8_000.0  # within so much a quorum that nothing disturbs must be whole again
 
 
-class History:
+class QuorumHistory:
     """One history, by its seed."""
 
     def __init__(self, seed: int, voters: int, *, steps: int = 40) -> None:
-        self.world = World(
+        self.cluster = QuorumCluster(
             seed, range(1, voters + 1), snapshot_bytes=random.Random(seed).choice((1_200, 6_000, 1 << 30))
         )
-        self.random = self.world.random
-        self.judges = Judges(self.world)
+        self.random = self.cluster.random
+        self.judges = Judges(self.cluster)
         self.steps = steps
         self.appended = 0
         self.replaced = False
-        self.brokers = [*self.world.voters, 8]
+        self.brokers = [*self.cluster.voters, 8]
         self._faults = [
             fault
             for fault in (
@@ -49,18 +49,18 @@ class History:
         ]
 
     def run(self) -> Judges:
-        self.world.start(*self.brokers)
-        self.world.run(self.random.choice((0.0, 400.0, 1_000.0)))
+        self.cluster.start(*self.brokers)
+        self.cluster.run(self.random.choice((0.0, 400.0, 1_000.0)))
         for _ in range(self.steps):
             self._append()
             if self._faults and self.random.random() < 0.5:
                 self.random.choice(self._faults)()
-            self.world.run(self.random.choice((1.0, 5.0, 30.0, 200.0, 700.0)))
+            self.cluster.run(self.random.choice((1.0, 5.0, 30.0, 200.0, 700.0)))
         self.peace()
         return self.judges
 
     def _append(self) -> None:
-        for machine in self.world.running():
+        for machine in self.cluster.running():
             for _ in range(self.random.randrange(4)):
                 if machine.node is not None and machine.node.is_active:
                     self.appended += 1
@@ -68,61 +68,61 @@ class History:
 
     # -- what may happen
 
-    def any(self) -> Machine:
-        return self.world.machine(self.random.choice(self.brokers))
+    def any(self) -> QuorumMachine:
+        return self.cluster.machine(self.random.choice(self.brokers))
 
     def crash(self) -> None:
         machine = self.any()
         if machine.node is not None:
-            self.world.stop(machine.node_id, power_loss=self.random.random() < 0.6)
+            self.cluster.stop(machine.node_id, power_loss=self.random.random() < 0.6)
 
     def crash_leader(self) -> None:
-        for machine in self.world.leaders():
-            self.world.stop(machine.node_id, power_loss=self.random.random() < 0.6)
+        for machine in self.cluster.leaders():
+            self.cluster.stop(machine.node_id, power_loss=self.random.random() < 0.6)
 
     def restart(self) -> None:
         for node_id in self.brokers:
-            if self.world.machine(node_id).node is None:
-                self.world.start(node_id)
+            if self.cluster.machine(node_id).node is None:
+                self.cluster.start(node_id)
 
     def pause(self) -> None:
         self.any().pause(self.random.choice((80.0, 600.0, 1_500.0, 4_000.0)))
 
     def cut_one(self) -> None:
-        self.world.cut_off(self.any().node_id, self.brokers)
+        self.cluster.cut_off(self.any().node_id, self.brokers)
 
     def cut_link(self) -> None:
-        self.world.cut.add((self.any().node_id, self.any().node_id))
+        self.cluster.cut.add((self.any().node_id, self.any().node_id))
 
     def heal(self) -> None:
-        self.world.cut.clear()
-        self.world.weather = Weather()
+        self.cluster.cut.clear()
+        self.cluster.weather = Weather()
 
     def break_stream(self) -> None:
-        for stream in list(self.world.streams.values()):
+        for stream in list(self.cluster.streams.values()):
             if self.random.random() < 0.5:
-                self.world.break_stream(stream)
+                self.cluster.break_stream(stream)
 
     def all_down(self) -> None:
-        for machine in self.world.running():
-            self.world.stop(machine.node_id, power_loss=True)
+        for machine in self.cluster.running():
+            self.cluster.stop(machine.node_id, power_loss=True)
         self.restart()
 
     def crash_twice(self) -> None:
         """All processes die while they write, go on with what the kernel kept, and then the power fails."""
-        self.world.weather = Weather(disk_ms=(0.1, 30.0))
+        self.cluster.weather = Weather(disk_ms=(0.1, 30.0))
         self._append()
-        self.world.run(self.random.uniform(0.0, 60.0))
+        self.cluster.run(self.random.uniform(0.0, 60.0))
         for power_loss in (False, True):
-            for machine in self.world.running():
-                self.world.stop(machine.node_id, power_loss=power_loss)
+            for machine in self.cluster.running():
+                self.cluster.stop(machine.node_id, power_loss=power_loss)
             self.restart()
-            self.world.run(self.random.uniform(100.0, 400.0))
+            self.cluster.run(self.random.uniform(100.0, 400.0))
 
     def storm(self) -> None:
         slow = self.random.choice((1.0, 10.0, 60.0))
         disk = self.random.choice((2.0, 30.0))
-        self.world.weather = Weather((0.1, slow), (0.1, disk), self.random.choice((0.0, 0.3)), 0.2)
+        self.cluster.weather = Weather((0.1, slow), (0.1, disk), self.random.choice((0.0, 0.3)), 0.2)
 
     def other_voters(self) -> None:
         """Somebody starts a broker with a wrong list of voters: refused, where it knows better."""
@@ -130,41 +130,41 @@ class History:
         if machine.cluster_id is None:
             return
         if machine.node is not None:
-            self.world.stop(machine.node_id)
-        machine.voters = (*self.world.voters, 77)
-        self.world.start(machine.node_id)
+            self.cluster.stop(machine.node_id)
+        machine.voters = (*self.cluster.voters, 77)
+        self.cluster.start(machine.node_id)
         if not isinstance(machine.failure, InconsistentVoters):
             raise Violation(f"{machine.node_id} runs with other voters than the recorded ones")
-        machine.voters = self.world.voters
+        machine.voters = self.cluster.voters
 
     def lose_disk(self) -> None:
         """One voter of several loses its disk once, and is replaced later: never more than a majority survives."""
-        if self.replaced or len(self.world.voters) == 1 or not self.judges.committed:
+        if self.replaced or len(self.cluster.voters) == 1 or not self.judges.committed:
             return
         self.replaced = True
-        machine = self.world.machine(self.random.choice(self.world.voters))
+        machine = self.cluster.machine(self.random.choice(self.cluster.voters))
         if machine.node is not None:
-            self.world.stop(machine.node_id)
+            self.cluster.stop(machine.node_id)
         machine.new_disk()
-        self.world.start(machine.node_id)
+        self.cluster.start(machine.node_id)
 
     # -- peace
 
     def peace(self) -> None:
         self.heal()
-        self.world.run(4_000.0)
+        self.cluster.run(4_000.0)
         self.restart()
-        self.world.run(PEACE_MS / 2)
+        self.cluster.run(PEACE_MS / 2)
         self._replace_lost()
-        self.world.run(PEACE_MS / 2)
+        self.cluster.run(PEACE_MS / 2)
         for node_id in self.brokers:
-            machine = self.world.machine(node_id)
+            machine = self.cluster.machine(node_id)
             assert machine.failure is None, machine.failure
-        (leader,) = self.world.leaders()
+        (leader,) = self.cluster.leaders()
         end = leader.append(topic_record("the-last"))
-        self.world.run(500.0)
+        self.cluster.run(500.0)
         for node_id in self.brokers:
-            machine = self.world.machine(node_id)
+            machine = self.cluster.machine(node_id)
             assert machine.image.end_offset == end, (node_id, machine.image.end_offset, end)
             assert machine.image == self.judges.image
             assert machine.node is not None
@@ -172,10 +172,10 @@ class History:
             assert machine.node.may_vote
 
     def _replace_lost(self) -> None:
-        leader = self.world.leader()
+        leader = self.cluster.leader()
         assert leader.node is not None
         for voter in leader.node.voters:
-            machine = self.world.machine(voter.broker_id)
+            machine = self.cluster.machine(voter.broker_id)
             if machine.directory_id != voter.directory_id:
                 assert machine.node is not None
                 assert not machine.node.may_vote

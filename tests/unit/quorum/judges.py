@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.quorum.effects import VoteState
 from minilog_broker.quorum.follower import Follower
 from minilog_broker.quorum.member import Role
+from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import CommittedBatch, decode_run
 from minilog_broker.quorum.settings import QuorumSettings
-from tests.unit.quorum.machine import Machine
-from tests.unit.quorum.world import World
+from tests.unit.quorum.cluster import QuorumCluster
+from tests.unit.quorum.machine import QuorumMachine
 
 FETCH_TIMEOUT_MS = QuorumSettings().fetch_timeout_ms
 SLACK_MS = 250.0  # timers, messages on their way, a slow disk
@@ -26,7 +26,7 @@ class Violation(AssertionError):
 class Led:
     """A leader as the judges know it."""
 
-    machine: Machine
+    machine: QuorumMachine
     life: int
     epoch: int
     heard_ms: float  # when a majority was last connected to it
@@ -36,8 +36,8 @@ class Led:
 class Judges:
     """Watches a world. `committed` is the one log: what anyone has ever held for committed, by base offset."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, cluster: QuorumCluster) -> None:
+        self.cluster = cluster
         self.committed: list[CommittedBatch] = []
         self.image = MetadataImage()  # of all that is committed
         self.leaders_seen = 0
@@ -47,9 +47,9 @@ class Judges:
         self._answers_seen: dict[int, int] = {}
         self._read: dict[tuple[int, int], int] = {}  # (node id, life) -> the end of what was compared
         self._led: dict[int, Led] = {}  # by epoch, those that lead now
-        world.watch = self.look
+        cluster.watch = self.look
 
-    def look(self, machine: Machine) -> None:
+    def look(self, machine: QuorumMachine) -> None:
         node = machine.node
         if node is None:
             return
@@ -61,7 +61,7 @@ class Judges:
 
     # -- V11
 
-    def _look_at_votes(self, machine: Machine) -> None:
+    def _look_at_votes(self, machine: QuorumMachine) -> None:
         key, node = (machine.node_id, machine.disks), machine.node
         assert node is not None
         for vote in machine.votes_written:
@@ -77,7 +77,7 @@ class Judges:
                 raise Violation(f"V11: {machine.node_id} granted a vote in {response.epoch} with {last} on disk")
         machine.answers.clear()
 
-    def _look_at_leader(self, machine: Machine) -> None:
+    def _look_at_leader(self, machine: QuorumMachine) -> None:
         node = machine.node
         assert node is not None
         if not node.is_leader:
@@ -88,11 +88,11 @@ class Judges:
         if node.epoch not in self._led:
             self._beside_another(machine)
             self.leaders_seen += 1
-            self._led[node.epoch] = Led(machine, machine.life, node.epoch, self.world.now_ms)
+            self._led[node.epoch] = Led(machine, machine.life, node.epoch, self.cluster.now_ms)
 
     # -- V12, V13
 
-    def _look_at_committed(self, machine: Machine) -> None:
+    def _look_at_committed(self, machine: QuorumMachine) -> None:
         node = machine.node
         assert node is not None
         known = self._read.get((machine.node_id, machine.life), machine.log.log_start_offset)
@@ -104,7 +104,7 @@ class Judges:
             self._compare(machine, batch)
         self._read[machine.node_id, machine.life] = end
 
-    def _compare(self, machine: Machine, batch: CommittedBatch) -> None:
+    def _compare(self, machine: QuorumMachine, batch: CommittedBatch) -> None:
         for position in range(len(self.committed) - 1, -1, -1):
             known = self.committed[position]
             if known.base_offset == batch.base_offset:
@@ -120,7 +120,7 @@ class Judges:
         self.committed.append(batch)
         self.image.apply_batch(batch.base_offset, batch.end_offset, batch.records)
 
-    def _first_committed(self, machine: Machine, batch: CommittedBatch) -> None:
+    def _first_committed(self, machine: QuorumMachine, batch: CommittedBatch) -> None:
         node = machine.node
         assert node is not None
         if not node.is_leader:
@@ -134,11 +134,11 @@ class Judges:
             raise Violation(f"V12: {batch} is committed, and not on a majority of {sorted(recorded)}")
 
     def _on_majority(self, voters: dict[int, bytes], end_offset: int, epoch: int) -> bool:
-        machines = [self.world.machine(voter_id) for voter_id in voters]
+        machines = [self.cluster.machine(voter_id) for voter_id in voters]
         have = [each for each in machines if each.directory_id == voters[each.node_id] and each.has(end_offset, epoch)]
         return 2 * len(have) > len(voters)
 
-    def _look_at_image(self, machine: Machine) -> None:
+    def _look_at_image(self, machine: QuorumMachine) -> None:
         end = machine.image.end_offset
         if end == self.image.end_offset and machine.image != self.image:
             raise Violation(f"V13: the image of {machine.node_id} at {end} is not what was committed")
@@ -148,21 +148,21 @@ class Judges:
     # -- V20, V21
 
     def _majority_hears(self, led: Led) -> bool:
-        world, leader = self.world, led.machine
+        cluster, leader = self.cluster, led.machine
         node = leader.node
-        if node is None or leader.life != led.life or world.now_ms < leader.paused_until_ms:
+        if node is None or leader.life != led.life or cluster.now_ms < leader.paused_until_ms:
             return False
         voters = {voter.broker_id: voter.directory_id for voter in node.voters}
         count = 0
         for voter_id, directory_id in voters.items():
-            machine = world.machine(voter_id)
+            machine = cluster.machine(voter_id)
             if machine is leader:
                 count += 1
             elif machine.node is not None and machine.directory_id == directory_id:
-                state, awake = machine.node._transitions.state, world.now_ms >= machine.paused_until_ms
-                connected = not {(voter_id, leader.node_id), (leader.node_id, voter_id)} & world.cut
+                state, awake = machine.node._transitions.state, cluster.now_ms >= machine.paused_until_ms
+                connected = not {(voter_id, leader.node_id), (leader.node_id, voter_id)} & cluster.cut
                 if isinstance(state, Follower) and state.leader_id == leader.node_id and awake and connected:
-                    count += machine.node.epoch == led.epoch and state.hears_leader(world.now_ms)
+                    count += machine.node.epoch == led.epoch and state.hears_leader(cluster.now_ms)
         return 2 * count > len(voters)
 
     def _look_at_hearing(self) -> None:
@@ -175,7 +175,7 @@ class Judges:
                 self._leads_no_more(led)
 
     def _still_leads(self, led: Led) -> None:
-        now_ms, machine = self.world.now_ms, led.machine
+        now_ms, machine = self.cluster.now_ms, led.machine
         if self._majority_hears(led):
             led.heard_ms = now_ms
             if led.settled_ms is None:
@@ -189,22 +189,22 @@ class Judges:
 
     def _leads_no_more(self, led: Led) -> None:
         """By its own will, or because nobody heard it."""
-        node, now_ms = led.machine.node, self.world.now_ms
+        node, now_ms = led.machine.node, self.cluster.now_ms
         settled = led.settled_ms is not None and now_ms - led.settled_ms > SETTLED_MS
         if node is None or led.machine.life != led.life or not settled:
             return
         if node.role is not Role.CANDIDATE:  # a candidate makes way for itself, in a later epoch
             raise Violation(f"V20: {led.machine.node_id} led epoch {led.epoch}, was heard, and is {node.role} now")
 
-    def _beside_another(self, machine: Machine) -> None:
+    def _beside_another(self, machine: QuorumMachine) -> None:
         """Somebody leads a later epoch while another one is heard."""
         for led in self._led.values():
-            settled = led.settled_ms is not None and self.world.now_ms - led.settled_ms > SETTLED_MS
+            settled = led.settled_ms is not None and self.cluster.now_ms - led.settled_ms > SETTLED_MS
             if settled and led.machine is not machine and self._majority_hears(led):
                 raise Violation(f"V20: {machine.node_id} leads, {led.machine.node_id} was heard by a majority")
 
 
-def decode_all(machine: Machine, offset: int, end_offset: int) -> list[CommittedBatch]:
+def decode_all(machine: QuorumMachine, offset: int, end_offset: int) -> list[CommittedBatch]:
     found: list[CommittedBatch] = []
     while offset < end_offset:
         found += decode_run(machine.log.read(offset, 1 << 20, end_offset))

@@ -18,7 +18,7 @@ from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
 from minilog_broker.levels import SUPPORTED_LEVELS
-from minilog_broker.quorum import effects
+from minilog_broker.quorum import quorum_effects
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
 from minilog_broker.quorum.settings import QuorumSettings
@@ -30,7 +30,7 @@ from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
 from tests.unit.storage.crashable_files import CrashableFiles
 
 if TYPE_CHECKING:
-    from tests.unit.quorum.world import World
+    from tests.unit.quorum.cluster import QuorumCluster
 
 DIRECTORY = "/data/__cluster_metadata-0"
 VOTE_FILE = "/data/vote"
@@ -49,20 +49,20 @@ class Ticket:
     real: bool  # not a pre-vote
 
 
-class Machine:
+class QuorumMachine:
     """See the module's text. `directory_id` changes when it loses its disk."""
 
-    def __init__(self, node_id: int, world: World) -> None:
+    def __init__(self, node_id: int, cluster: QuorumCluster) -> None:
         self.node_id = node_id
-        self.world = world
+        self.cluster = cluster
         self.disks = 0
         self.life = 0
         self.cluster_id: str | None = None
-        self.voters = world.voters
+        self.voters = cluster.voters
         self.levels = SUPPORTED_LEVELS
         self.node: QuorumNode | None = None
         self.failure: BaseException | None = None
-        self.votes_written: list[effects.VoteState] = []
+        self.votes_written: list[quorum_effects.VoteState] = []
         self.answers: list[peer_pb2.VoteResponse] = []
         self.paused_until_ms = 0.0
         self.awake_since_ms = 0.0
@@ -73,16 +73,18 @@ class Machine:
     def new_disk(self) -> None:
         """An empty one, with a directory id of its own."""
         self.disks += 1
-        self.directory_id = bytes([self.node_id, self.disks, self.world.seed % 256, 0]) * 4
-        self.files = CrashableFiles(random.Random(self.world.random.random()))
+        self.directory_id = bytes([self.node_id, self.disks, self.cluster.seed % 256, 0]) * 4
+        self.files = CrashableFiles(random.Random(self.cluster.random.random()))
         self.files.make_dir("/data")
         self.files.fsync_dir("/")
         self.votes_written = []
         self.cluster_id = None
 
-    def read_vote(self) -> effects.VoteState:
+    def read_vote(self) -> quorum_effects.VoteState:
         stored = read_durable_file(self.files, VOTE_FILE)
-        return effects.VoteState() if stored is None else msgspec.json.decode(stored, type=effects.VoteState)
+        return (
+            quorum_effects.VoteState() if stored is None else msgspec.json.decode(stored, type=quorum_effects.VoteState)
+        )
 
     def start(self) -> None:
         assert self.node is None
@@ -107,11 +109,11 @@ class Machine:
             settings=ReplicationSettings(),
             quorum_settings=QuorumSettings(),
             snapshot=newest_snapshot(self.snapshots),
-            rng=random.Random(self.world.random.random()),
+            rng=random.Random(self.cluster.random.random()),
             levels=self.levels,
         )
-        self.replay = MetadataReplay(self.node, self.image, self.snapshots, snapshot_bytes=self.world.snapshot_bytes)
-        self.event(lambda node: node.start(self.world.now_ms))
+        self.replay = MetadataReplay(self.node, self.image, self.snapshots, snapshot_bytes=self.cluster.snapshot_bytes)
+        self.event(lambda node: node.start(self.cluster.now_ms))
 
     def stop(self, *, power_loss: bool = False) -> None:
         self.node = None
@@ -125,17 +127,17 @@ class Machine:
             if self.life == life:
                 self.when_awake(what)
 
-        self.world.at(self.world.now_ms + delay_ms, due)
+        self.cluster.at(self.cluster.now_ms + delay_ms, due)
 
     def when_awake(self, what: Callable[[], None]) -> None:
-        if self.world.now_ms >= self.paused_until_ms:
+        if self.cluster.now_ms >= self.paused_until_ms:
             what()
         else:
-            self.later(self.paused_until_ms - self.world.now_ms, what, self.life)
+            self.later(self.paused_until_ms - self.cluster.now_ms, what, self.life)
 
     def pause(self, for_ms: float) -> None:
         """It stands still: all that comes meanwhile waits."""
-        self.paused_until_ms = self.awake_since_ms = max(self.paused_until_ms, self.world.now_ms + for_ms)
+        self.paused_until_ms = self.awake_since_ms = max(self.paused_until_ms, self.cluster.now_ms + for_ms)
 
     def has(self, end_offset: int, epoch: int) -> bool:
         """Whether the record before `end_offset`, of `epoch`, would be there after a loss of power; running or not."""
@@ -163,21 +165,23 @@ class Machine:
             event(node)
             self._carry_out(node)
             while self.replay.replay():
-                self.world.watch(self)
+                self.cluster.watch(self)
         except Exception as error:
             if isinstance(error, AssertionError):
                 raise
             self.failure = error
-            self.world.stop(self.node_id)
+            self.cluster.stop(self.node_id)
             return
         self._carry_out(node)
         if self.image.cluster_id is not None:
             self.cluster_id = self.image.cluster_id
         if (due := self.replay.snapshot_due()) is not None:
-            self.submit(lambda: self.snapshots.write(*due), lambda node: node.snapshot_taken(due[0], self.world.now_ms))
+            self.submit(
+                lambda: self.snapshots.write(*due), lambda node: node.snapshot_taken(due[0], self.cluster.now_ms)
+            )
         self._pump()
         self._arm()
-        self.world.watch(self)
+        self.cluster.watch(self)
 
     def append(self, *records: records_pb2.MetadataRecord) -> int:
         """As the controller does; the end offset."""
@@ -192,26 +196,26 @@ class Machine:
         due_ms = self.node.next_tick_ms()
         if due_ms < self._tick_ms:
             self._tick_ms = due_ms
-            self.later(max(0.0, due_ms - self.world.now_ms), lambda: self._tick(due_ms), self.life)
+            self.later(max(0.0, due_ms - self.cluster.now_ms), lambda: self._tick(due_ms), self.life)
 
     def _tick(self, due_ms: float) -> None:
         if self._tick_ms == due_ms:
             self._tick_ms = float("inf")
-            self.event(lambda node: node.tick(self.world.now_ms))
+            self.event(lambda node: node.tick(self.cluster.now_ms))
 
     def _pump(self) -> None:
         """Streams: what is to be said goes on its way."""
-        world, node = self.world, self.node
+        cluster, node = self.cluster, self.node
         assert node is not None
-        own = world.streams.get(self.node_id)
+        own = cluster.streams.get(self.node_id)
         if own is not None and own.is_open:
-            while (request := node.next_request(world.now_ms)) is not None:
+            while (request := node.next_request(cluster.now_ms)) is not None:
                 own.first_sent = True
-                world.carry(own, self, world.machine(own.target), REPLICATE.request.encode(StreamMessage(request)))
-        for stream in list(world.streams.values()):
+                cluster.carry(own, self, cluster.machine(own.target), REPLICATE.request.encode(StreamMessage(request)))
+        for stream in list(cluster.streams.values()):
             if stream.target == self.node_id:
-                while (message := node.next_message(stream.session_id, world.now_ms)) is not None:
-                    world.carry(stream, self, world.machine(stream.opener), REPLICATE.response.encode(message))
+                while (message := node.next_message(stream.session_id, cluster.now_ms)) is not None:
+                    cluster.carry(stream, self, cluster.machine(stream.opener), REPLICATE.response.encode(message))
         self._carry_out(node)
 
     # -- effects
@@ -221,56 +225,56 @@ class Machine:
             for effect in todo:
                 self._carry_out_one(effect)
 
-    def _carry_out_one(self, effect: effects.QuorumEffect) -> None:
+    def _carry_out_one(self, effect: quorum_effects.QuorumEffect) -> None:
         match effect:
-            case effects.PersistVote(epoch=epoch, voted_for=voted_for, voted_directory=voted_directory):
-                vote = effects.VoteState(epoch, voted_for, voted_directory)
+            case quorum_effects.PersistVote(epoch=epoch, voted_for=voted_for, voted_directory=voted_directory):
+                vote = quorum_effects.VoteState(epoch, voted_for, voted_directory)
                 self.submit(lambda: self.write_vote(vote), self._vote_persisted)
-            case effects.RecordEpochStart(leader_epoch=epoch, start_offset=start):
+            case quorum_effects.RecordEpochStart(leader_epoch=epoch, start_offset=start):
                 self.submit(lambda: self.log.assign_epoch(epoch, start))
-            case effects.AppendToLog(batches=batches):
+            case quorum_effects.AppendToLog(batches=batches):
                 end = batches.end_offset
-                self.submit(lambda: self.log.append(batches), lambda node: node.log_appended(end, self.world.now_ms))
+                self.submit(lambda: self.log.append(batches), lambda node: node.log_appended(end, self.cluster.now_ms))
                 self.submit(self.log.flush, self._flushed)
-            case effects.TruncateLog(end_offset=end_offset):
+            case quorum_effects.TruncateLog(end_offset=end_offset):
                 self.submit(lambda: self.log.truncate_to(end_offset), self._truncated)
-            case effects.StartLogAt(offset=offset):
+            case quorum_effects.StartLogAt(offset=offset):
                 self.submit(lambda: self.log.truncate_fully_and_start_at(offset), self._truncated)
-            case effects.AdvanceLogStart(offset=offset):
+            case quorum_effects.DeleteBeforeSnapshot(offset=offset):
                 self.submit(lambda: self._advance(offset))
-            case effects.LoadSnapshot(snapshot_id=snapshot_id):
+            case quorum_effects.LoadSnapshot(snapshot_id=snapshot_id):
                 self.replay.load(snapshot_id)
-            case effects.SendVote() | effects.SendBeginQuorumEpoch() | effects.FetchSnapshot():
+            case quorum_effects.SendVote() | quorum_effects.SendBeginQuorumEpoch() | quorum_effects.FetchSnapshot():
                 self._send(effect)
-            case effects.AnswerVote(ticket=ticket, response=response):
+            case quorum_effects.AnswerVote(ticket=ticket, response=response):
                 assert isinstance(ticket, Ticket)
                 if ticket.real:
                     self.answers.append(response)
                 ticket.answer(response.SerializeToString())
-            case effects.SessionRefused(session_id=session_id):
-                for stream in self.world.streams.values():
+            case quorum_effects.MetadataSessionRefused(session_id=session_id):
+                for stream in self.cluster.streams.values():
                     if stream.session_id == session_id:
-                        opener = self.world.machine(stream.opener)
-                        self.world.carry(
+                        opener = self.cluster.machine(stream.opener)
+                        self.cluster.carry(
                             stream, self, opener, REPLICATE.response.encode(StreamMessage(effect.response))
                         )
-            case effects.OpenLeaderSession(leader_id=leader_id):
-                self.world.open_stream(self, leader_id)
-            case effects.CloseLeaderSession():
-                self.world.close_stream(self)
+            case quorum_effects.OpenLeaderSession(leader_id=leader_id):
+                self.cluster.open_stream(self, leader_id)
+            case quorum_effects.CloseLeaderSession():
+                self.cluster.close_stream(self)
             case _:
                 pass
 
     def _vote_persisted(self, node: QuorumNode) -> None:
-        node.vote_persisted(self.world.now_ms, 0)
+        node.vote_persisted(self.cluster.now_ms, 0)
 
     def _flushed(self, node: QuorumNode) -> None:
-        node.log_flushed(self.log.durable_end_offset, self.world.now_ms)
+        node.log_flushed(self.log.durable_end_offset, self.cluster.now_ms)
 
     def _truncated(self, node: QuorumNode) -> None:
-        node.log_truncated(self.world.now_ms)
+        node.log_truncated(self.cluster.now_ms)
 
-    def write_vote(self, vote: effects.VoteState) -> None:
+    def write_vote(self, vote: quorum_effects.VoteState) -> None:
         write_durable_file(self.files, VOTE_FILE, msgspec.json.encode(vote))
         self.votes_written.append(vote)
 
@@ -299,13 +303,15 @@ class Machine:
             if self.node is not None:
                 self._work()
 
-        self.later(self.world.random.uniform(*self.world.weather.disk_ms), do, self.life)
+        self.later(self.cluster.random.uniform(*self.cluster.weather.disk_ms), do, self.life)
 
     # -- requests
 
-    def _send(self, effect: effects.SendVote | effects.SendBeginQuorumEpoch | effects.FetchSnapshot) -> None:
-        world = self.world
-        if isinstance(effect, effects.FetchSnapshot):
+    def _send(
+        self, effect: quorum_effects.SendVote | quorum_effects.SendBeginQuorumEpoch | quorum_effects.FetchSnapshot
+    ) -> None:
+        cluster = self.cluster
+        if isinstance(effect, quorum_effects.FetchSnapshot):
             self._fetch_snapshot(effect)
             return
         content, voter_id, request = effect.request.SerializeToString(), effect.voter_id, effect.request
@@ -314,37 +320,37 @@ class Machine:
 
             def answered(answer: bytes | None) -> None:
                 if answer is None:
-                    self.event(lambda node: node.vote_unanswered(voter_id, vote, world.now_ms))
+                    self.event(lambda node: node.vote_unanswered(voter_id, vote, cluster.now_ms))
                     return
                 response = peer_pb2.VoteResponse.FromString(answer)
-                self.event(lambda node: node.vote_answered(voter_id, vote, response, world.now_ms, 0))
+                self.event(lambda node: node.vote_answered(voter_id, vote, response, cluster.now_ms, 0))
 
-            def ask(at: Machine, answer: Callable[[bytes], None]) -> None:
+            def ask(at: QuorumMachine, answer: Callable[[bytes], None]) -> None:
                 asked = peer_pb2.VoteRequest.FromString(content)
                 ticket = Ticket(answer, not asked.pre_vote)
-                at.event(lambda node: node.vote_request(ticket, asked, world.now_ms))
+                at.event(lambda node: node.vote_request(ticket, asked, cluster.now_ms))
 
-            world.request(self, voter_id, ask, answered)
+            cluster.request(self, voter_id, ask, answered)
             return
 
-        def begin(at: Machine, answer: Callable[[bytes], None]) -> None:
+        def begin(at: QuorumMachine, answer: Callable[[bytes], None]) -> None:
             begun = peer_pb2.BeginQuorumEpochRequest.FromString(content)
-            at.event(lambda node: answer(node.begin_quorum_epoch(begun, world.now_ms).SerializeToString()))
+            at.event(lambda node: answer(node.begin_quorum_epoch(begun, cluster.now_ms).SerializeToString()))
 
         def begun(answer: bytes | None) -> None:
             response = None if answer is None else peer_pb2.BeginQuorumEpochResponse.FromString(answer)
-            self.event(lambda node: node.begin_epoch_answered(voter_id, response, world.now_ms))
+            self.event(lambda node: node.begin_epoch_answered(voter_id, response, cluster.now_ms))
 
-        world.request(self, voter_id, begin, begun)
+        cluster.request(self, voter_id, begin, begun)
 
-    def _fetch_snapshot(self, effect: effects.FetchSnapshot) -> None:
-        snapshot_id, world = effect.snapshot_id, self.world
+    def _fetch_snapshot(self, effect: quorum_effects.FetchSnapshot) -> None:
+        snapshot_id, cluster = effect.snapshot_id, self.cluster
         request = peer_pb2.FetchSnapshotRequest(
             cluster_id=self.cluster_id or "", broker_id=self.node_id, epoch=self.node.epoch if self.node else 0
         )
         request.snapshot_id.end_offset, request.snapshot_id.epoch = snapshot_id
 
-        def ask(at: Machine, answer: Callable[[bytes], None]) -> None:
+        def ask(at: QuorumMachine, answer: Callable[[bytes], None]) -> None:
             def send(node: QuorumNode) -> None:
                 try:
                     answer(b"+" + at.snapshots.read(node.snapshot_request(request)))
@@ -355,11 +361,11 @@ class Machine:
 
         def answered(answer: bytes | None) -> None:
             if answer is None or answer[:1] == b"-":
-                self.event(lambda node: node.snapshot_unfetched(world.now_ms))
+                self.event(lambda node: node.snapshot_unfetched(cluster.now_ms))
                 return
             self.submit(lambda: self._store(snapshot_id, answer[1:]), lambda node: self._fetched(node, snapshot_id))
 
-        world.request(self, effect.leader_id, ask, answered)
+        cluster.request(self, effect.leader_id, ask, answered)
 
     def _store(self, snapshot_id: SnapshotId, content: bytes) -> None:
         receiver = self.snapshots.receive(snapshot_id)
@@ -367,4 +373,4 @@ class Machine:
         receiver.finish()
 
     def _fetched(self, node: QuorumNode, snapshot_id: SnapshotId) -> None:
-        node.snapshot_fetched(snapshot_id, self.world.now_ms)
+        node.snapshot_fetched(snapshot_id, self.cluster.now_ms)

@@ -18,15 +18,15 @@ from minilog_broker.quorum import node as node_module
 from minilog_broker.quorum import snapshots as snapshots_module
 from minilog_broker.quorum import voting
 from minilog_broker.quorum.commit import majority_commit
-from minilog_broker.quorum.effects import VoteState
 from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.vote_keeper import VoteKeeper
 from minilog_broker.quorum.voters import VoterKey
 from minilog_broker.quorum.voters_heard import VotersHeard
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.recovery import Recovery
-from tests.unit.quorum.machine import VOTE_FILE, Machine
+from tests.unit.quorum.machine import VOTE_FILE, QuorumMachine
 
 Patches = list[tuple[Any, str, Any]]
 
@@ -34,12 +34,12 @@ Patches = list[tuple[Any, str, Any]]
 def _vote_not_synced() -> Patches:
     """The vote is written, and lost with the power."""
 
-    def write_vote(self: Machine, vote: VoteState) -> None:
+    def write_vote(self: QuorumMachine, vote: VoteState) -> None:
         with patch.object(self.files, "fsync_dir", lambda path: None):
             write_durable_file(self.files, VOTE_FILE, msgspec.json.encode(vote))
         self.votes_written.append(vote)
 
-    return [(Machine, "write_vote", write_vote)]
+    return [(QuorumMachine, "write_vote", write_vote)]
 
 
 def _vote_answered_before_it_is_written() -> Patches:

@@ -1,8 +1,8 @@
 """A small model of the metadata quorum, searched breadth first: three voters, a few epochs and entries.
 
 The production decides what is committed (quorum/commit.py), whose log is up to date (quorum/voting.py), and where a
-voter's log leaves its leader's (replication/divergence.py). Judged at every state: V11, one leader per epoch and one
-vote per voter and epoch; V12, what is committed is on a majority's disks, and every later leader has it.
+voter's log leaves its leader's (replication/rules/divergence.py). Judged at every state: V11, one leader per epoch and
+one vote per voter and epoch; V12, what is committed is on a majority's disks, and every later leader has it.
 
 Simpler than life: every write is synced at once, an election is one event, pre-votes and time-outs are left out
 (anybody may stand at any time).
@@ -17,15 +17,15 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum import commit, voting
-from minilog_broker.replication import divergence
-from minilog_broker.replication.divergence import Accepted, Diverged, LeaderEpochs, StartAnewAt
+from minilog_broker.replication.rules import divergence
+from minilog_broker.replication.rules.divergence import Accepted, Diverged, LeaderEpochs, StartAnewAt
 from minilog_broker.storage.epoch_cache import EpochCache
 
 VOTERS = (0, 1, 2)
 Entries: TypeAlias = tuple[int, ...]  # the epoch of each; a leader's first entry is its leader change
 
 
-class Voter(NamedTuple):
+class ModelVoter(NamedTuple):
     """A voter's disk (epoch, vote, log) and, where it leads, its memory."""
 
     epoch: int = 0
@@ -37,27 +37,27 @@ class Voter(NamedTuple):
     committed: int = 0
 
 
-class State(NamedTuple):
+class QuorumModelState(NamedTuple):
     """`committed` is what any leader ever said was: no rule looks at it."""
 
-    voters: tuple[Voter, ...]
+    voters: tuple[ModelVoter, ...]
     committed: Entries
     led: tuple[tuple[int, int], ...]  # (epoch, who led in it)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class QuorumBounds:
     epochs: int = 4
     entries: int = 2
 
 
-class Broken(AssertionError):
+class QuorumInvariantBroken(AssertionError):
     """An invariant does not hold."""
 
 
 def hold(condition: bool, what: str) -> None:
     if not condition:
-        raise Broken(what)
+        raise QuorumInvariantBroken(what)
 
 
 def cache(log: Entries) -> EpochCache:
@@ -67,7 +67,7 @@ def cache(log: Entries) -> EpochCache:
     return epochs
 
 
-def up_to_date(voter: Voter, candidate: Voter) -> bool:
+def up_to_date(voter: ModelVoter, candidate: ModelVoter) -> bool:
     """Asks the production, which knows a log by its last entry."""
 
     def last(log: Entries) -> tuple[int, int]:
@@ -78,10 +78,13 @@ def up_to_date(voter: Voter, candidate: Voter) -> bool:
     return voting.is_up_to_date(cast(Any, member), request)
 
 
-def next_states(state: State, bounds: Bounds) -> Iterator[tuple[str, State]]:
+def next_states(state: QuorumModelState, bounds: QuorumBounds) -> Iterator[tuple[str, QuorumModelState]]:
     for number, voter in enumerate(state.voters):
         if voter.leads:
-            yield f"leader {number} starts anew", _with(state, {number: Voter(voter.epoch, voter.voted_for, voter.log)})
+            yield (
+                f"leader {number} starts anew",
+                _with(state, {number: ModelVoter(voter.epoch, voter.voted_for, voter.log)}),
+            )
         if voter.leads and len(voter.log) < bounds.entries:
             yield f"leader {number} appends", _led(state, number, voter._replace(log=(*voter.log, voter.epoch)))
         for other, peer in enumerate(state.voters):
@@ -93,24 +96,26 @@ def next_states(state: State, bounds: Bounds) -> Iterator[tuple[str, State]]:
                 yield from _fetch(state, number, other)
 
 
-def _with(state: State, changed: dict[int, Voter]) -> State:
+def _with(state: QuorumModelState, changed: dict[int, ModelVoter]) -> QuorumModelState:
     voters = tuple(changed.get(number, voter) for number, voter in enumerate(state.voters))
     return state._replace(voters=voters)
 
 
-def _elect(state: State, candidate_id: int, voter_id: int, bounds: Bounds) -> Iterator[tuple[str, State]]:
+def _elect(
+    state: QuorumModelState, candidate_id: int, voter_id: int, bounds: QuorumBounds
+) -> Iterator[tuple[str, QuorumModelState]]:
     """A candidate and one voter are a majority: both votes are durable, it leads. Who stands in vain skips epochs."""
     candidate, voter = state.voters[candidate_id], state.voters[voter_id]
     for epoch in range(candidate.epoch + 1, bounds.epochs + 1):
         free = voter.epoch < epoch or (voter.epoch == epoch and voter.voted_for in (-1, candidate_id))
         if free and up_to_date(voter, candidate):
             log = (*candidate.log, epoch)
-            leader = Voter(epoch, candidate_id, log, leads=True, epoch_start=len(candidate.log))
-            after = _with(state, {voter_id: Voter(epoch, candidate_id, voter.log)})
+            leader = ModelVoter(epoch, candidate_id, log, leads=True, epoch_start=len(candidate.log))
+            after = _with(state, {voter_id: ModelVoter(epoch, candidate_id, voter.log)})
             yield f"voter {voter_id} elects {candidate_id} in epoch {epoch}", _led(after, candidate_id, leader)
 
 
-def _led(state: State, leader_id: int, leader: Voter) -> State:
+def _led(state: QuorumModelState, leader_id: int, leader: ModelVoter) -> QuorumModelState:
     """What a leader's own log and what it was told let it commit."""
     if leader.leads:
         ends = tuple(len(leader.log) if each == leader_id else leader.ends[each] for each in VOTERS)
@@ -119,11 +124,11 @@ def _led(state: State, leader_id: int, leader: Voter) -> State:
     return _with(state, {leader_id: leader})
 
 
-def _fetch(state: State, leader_id: int, voter_id: int) -> Iterator[tuple[str, State]]:
+def _fetch(state: QuorumModelState, leader_id: int, voter_id: int) -> Iterator[tuple[str, QuorumModelState]]:
     """The position is judged; then truncation, or one entry, and the leader is told the end."""
     leader, voter = state.voters[leader_id], state.voters[voter_id]
     end = len(voter.log)
-    verdict = divergence.check_position(
+    verdict = divergence.compare_position(
         LeaderEpochs(cache(leader.log), leader.epoch, leader.epoch_start),
         log_start=0,
         log_end=len(leader.log),
@@ -141,13 +146,13 @@ def _fetch(state: State, leader_id: int, voter_id: int) -> Iterator[tuple[str, S
         log = leader.log[: end + 1] if log == leader.log[:end] else (*log, *leader.log[end : end + 1])
         ends = tuple(len(log) if each == voter_id else told for each, told in enumerate(leader.ends))
         leader = leader._replace(ends=ends)
-    after = _with(state, {voter_id: Voter(leader.epoch, vote, log)})
+    after = _with(state, {voter_id: ModelVoter(leader.epoch, vote, log)})
     after = _led(after, leader_id, leader)
     if after != state:
         yield f"voter {voter_id} fetches from leader {leader_id}", after
 
 
-def judged(state: State) -> State:
+def judged(state: QuorumModelState) -> QuorumModelState:
     """The state, with what the judges remember brought up to date."""
     led, committed = dict(state.led), state.committed
     for number, voter in enumerate(state.voters):
@@ -168,7 +173,7 @@ def judged(state: State) -> State:
 
 
 @dataclass
-class Search:
+class QuorumSearch:
     """How many states there are, and the history to what is broken, if anything."""
 
     states: int = 0
@@ -177,13 +182,13 @@ class Search:
     history: list[str] = field(default_factory=list)
 
 
-def search(bounds: Bounds) -> Search:
+def search(bounds: QuorumBounds) -> QuorumSearch:
     """Visit all states within `bounds`, in the order of their distance from the first."""
-    first = State((Voter(),) * len(VOTERS), (), ())
-    parents: dict[State, tuple[State, str] | None] = {first: None}
-    frontier, found = [first], Search()
+    first = QuorumModelState((ModelVoter(),) * len(VOTERS), (), ())
+    parents: dict[QuorumModelState, tuple[QuorumModelState, str] | None] = {first: None}
+    frontier, found = [first], QuorumSearch()
     while frontier:
-        reached: list[State] = []
+        reached: list[QuorumModelState] = []
         for state in frontier:
             try:
                 for name, after in next_states(state, bounds):
@@ -193,7 +198,7 @@ def search(bounds: Bounds) -> Search:
                     if after not in parents:
                         parents[after] = (state, name)
                         reached.append(after)
-            except Broken as error:
+            except QuorumInvariantBroken as error:
                 found.broken, found.states = str(error), len(parents)
                 found.history = [*_history(parents, state), *found.history]
                 return found
@@ -202,7 +207,9 @@ def search(bounds: Bounds) -> Search:
     return found
 
 
-def _history(parents: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+def _history(
+    parents: dict[QuorumModelState, tuple[QuorumModelState, str] | None], state: QuorumModelState
+) -> list[str]:
     steps: list[str] = []
     while (parent := parents[state]) is not None:
         state, name = parent

@@ -8,95 +8,95 @@ import pytest
 
 from minilog.errors import InconsistentVoters, NotController
 from minilog.v1 import common_pb2, peer_pb2
-from minilog_broker.quorum.effects import VoteState
 from minilog_broker.quorum.member import Role
 from minilog_broker.quorum.node import QuorumNode
+from minilog_broker.quorum.quorum_effects import VoteState
+from tests.unit.quorum.cluster import TIMESTAMP_US, QuorumCluster, topic_record
 from tests.unit.quorum.judges import Judges
-from tests.unit.quorum.machine import Machine
-from tests.unit.quorum.world import TIMESTAMP_US, World, topic_record
+from tests.unit.quorum.machine import QuorumMachine
 
 THREE = (1, 2, 3)
 
 
-def quorum(voters: tuple[int, ...] = THREE, seed: int = 0) -> tuple[World, Machine, list[Machine]]:
+def quorum(voters: tuple[int, ...] = THREE, seed: int = 0) -> tuple[QuorumCluster, QuorumMachine, list[QuorumMachine]]:
     """(the world, the leader, the other voters), an observer 8 beside."""
-    world = World(seed, voters)
-    Judges(world)
-    world.start(*voters, 8)
-    world.run(1_000)
-    (leader,) = world.leaders()
-    return world, leader, [world.machine(each) for each in voters if each != leader.node_id]
+    cluster = QuorumCluster(seed, voters)
+    Judges(cluster)
+    cluster.start(*voters, 8)
+    cluster.run(1_000)
+    (leader,) = cluster.leaders()
+    return cluster, leader, [cluster.machine(each) for each in voters if each != leader.node_id]
 
 
-def is_active(world: World, *, besides: Machine) -> bool:
-    return any(m.node is not None and m.node.is_active for m in world.leaders() if m is not besides)
+def is_active(cluster: QuorumCluster, *, besides: QuorumMachine) -> bool:
+    return any(m.node is not None and m.node.is_active for m in cluster.leaders() if m is not besides)
 
 
 @pytest.mark.parametrize("voters", [(1,), THREE, (1, 2, 3, 4, 5)])
 def test_one_leader_and_everybody_follows_it(voters: tuple[int, ...]) -> None:
-    world, leader, others = quorum(voters)
+    cluster, leader, others = quorum(voters)
     end = leader.append(topic_record("a"))
-    world.run(50)
-    for machine in world.running():
+    cluster.run(50)
+    for machine in cluster.running():
         assert machine.image.end_offset == end
         assert machine.node is not None
         assert machine.node.leader_id == leader.node_id
     assert [machine.node.role for machine in others if machine.node] == [Role.FOLLOWER] * len(others)
-    assert world.node(8).role is Role.OBSERVER
+    assert cluster.node(8).role is Role.OBSERVER
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_killed_leader_is_followed_at_once(seed: int) -> None:
-    world, leader, _ = quorum(seed=seed)
+    cluster, leader, _ = quorum(seed=seed)
     leader.append(topic_record("a"))
-    world.run(100)
-    world.stop(leader.node_id)
-    took_ms = world.run_until(lambda: is_active(world, besides=leader))
+    cluster.run(100)
+    cluster.stop(leader.node_id)
+    took_ms = cluster.run_until(lambda: is_active(cluster, besides=leader))
     assert took_ms < 250
-    assert "a" in world.leader().image.topic_ids
+    assert "a" in cluster.leader().image.topic_ids
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_hung_leader_is_noticed_after_the_fetch_timeout(seed: int) -> None:
-    world, leader, _ = quorum(seed=seed)
+    cluster, leader, _ = quorum(seed=seed)
     leader.pause(6_000)
-    took_ms = world.run_until(lambda: is_active(world, besides=leader))
+    took_ms = cluster.run_until(lambda: is_active(cluster, besides=leader))
     assert 850 < took_ms < 2_000
-    next_one = world.leader()
+    next_one = cluster.leader()
     epoch = next_one.node.epoch if next_one is not leader and next_one.node else -1
-    world.run(8_000)  # it wakes, and is told
+    cluster.run(8_000)  # it wakes, and is told
     assert leader.node is not None
     assert leader.node.role is Role.FOLLOWER
     assert leader.node.epoch == epoch
 
 
 def test_a_follower_that_lost_its_own_stream_changes_nothing() -> None:
-    world, leader, (lone, _) = quorum()
+    cluster, leader, (lone, _) = quorum()
     assert leader.node is not None
     epoch = leader.node.epoch
-    world.cut_off(lone.node_id, [leader.node_id])
-    for stream in list(world.streams.values()):
+    cluster.cut_off(lone.node_id, [leader.node_id])
+    for stream in list(cluster.streams.values()):
         if stream.opener == lone.node_id:
-            world.break_stream(stream)
-    world.run(8_000)
+            cluster.break_stream(stream)
+    cluster.run(8_000)
     assert leader.node.is_active
     assert leader.node.epoch == epoch
     assert lone.node is not None
     assert lone.node.epoch == epoch
-    world.cut.clear()
+    cluster.cut.clear()
     end = leader.append(topic_record("a"))
-    world.run(2_000)
+    cluster.run(2_000)
     assert lone.image.end_offset == end
 
 
 def test_a_voter_that_comes_back_after_a_long_absence_changes_nothing() -> None:
-    world, leader, (lone, _) = quorum()
+    cluster, leader, (lone, _) = quorum()
     assert leader.node is not None
     epoch = leader.node.epoch
-    world.cut_off(lone.node_id)
-    world.run(8_000)
-    world.cut.clear()
-    world.run(3_000)
+    cluster.cut_off(lone.node_id)
+    cluster.run(8_000)
+    cluster.cut.clear()
+    cluster.run(3_000)
     assert leader.node.is_active
     assert leader.node.epoch == epoch
     assert lone.node is not None
@@ -104,12 +104,12 @@ def test_a_voter_that_comes_back_after_a_long_absence_changes_nothing() -> None:
 
 
 def test_a_leader_that_hears_no_majority_answers_nothing_after_its_time_out() -> None:
-    world, leader, _ = quorum()
-    world.cut_off(leader.node_id)
-    world.run(900)
+    cluster, leader, _ = quorum()
+    cluster.cut_off(leader.node_id)
+    cluster.run(900)
     assert leader.node is not None
     assert leader.node.is_active
-    world.run(300)
+    cluster.run(300)
     assert not leader.node.is_leader
     with pytest.raises(NotController):
         leader.node.append_records([topic_record("late")], TIMESTAMP_US)
@@ -117,46 +117,46 @@ def test_a_leader_that_hears_no_majority_answers_nothing_after_its_time_out() ->
 
 
 def test_a_leader_that_stood_still_gives_everybody_a_full_period() -> None:
-    world, leader, others = quorum()
+    cluster, leader, others = quorum()
     for machine in (leader, *others):
         machine.pause(30_000)
-    world.run(30_500)
+    cluster.run(30_500)
     assert leader.node is not None
     assert leader.node.is_active
 
 
-def stalling(world: World, machine: Machine, *, until: float) -> None:
+def stalling(cluster: QuorumCluster, machine: QuorumMachine, *, until: float) -> None:
     """Its loop is late by 400 ms in every second."""
-    while world.now_ms < until:
+    while cluster.now_ms < until:
         machine.pause(400)
-        world.run(1_000)
+        cluster.run(1_000)
 
 
 def test_a_leader_that_is_late_now_and_then_resigns_where_it_hears_no_majority() -> None:
-    world, leader, others = quorum()
-    world.stop(*(machine.node_id for machine in others))
-    stalling(world, leader, until=world.now_ms + 10_000)
+    cluster, leader, others = quorum()
+    cluster.stop(*(machine.node_id for machine in others))
+    stalling(cluster, leader, until=cluster.now_ms + 10_000)
     assert leader.node is not None
     assert not leader.node.is_leader
 
 
 def test_a_voter_that_is_late_now_and_then_stands_where_it_hears_no_leader() -> None:
-    world, leader, others = quorum()
+    cluster, leader, others = quorum()
     leader.pause(60_000)
-    world.stop(others[0].node_id)
-    stalling(world, others[1], until=world.now_ms + 10_000)
+    cluster.stop(others[0].node_id)
+    stalling(cluster, others[1], until=cluster.now_ms + 10_000)
     assert others[1].node is not None
     assert others[1].node.role is not Role.FOLLOWER
 
 
 def test_what_a_leader_was_sent_while_it_stood_still_is_no_sign_that_a_majority_hears_it_now() -> None:
     """Else one that was deposed meanwhile stands above its follower, and deposes it (found by the simulator)."""
-    world, leader, others = quorum()
+    cluster, leader, others = quorum()
     assert leader.node is not None
     heard = leader.node._transitions.leader
     assert heard is not None
     key = next(voter.key for voter in leader.node.voters if voter.broker_id == others[0].node_id)
-    now_ms = world.now_ms
+    now_ms = cluster.now_ms
     heard.voters.excuse(1_000.0, now_ms)
     heard.voters.hear(key, now_ms + 1.0)
     assert not heard.voters.hears_majority(now_ms + 2.0)
@@ -165,22 +165,22 @@ def test_what_a_leader_was_sent_while_it_stood_still_is_no_sign_that_a_majority_
 
 
 def test_a_majority_that_is_gone_stops_all_and_comes_back() -> None:
-    world, _, others = quorum()
-    world.stop(*(machine.node_id for machine in others))
-    world.run(3_000)
-    assert world.leaders() == []
-    world.start(others[0].node_id)
-    world.run(2_000)
-    assert len(world.leaders()) == 1
+    cluster, _, others = quorum()
+    cluster.stop(*(machine.node_id for machine in others))
+    cluster.run(3_000)
+    assert cluster.leaders() == []
+    cluster.start(others[0].node_id)
+    cluster.run(2_000)
+    assert len(cluster.leaders()) == 1
 
 
 def test_one_that_is_stuck_in_a_later_epoch_comes_back_and_the_leader_stays() -> None:
-    world, leader, (stuck, _) = quorum()
+    cluster, leader, (stuck, _) = quorum()
     assert leader.node is not None
-    world.stop(stuck.node_id)
+    cluster.stop(stuck.node_id)
     stuck.write_vote(VoteState(leader.node.epoch + 7, stuck.node_id))  # it stood, and nobody heard of it
-    world.start(stuck.node_id)
-    world.run(2_000)
+    cluster.start(stuck.node_id)
+    cluster.run(2_000)
     assert leader.node.is_active
     assert stuck.node is not None
     assert stuck.node.leader_id == leader.node_id
@@ -188,49 +188,49 @@ def test_one_that_is_stuck_in_a_later_epoch_comes_back_and_the_leader_stays() ->
 
 
 def test_a_voter_whose_log_is_behind_is_not_elected() -> None:
-    world, leader, (behind, other) = quorum()
-    world.stop(behind.node_id)
+    cluster, leader, (behind, other) = quorum()
+    cluster.stop(behind.node_id)
     leader.append(topic_record("a"))
-    world.run(100)
-    world.stop(leader.node_id)
-    world.start(behind.node_id)
-    world.run(3_000)
-    assert world.leaders() == [other]
+    cluster.run(100)
+    cluster.stop(leader.node_id)
+    cluster.start(behind.node_id)
+    cluster.run(3_000)
+    assert cluster.leaders() == [other]
     assert "a" in behind.image.topic_ids
 
 
 def test_what_was_not_committed_is_truncated_and_the_leader_serves_the_rest() -> None:
-    world, leader, others = quorum()
-    world.cut_off(leader.node_id)
+    cluster, leader, others = quorum()
+    cluster.cut_off(leader.node_id)
     leader.append(topic_record("lost"))
-    world.run(3_000)
-    (new,) = world.leaders()
+    cluster.run(3_000)
+    (new,) = cluster.leaders()
     new.append(topic_record("kept"))
-    world.run(100)
-    world.cut.clear()
-    world.run(3_000)
+    cluster.run(100)
+    cluster.cut.clear()
+    cluster.run(3_000)
     images = [machine.image for machine in (leader, *others)]
     assert all("kept" in image.topic_ids and "lost" not in image.topic_ids for image in images)
     assert leader.log.read(0, 1 << 20) == new.log.read(0, 1 << 20)
 
 
 def test_an_observer_is_told_by_the_others_who_leads() -> None:
-    world, leader, others = quorum()
-    world.stop(8)
-    world.start(8)
-    observer = world.node(8)
-    world.run_until(lambda: observer.leader_id == leader.node_id, within_ms=500)
-    world.stop(leader.node_id)
-    world.run_until(lambda: observer.leader_id in [machine.node_id for machine in others], within_ms=1_500)
+    cluster, leader, others = quorum()
+    cluster.stop(8)
+    cluster.start(8)
+    observer = cluster.node(8)
+    cluster.run_until(lambda: observer.leader_id == leader.node_id, within_ms=500)
+    cluster.stop(leader.node_id)
+    cluster.run_until(lambda: observer.leader_id in [machine.node_id for machine in others], within_ms=1_500)
 
 
 def test_an_observer_that_does_not_know_the_leader_as_a_voter_ends_with_a_sentence() -> None:
     """Found by real brokers: it was told who leads, could not ask that one, and waited in silence for ever."""
-    world, leader, others = quorum()
-    observer = world.machine(9)
+    cluster, leader, others = quorum()
+    observer = cluster.machine(9)
     observer.voters = (others[0].node_id,)
-    world.start(9)
-    world.run(2_000)
+    cluster.start(9)
+    cluster.run(2_000)
     assert isinstance(observer.failure, InconsistentVoters)
     assert f"broker {leader.node_id} leads" in str(observer.failure)
     assert f"[{others[0].node_id}]" in str(observer.failure)
@@ -243,7 +243,7 @@ def told(
 
 
 def test_whom_a_voter_has_voted_for_it_follows_without_asking_and_nobody_else() -> None:
-    world, leader, others = quorum()
+    cluster, leader, others = quorum()
     chosen = next(each for each in others if each.read_vote().voted_for == leader.node_id)
     third = next(each for each in others if each is not chosen)
     for said, code in ((third, common_pb2.ERROR_CODE_UNKNOWN_LEADER_EPOCH), (leader, common_pb2.ERROR_CODE_NONE)):
@@ -251,10 +251,10 @@ def test_whom_a_voter_has_voted_for_it_follows_without_asking_and_nobody_else() 
             cluster_id=chosen.cluster_id or "", leader_id=said.node_id, voter_id=chosen.node_id
         )
         begin.epoch = chosen.read_vote().epoch
-        world.stop(chosen.node_id)
-        world.cut_off(chosen.node_id)
-        world.start(chosen.node_id)
-        node = world.node(chosen.node_id)
+        cluster.stop(chosen.node_id)
+        cluster.cut_off(chosen.node_id)
+        cluster.start(chosen.node_id)
+        node = cluster.node(chosen.node_id)
         answers: list[peer_pb2.BeginQuorumEpochResponse] = []
         chosen.event(partial(told, begin, answers))
         assert answers[0].error.code == code
@@ -263,11 +263,11 @@ def test_whom_a_voter_has_voted_for_it_follows_without_asking_and_nobody_else() 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_leader_that_lives_stays_though_all_its_streams_break(seed: int) -> None:
-    world, leader, others = quorum(seed=seed)
+    cluster, leader, others = quorum(seed=seed)
     assert leader.node is not None
     epoch = leader.node.epoch
-    for stream in list(world.streams.values()):
-        world.break_stream(stream)
-    world.run(2_000)
+    for stream in list(cluster.streams.values()):
+        cluster.break_stream(stream)
+    cluster.run(2_000)
     assert leader.node.is_active
     assert [machine.node.epoch for machine in (leader, *others) if machine.node] == [epoch] * 3

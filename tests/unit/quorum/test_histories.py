@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.unit.quorum.histories import History
+from tests.unit.quorum.histories import QuorumHistory
 from tests.unit.quorum.mutants import MUTANTS, mutated
 
 SIZES = (1, 3, 5, 3)
@@ -27,8 +27,8 @@ PINNED = {
 }
 
 
-def history(seed: int) -> History:
-    return History(seed, SIZES[seed % len(SIZES)])
+def history(seed: int) -> QuorumHistory:
+    return QuorumHistory(seed, SIZES[seed % len(SIZES)])
 
 
 def search(seeds: Iterable[int]) -> None:

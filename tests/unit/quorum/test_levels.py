@@ -14,21 +14,21 @@ from minilog_broker.controller.snapshot import encode_snapshot
 from minilog_broker.quorum.cluster import level_record
 from minilog_broker.quorum.records import METADATA_KEY, decode_leader_change, decode_run, place
 from minilog_broker.storage.snapshot_files import SnapshotId
-from tests.unit.quorum.machine import DIRECTORY, Machine
-from tests.unit.quorum.world import TIMESTAMP_US, World, topic_record
+from tests.unit.quorum.cluster import TIMESTAMP_US, QuorumCluster, topic_record
+from tests.unit.quorum.machine import DIRECTORY, QuorumMachine
 
 THREE = (1, 2, 3)
 OLD, BOTH = VersionRange(1, 1), VersionRange(1, 2)
 OF_LATER = b"\xfa\x01\x02hi"  # field 31
 
 
-def world_of(*levels: VersionRange) -> World:
-    world = World(0, THREE)
+def cluster_of(*levels: VersionRange) -> QuorumCluster:
+    cluster = QuorumCluster(0, THREE)
     for node_id, supported in zip(THREE, levels, strict=True):
-        world.machine(node_id).levels = supported
-    world.start(*THREE)
-    world.run(1_000)
-    return world
+        cluster.machine(node_id).levels = supported
+    cluster.start(*THREE)
+    cluster.run(1_000)
+    return cluster
 
 
 def metadata_run(*values: bytes) -> bytes:
@@ -46,90 +46,90 @@ def metadata_run(*values: bytes) -> bytes:
     ],
 )
 def test_a_cluster_is_founded_at_the_highest_level_of_all_voters(levels: tuple[VersionRange, ...], level: int) -> None:
-    world = world_of(*levels)
-    assert [machine.image.level for machine in world.running()] == [level] * 3
+    cluster = cluster_of(*levels)
+    assert [machine.image.level for machine in cluster.running()] == [level] * 3
 
 
 def test_voters_without_a_level_in_common_found_nothing() -> None:
-    world = world_of(OLD, VersionRange(2, 2), BOTH)
-    failures = [machine.failure for machine in world.machines.values() if machine.failure is not None]
+    cluster = cluster_of(OLD, VersionRange(2, 2), BOTH)
+    failures = [machine.failure for machine in cluster.machines.values() if machine.failure is not None]
     assert failures
     for failure in failures:
         assert isinstance(failure, UnsupportedVersion)
         assert "broker 1 supports 1, broker 2 supports 2, broker 3 supports 1 to 2" in str(failure)
-    assert all(machine.image.cluster_id is None for machine in world.machines.values())
+    assert all(machine.image.cluster_id is None for machine in cluster.machines.values())
 
 
-def upgraded_around_an_old_one() -> tuple[World, Machine]:
+def upgraded_around_an_old_one() -> tuple[QuorumCluster, QuorumMachine]:
     """Three of both levels; one of them is replaced by an old version and misses the upgrade."""
-    world = world_of(OLD, OLD, OLD)
-    old = next(machine for machine in world.running() if machine is not world.leader())
-    for machine in world.machines.values():
-        world.stop(machine.node_id)
+    cluster = cluster_of(OLD, OLD, OLD)
+    old = next(machine for machine in cluster.running() if machine is not cluster.leader())
+    for machine in cluster.machines.values():
+        cluster.stop(machine.node_id)
         machine.levels = OLD if machine is old else BOTH
     others = [node_id for node_id in THREE if node_id != old.node_id]
-    world.start(*others)
-    world.run(2_000)
-    world.leader().append(level_record(2))
-    world.leader().append(topic_record("behind"))
-    world.run(500)
-    return world, old
+    cluster.start(*others)
+    cluster.run(2_000)
+    cluster.leader().append(level_record(2))
+    cluster.leader().append(topic_record("behind"))
+    cluster.run(500)
+    return cluster, old
 
 
 def test_an_older_voter_ends_where_it_meets_the_level_and_never_decides() -> None:
-    world, old = upgraded_around_an_old_one()
+    cluster, old = upgraded_around_an_old_one()
     for _ in range(3):  # whoever starts it again
-        world.start(old.node_id)
-        world.run(1_000)
+        cluster.start(old.node_id)
+        cluster.run(1_000)
         assert isinstance(old.failure, UnsupportedVersion)
         assert "is at level 2" in str(old.failure)
         assert "later version" in str(old.failure)
         assert "behind" not in {topic.name for topic in old.image.topics.values()}
         assert not old.snapshots.list()
-    assert [machine.image.level for machine in world.running()] == [2, 2]
+    assert [machine.image.level for machine in cluster.running()] == [2, 2]
 
 
 def test_an_older_voter_that_has_all_of_the_log_ends_before_it_decides() -> None:
     """It may even be elected: it replays before it is active."""
-    world, old = upgraded_around_an_old_one()
-    world.start(old.node_id)
-    world.run(1_000)
+    cluster, old = upgraded_around_an_old_one()
+    cluster.start(old.node_id)
+    cluster.run(1_000)
     written = old.log.log_end_offset
-    assert written == world.leader().log.log_end_offset, "it is a voter, and its disk has what it was sent"
-    world.stop(world.leader().node_id)
-    world.start(old.node_id)
-    world.run(3_000)
+    assert written == cluster.leader().log.log_end_offset, "it is a voter, and its disk has what it was sent"
+    cluster.stop(cluster.leader().node_id)
+    cluster.start(old.node_id)
+    cluster.run(3_000)
     assert isinstance(old.failure, UnsupportedVersion)
     assert old.log.log_end_offset >= written, "nothing of it is cut"
 
 
 def test_a_newer_one_goes_on_where_the_older_one_ended() -> None:
-    world, old = upgraded_around_an_old_one()
-    world.start(old.node_id)
-    world.run(1_000)
+    cluster, old = upgraded_around_an_old_one()
+    cluster.start(old.node_id)
+    cluster.run(1_000)
     old.levels = BOTH
-    world.start(old.node_id)
-    world.run(1_000)
+    cluster.start(old.node_id)
+    cluster.run(1_000)
     assert (old.failure, old.image.level) == (None, 2)
     assert "behind" in {topic.name for topic in old.image.topics.values()}
 
 
 def test_a_snapshot_at_a_level_above_ours_ends_the_start() -> None:
-    world = world_of(BOTH, BOTH, BOTH)
-    machine = world.machine(1)
-    world.stop(1)
+    cluster = cluster_of(BOTH, BOTH, BOTH)
+    machine = cluster.machine(1)
+    cluster.stop(1)
     snapshot_id = SnapshotId(machine.image.end_offset, 1)
     machine.snapshots.write(snapshot_id, encode_snapshot(machine.image, 1))
     machine.levels = OLD
-    world.start(1)
+    cluster.start(1)
     assert isinstance(machine.failure, UnsupportedVersion)
     assert machine.snapshots.list() == [snapshot_id]
 
 
 def test_a_snapshot_with_a_record_of_a_later_version_is_not_passed_over_as_damage() -> None:
-    world = world_of(OLD, OLD, OLD)
-    machine = world.machine(1)
-    world.stop(1)
+    cluster = cluster_of(OLD, OLD, OLD)
+    machine = cluster.machine(1)
+    cluster.stop(1)
     snapshot_id = SnapshotId(machine.image.end_offset, 1)
     content = encode_snapshot(machine.image, 1)
     header_end = decode_header(content).length

@@ -7,176 +7,176 @@ import pytest
 from minilog.errors import InconsistentClusterId, NotController, NotLeaderOrFollower
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2
-from minilog_broker.quorum.effects import SessionRefused
+from minilog_broker.quorum.quorum_effects import MetadataSessionRefused
 from minilog_broker.quorum.records import encode_records, place
-from tests.unit.quorum.world import TIMESTAMP_US, World, topic_record
+from tests.unit.quorum.cluster import TIMESTAMP_US, QuorumCluster, topic_record
 
 
-def pair() -> World:
-    world = World()
-    world.start(1, 2)
-    world.run(700)
-    return world
+def pair() -> QuorumCluster:
+    cluster = QuorumCluster()
+    cluster.start(1, 2)
+    cluster.run(700)
+    return cluster
 
 
-def contents(world: World) -> list[bytes]:
-    return [machine.log.read(machine.log.log_start_offset, 1 << 20) for machine in world.running()]
+def contents(cluster: QuorumCluster) -> list[bytes]:
+    return [machine.log.read(machine.log.log_start_offset, 1 << 20) for machine in cluster.running()]
 
 
 def test_an_observer_adopts_the_epoch_and_replays_what_is_committed() -> None:
-    world = pair()
-    world.machine(1).append(topic_record("a"))
-    world.run(50)
-    assert world.node(2).epoch == 1
-    assert world.machine(2).image == world.machine(1).image
-    assert world.machine(2).image.end_offset == 3
+    cluster = pair()
+    cluster.machine(1).append(topic_record("a"))
+    cluster.run(50)
+    assert cluster.node(2).epoch == 1
+    assert cluster.machine(2).image == cluster.machine(1).image
+    assert cluster.machine(2).image.end_offset == 3
 
 
 def test_an_observer_has_what_is_not_committed_and_does_not_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = pair()
-    leader = world.machine(1)
+    cluster = pair()
+    leader = cluster.machine(1)
     monkeypatch.setattr(leader.log, "flush", lambda: None)  # its disk is written, and never synced
     leader.append(topic_record("a"))
-    world.run(200)
-    assert world.node(2).log_end_offset == 3
-    assert world.node(1).committed_end_offset == 2
-    assert "a" not in world.machine(2).image.topic_ids
+    cluster.run(200)
+    assert cluster.node(2).log_end_offset == 3
+    assert cluster.node(1).committed_end_offset == 2
+    assert "a" not in cluster.machine(2).image.topic_ids
 
 
 def test_an_observer_that_has_what_the_leader_lost_truncates_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = pair()
-    leader = world.machine(1)
+    cluster = pair()
+    leader = cluster.machine(1)
     monkeypatch.setattr(leader.log, "flush", lambda: None)
     leader.append(topic_record("lost"))
-    world.run(50)
-    assert world.node(2).log_end_offset == 3
+    cluster.run(50)
+    assert cluster.node(2).log_end_offset == 3
     leader.log.close(clean=False)
     monkeypatch.setattr(leader.files.random, "choice", lambda choices: choices[0])
     monkeypatch.setattr(leader.files.random, "randint", lambda low, high: low)
-    world.stop(1, power_loss=True)
-    world.start(1)
-    world.run(700)
-    world.machine(1).append(topic_record("kept"))
-    world.run(50)
-    assert "lost" not in world.machine(2).image.topic_ids
-    assert world.machine(2).image == world.machine(1).image
-    assert world.node(2).epoch == 2
-    assert len(set(contents(world))) == 1
+    cluster.stop(1, power_loss=True)
+    cluster.start(1)
+    cluster.run(700)
+    cluster.machine(1).append(topic_record("kept"))
+    cluster.run(50)
+    assert "lost" not in cluster.machine(2).image.topic_ids
+    assert cluster.machine(2).image == cluster.machine(1).image
+    assert cluster.node(2).epoch == 2
+    assert len(set(contents(cluster))) == 1
 
 
 @pytest.mark.parametrize("seed", range(15))
 def test_after_any_history_of_crashes_all_have_the_same_log(seed: int) -> None:
-    world = World(seed)
-    world.start(1, 2, 3)
-    world.run(700)
+    cluster = QuorumCluster(seed)
+    cluster.start(1, 2, 3)
+    cluster.run(700)
     for step in range(12):
-        victim = world.random.choice((1, 2, 3))
-        if world.node(1).is_active:
-            world.machine(1).append(topic_record(f"t{step}"))
-        world.run(world.random.uniform(0.0, 4.0))
-        if world.random.random() < 0.5:
-            world.stop(victim, power_loss=world.random.random() < 0.5)
-            world.start(victim)
-        elif victim in world.streams:
-            world.break_stream(world.streams[victim])
-        world.run(world.random.choice((10.0, 50.0, 700.0)))
-    world.run(2_000)
-    assert len(set(contents(world))) == 1
-    assert world.machine(1).image == world.machine(2).image == world.machine(3).image
+        victim = cluster.random.choice((1, 2, 3))
+        if cluster.node(1).is_active:
+            cluster.machine(1).append(topic_record(f"t{step}"))
+        cluster.run(cluster.random.uniform(0.0, 4.0))
+        if cluster.random.random() < 0.5:
+            cluster.stop(victim, power_loss=cluster.random.random() < 0.5)
+            cluster.start(victim)
+        elif victim in cluster.streams:
+            cluster.break_stream(cluster.streams[victim])
+        cluster.run(cluster.random.choice((10.0, 50.0, 700.0)))
+    cluster.run(2_000)
+    assert len(set(contents(cluster))) == 1
+    assert cluster.machine(1).image == cluster.machine(2).image == cluster.machine(3).image
 
 
 def test_what_was_replayed_is_never_truncated() -> None:
-    world = pair()
-    world.machine(1).append(topic_record("a"))
-    world.run(50)
-    world.stop(1)
-    world.machine(1).new_disk()  # all that was committed is gone, and another cluster begins at the same address
+    cluster = pair()
+    cluster.machine(1).append(topic_record("a"))
+    cluster.run(50)
+    cluster.stop(1)
+    cluster.machine(1).new_disk()  # all that was committed is gone, and another cluster begins at the same address
     for _ in range(3):
-        world.start(1)
-        world.run(50)
-        world.stop(1)
-    world.start(1)
-    world.run(2_000)
-    assert world.machine(2).node is None or world.machine(2).image.end_offset == 3
-    assert "a" in world.machine(2).image.topic_ids
+        cluster.start(1)
+        cluster.run(50)
+        cluster.stop(1)
+    cluster.start(1)
+    cluster.run(2_000)
+    assert cluster.machine(2).node is None or cluster.machine(2).image.end_offset == 3
+    assert "a" in cluster.machine(2).image.topic_ids
 
 
 def test_an_observer_of_another_cluster_is_told_so() -> None:
-    world = World()
-    world.start(1)
-    world.machine(2).cluster_id = "another"
-    world.start(2)
-    world.run(700)
-    assert isinstance(world.machine(2).failure, InconsistentClusterId)
-    assert "belongs to cluster another" in str(world.machine(2).failure)
+    cluster = QuorumCluster()
+    cluster.start(1)
+    cluster.machine(2).cluster_id = "another"
+    cluster.start(2)
+    cluster.run(700)
+    assert isinstance(cluster.machine(2).failure, InconsistentClusterId)
+    assert "belongs to cluster another" in str(cluster.machine(2).failure)
 
 
 def test_an_observer_decides_nothing_and_serves_nobody() -> None:
-    world = pair()
-    node = world.node(2)
+    cluster = pair()
+    node = cluster.node(2)
     assert not node.is_active
     assert node.leader_id == 1
     with pytest.raises(NotController, match="broker 1 is"):
         node.append_records([topic_record("a")], TIMESTAMP_US)
-    node.open_session(7, peer_pb2.ReplicateRequest(broker_id=3, broker_epoch=-1), world.now_ms)
-    (refusal,) = [effect for effect in node.take_effects() if isinstance(effect, SessionRefused)]
+    node.open_session(7, peer_pb2.ReplicateRequest(broker_id=3, broker_epoch=-1), cluster.now_ms)
+    (refusal,) = [effect for effect in node.take_effects() if isinstance(effect, MetadataSessionRefused)]
     assert isinstance(refusal.error, NotLeaderOrFollower)
     assert (refusal.quorum_epoch, refusal.quorum_leader_id) == (1, 1)
     assert refusal.response.HasField("quorum_leader_id")
 
 
 def test_a_session_says_at_first_that_it_is_the_metadata_logs_and_whose() -> None:
-    world = World()
-    world.start(1)
-    world.run(50)
-    world.start(2)
-    node = world.node(2)
-    node.tick(world.now_ms)
-    node.leader_session_opened(world.now_ms)
-    request = node.next_request(world.now_ms)
+    cluster = QuorumCluster()
+    cluster.start(1)
+    cluster.run(50)
+    cluster.start(2)
+    node = cluster.node(2)
+    node.tick(cluster.now_ms)
+    node.leader_session_opened(cluster.now_ms)
+    request = node.next_request(cluster.now_ms)
     assert request is not None
     assert (request.cluster_metadata, request.broker_id, request.broker_epoch) == (True, 2, -1)
-    assert request.directory_id == world.machine(2).directory_id
+    assert request.directory_id == cluster.machine(2).directory_id
 
 
 def test_a_silent_stream_is_dropped_on_both_sides_and_opened_anew() -> None:
-    world = pair()
-    before = world.streams[2]
-    world.cut_off(2)
-    world.run(700)
-    assert world.streams.get(2) is not before
-    world.cut.clear()
-    world.run(2_000)
-    world.machine(1).append(topic_record("a"))
-    world.run(50)
-    assert "a" in world.machine(2).image.topic_ids
+    cluster = pair()
+    before = cluster.streams[2]
+    cluster.cut_off(2)
+    cluster.run(700)
+    assert cluster.streams.get(2) is not before
+    cluster.cut.clear()
+    cluster.run(2_000)
+    cluster.machine(1).append(topic_record("a"))
+    cluster.run(50)
+    assert "a" in cluster.machine(2).image.topic_ids
 
 
 def test_a_node_that_stood_still_blames_nobody() -> None:
-    world = pair()
-    before = world.streams[2]
-    for machine in world.running():
-        machine.paused_until_ms = world.now_ms + 60_000.0
-    world.run(60_200)
-    assert world.streams[2] is before
+    cluster = pair()
+    before = cluster.streams[2]
+    for machine in cluster.running():
+        machine.paused_until_ms = cluster.now_ms + 60_000.0
+    cluster.run(60_200)
+    assert cluster.streams[2] is before
 
 
 def test_a_replica_that_lost_its_directory_starts_anew_from_the_beginning() -> None:
-    world = pair()
-    world.machine(1).append(topic_record("a"))
-    world.run(50)
-    world.stop(2)
-    world.machine(2).new_disk()
-    world.start(2)
-    world.run(700)
-    assert world.machine(2).image == world.machine(1).image
+    cluster = pair()
+    cluster.machine(1).append(topic_record("a"))
+    cluster.run(50)
+    cluster.stop(2)
+    cluster.machine(2).new_disk()
+    cluster.start(2)
+    cluster.run(700)
+    assert cluster.machine(2).image == cluster.machine(1).image
 
 
 def test_a_damaged_batch_is_not_appended() -> None:
-    world = pair()
+    cluster = pair()
     batch = bytearray(place(encode_records([topic_record("a")], TIMESTAMP_US), 2, 1).buffers[0])
     batch[-12] ^= 1
-    node, fetcher = world.node(2), world.node(2)._transitions.fetcher
+    node, fetcher = cluster.node(2), cluster.node(2)._transitions.fetcher
     assert fetcher is not None
     assert fetcher._follower is not None
     end = node.log_end_offset
@@ -184,6 +184,6 @@ def test_a_damaged_batch_is_not_appended() -> None:
     run = message.runs.add(leader_epoch=1, first_offset=2, previous_epoch=1, high_watermark=3)
     run.partition_id.topic_id = bytes(15) + b"\x01"
     run.position_number = fetcher._follower.position_number
-    node.leader_message(StreamMessage(message, [bytes(batch)]), world.now_ms)
-    world.run(5)
+    node.leader_message(StreamMessage(message, [bytes(batch)]), cluster.now_ms)
+    cluster.run(5)
     assert node.log_end_offset == end

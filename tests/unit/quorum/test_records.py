@@ -12,8 +12,8 @@ from minilog_broker.quorum.records import (
     encode_records,
     place,
 )
+from tests.unit.quorum.cluster import TIMESTAMP_US, topic_record
 from tests.unit.quorum.machine import address
-from tests.unit.quorum.world import TIMESTAMP_US, topic_record
 
 
 def run() -> bytes:

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from minilog_broker.quorum import commit, voting
-from minilog_broker.replication import divergence
-from minilog_broker.replication.divergence import Accepted
-from tests.unit.quorum.small_model import Bounds, search
+from minilog_broker.replication.rules import divergence
+from minilog_broker.replication.rules.divergence import Accepted
+from tests.unit.quorum.small_model import QuorumBounds, search
 
-LONG_LOGS, MANY_EPOCHS = Bounds(epochs=3, entries=3), Bounds(epochs=4, entries=2)
+LONG_LOGS, MANY_EPOCHS = QuorumBounds(epochs=3, entries=3), QuorumBounds(epochs=4, entries=2)
 
 
 @pytest.mark.parametrize(("bounds", "states"), [(LONG_LOGS, 36_547), (MANY_EPOCHS, 33_433)])
-def test_all_states_within_the_bounds_hold(bounds: Bounds, states: int) -> None:
+def test_all_states_within_the_bounds_hold(bounds: QuorumBounds, states: int) -> None:
     found = search(bounds)
     assert found.broken is None, "\n".join([found.broken, *found.history])
     assert found.states == states
@@ -35,7 +35,7 @@ WRONG: dict[str, tuple[Any, str, Callable[..., Any]]] = {
         "is_up_to_date",
         lambda member, request: request.last_end_offset >= member.log.last_entry[1],
     ),
-    "a position is judged by its offset alone": (divergence, "check_position", lambda epochs, **given: Accepted()),
+    "a position is judged by its offset alone": (divergence, "compare_position", lambda epochs, **given: Accepted()),
 }
 
 

@@ -6,42 +6,42 @@ import pytest
 
 from minilog.errors import InconsistentClusterId, NotLeaderOrFollower, OffsetOutOfRange, StorageError
 from minilog.v1 import peer_pb2
-from minilog_broker.quorum.effects import FetchSnapshot, LoadSnapshot, QuorumEffect
 from minilog_broker.quorum.metadata_log import MetadataLog
 from minilog_broker.quorum.node import QuorumNode
+from minilog_broker.quorum.quorum_effects import FetchSnapshot, LoadSnapshot, QuorumEffect
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId, snapshot_name
+from tests.unit.quorum.cluster import QuorumCluster, topic_record
 from tests.unit.quorum.judges import Judges
-from tests.unit.quorum.machine import DIRECTORY, SETTINGS, Machine
-from tests.unit.quorum.world import World, topic_record
+from tests.unit.quorum.machine import DIRECTORY, SETTINGS, QuorumMachine
 from tests.unit.storage.crashable_files import CrashableFiles
 
 THREE = (1, 2, 3)
 
 
-def trimming(voters: tuple[int, ...] = THREE, seed: int = 0) -> tuple[World, Machine]:
-    world = World(seed, voters, snapshot_bytes=4_000)
-    Judges(world)
-    world.start(*voters)
-    world.run(1_000)
-    (leader,) = world.leaders()
-    return world, leader
+def trimming(voters: tuple[int, ...] = THREE, seed: int = 0) -> tuple[QuorumCluster, QuorumMachine]:
+    cluster = QuorumCluster(seed, voters, snapshot_bytes=4_000)
+    Judges(cluster)
+    cluster.start(*voters)
+    cluster.run(1_000)
+    (leader,) = cluster.leaders()
+    return cluster, leader
 
 
-def write(leader: Machine, count: int, name: str = "topic") -> int:
+def write(leader: QuorumMachine, count: int, name: str = "topic") -> int:
     end = 0
     for index in range(count):
         end = leader.append(topic_record(f"{name}-{index}"))
-        leader.world.run(5.0)
-    leader.world.run(100.0)
+        leader.cluster.run(5.0)
+    leader.cluster.run(100.0)
     return end
 
 
 def test_the_log_start_moves_up_to_the_snapshot_and_old_segments_and_snapshots_go() -> None:
-    world, leader = trimming()
+    cluster, leader = trimming()
     write(leader, 100)
-    for machine in world.running():
+    for machine in cluster.running():
         assert machine.log.log_start_offset > 50
         assert len(machine.log._segments) <= 10
         (snapshot_id,) = machine.snapshots.list()
@@ -50,98 +50,98 @@ def test_the_log_start_moves_up_to_the_snapshot_and_old_segments_and_snapshots_g
 
 
 def test_a_start_goes_on_from_the_snapshot() -> None:
-    world, leader = trimming()
+    cluster, leader = trimming()
     end = write(leader, 100)
     image = leader.image.copy()
-    for machine in world.running():
-        world.stop(machine.node_id, power_loss=True)
-    world.start(*THREE)
-    world.run(1_000)
-    assert all(machine.image.end_offset > end for machine in world.running())
-    assert all(machine.image == image for machine in world.running())
-    assert all(len(machine.node.voters) == 3 for machine in world.running() if machine.node)
+    for machine in cluster.running():
+        cluster.stop(machine.node_id, power_loss=True)
+    cluster.start(*THREE)
+    cluster.run(1_000)
+    assert all(machine.image.end_offset > end for machine in cluster.running())
+    assert all(machine.image == image for machine in cluster.running())
+    assert all(len(machine.node.voters) == 3 for machine in cluster.running() if machine.node)
 
 
 def test_the_single_voter_goes_on_from_the_snapshot() -> None:
-    world, leader = trimming((1,))
+    cluster, leader = trimming((1,))
     write(leader, 100)
-    world.stop(1, power_loss=True)
-    world.start(1)
-    world.run(100)
-    assert world.node(1).is_active
-    assert len(world.machine(1).image.topics) == 100
+    cluster.stop(1, power_loss=True)
+    cluster.start(1)
+    cluster.run(100)
+    assert cluster.node(1).is_active
+    assert len(cluster.machine(1).image.topics) == 100
 
 
 def test_a_voter_far_behind_and_a_new_observer_catch_up_from_a_snapshot() -> None:
-    world, leader = trimming()
-    behind = next(machine for machine in world.running() if machine is not leader)
-    world.stop(behind.node_id)
+    cluster, leader = trimming()
+    behind = next(machine for machine in cluster.running() if machine is not leader)
+    cluster.stop(behind.node_id)
     write(leader, 100)
-    world.start(behind.node_id, 9)
-    world.run(2_000)
+    cluster.start(behind.node_id, 9)
+    cluster.run(2_000)
     end = write(leader, 3, "more")
-    for machine in (behind, world.machine(9)):
+    for machine in (behind, cluster.machine(9)):
         assert machine.log.log_start_offset > 50
         assert machine.image.end_offset == end
         assert machine.image == leader.image
-    world.stop(behind.node_id, 9, power_loss=True)
-    world.start(behind.node_id, 9)
-    world.run(1_000)
-    assert behind.image == world.machine(9).image == leader.image
+    cluster.stop(behind.node_id, 9, power_loss=True)
+    cluster.start(behind.node_id, 9)
+    cluster.run(1_000)
+    assert behind.image == cluster.machine(9).image == leader.image
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_loss_of_power_at_any_moment_of_catching_up(seed: int) -> None:
-    world, leader = trimming(seed=seed)
-    behind = next(machine for machine in world.running() if machine is not leader)
-    world.stop(behind.node_id)
+    cluster, leader = trimming(seed=seed)
+    behind = next(machine for machine in cluster.running() if machine is not leader)
+    cluster.stop(behind.node_id)
     write(leader, 60)
     for _ in range(8):
-        world.start(behind.node_id)
-        world.run(world.random.uniform(0.0, 120.0))
+        cluster.start(behind.node_id)
+        cluster.run(cluster.random.uniform(0.0, 120.0))
         assert behind.failure is None
-        world.stop(behind.node_id, power_loss=True)
-    world.start(behind.node_id)
-    world.run(2_000)
-    end = write(world.leader(), 3, "more")
+        cluster.stop(behind.node_id, power_loss=True)
+    cluster.start(behind.node_id)
+    cluster.run(2_000)
+    end = write(cluster.leader(), 3, "more")
     assert behind.image.end_offset == end
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_loss_of_power_at_any_moment_of_trimming(seed: int) -> None:
-    world, leader = trimming((1,), seed)
+    cluster, leader = trimming((1,), seed)
     written = 0
     for life in range(6):
-        for index in range(world.random.randrange(10, 40)):
+        for index in range(cluster.random.randrange(10, 40)):
             leader.append(topic_record(f"{life}-{index}"))
-            world.run(world.random.uniform(0.0, 6.0))
+            cluster.run(cluster.random.uniform(0.0, 6.0))
         written = max(written, len(leader.image.topics))
-        world.stop(1, power_loss=True)
-        world.start(1)
-        world.run(100)
+        cluster.stop(1, power_loss=True)
+        cluster.start(1)
+        cluster.run(100)
         assert leader.failure is None
         assert len(leader.image.topics) >= written
 
 
 def test_a_fork_that_ends_where_the_others_log_starts_is_cut_there() -> None:
-    world, leader = trimming()
+    cluster, leader = trimming()
     write(leader, 60)
-    others = [machine for machine in world.running() if machine is not leader]
+    others = [machine for machine in cluster.running() if machine is not leader]
     base = leader.log.log_start_offset
-    world.cut_off(leader.node_id)
+    cluster.cut_off(leader.node_id)
     leader.append(topic_record("forked"))
-    world.run(3_000)
-    write(world.leader() if world.leader() is not leader else others[0], 60, "other")
-    world.cut.clear()
-    world.run(3_000)
-    end = write(world.leader(), 1, "last")
+    cluster.run(3_000)
+    write(cluster.leader() if cluster.leader() is not leader else others[0], 60, "other")
+    cluster.cut.clear()
+    cluster.run(3_000)
+    end = write(cluster.leader(), 1, "last")
     assert "forked" not in leader.image.topic_ids
     assert leader.image.end_offset == end
     assert leader.log.log_start_offset >= base
 
 
 def test_a_leader_sends_what_it_has_and_refuses_the_rest() -> None:
-    world, leader = trimming()
+    cluster, leader = trimming()
     write(leader, 100)
     node = leader.node
     assert node is not None
@@ -162,7 +162,7 @@ def test_a_leader_sends_what_it_has_and_refuses_the_rest() -> None:
     gone.snapshot_id.end_offset = 1
     with pytest.raises(OffsetOutOfRange):
         node.snapshot_request(gone)
-    follower = next(machine for machine in world.running() if machine is not leader)
+    follower = next(machine for machine in cluster.running() if machine is not leader)
     assert follower.node is not None
     with pytest.raises(NotLeaderOrFollower):
         follower.node.snapshot_request(request())
@@ -171,15 +171,15 @@ def test_a_leader_sends_what_it_has_and_refuses_the_rest() -> None:
 def test_a_snapshot_that_cannot_be_fetched_is_asked_for_again_and_one_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world, leader = trimming()
+    cluster, leader = trimming()
     write(leader, 100)
-    world.start(9)
-    machine = world.machine(9)
+    cluster.start(9)
+    machine = cluster.machine(9)
     asked: list[FetchSnapshot] = []
     carry_out = machine._carry_out_one
 
     def unfetched(node: QuorumNode) -> None:
-        node.snapshot_unfetched(world.now_ms)
+        node.snapshot_unfetched(cluster.now_ms)
 
     def losing(effect: QuorumEffect) -> None:
         if isinstance(effect, FetchSnapshot) and len(asked) < 3:
@@ -189,31 +189,31 @@ def test_a_snapshot_that_cannot_be_fetched_is_asked_for_again_and_one_at_a_time(
             carry_out(effect)
 
     monkeypatch.setattr(machine, "_carry_out_one", losing)
-    world.run(3_000)
+    cluster.run(3_000)
     assert len(asked) == 3
     assert machine.image == leader.image
 
 
 def test_metadata_that_is_missing_is_said_so() -> None:
-    world, leader = trimming()
+    cluster, leader = trimming()
     write(leader, 100)
-    world.stop(leader.node_id)
+    cluster.stop(leader.node_id)
     (snapshot_id,) = leader.snapshots.list()
     leader.files.damage(f"{DIRECTORY}/{snapshot_name(snapshot_id)}", 200, b"?")
-    world.start(leader.node_id)
+    cluster.start(leader.node_id)
     assert isinstance(leader.failure, StorageError)
     assert "no whole snapshot" in str(leader.failure)
 
 
 def test_nothing_is_replayed_before_the_snapshot_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, leader = trimming()
+    cluster, leader = trimming()
     end = write(leader, 100)
     node_id, files = leader.node_id, leader.files
-    for machine in world.running():
-        world.stop(machine.node_id)
+    for machine in cluster.running():
+        cluster.stop(machine.node_id)
     held: list[object] = []
     monkeypatch.setattr(leader, "_carry_out_one", held.append)
-    world.start(node_id)
+    cluster.start(node_id)
     node = leader.node
     assert node is not None
     assert files is leader.files
@@ -230,9 +230,9 @@ def truncating(log: MetadataLog) -> bool:
 
 
 def test_a_snapshot_that_comes_while_the_disk_truncates_is_the_one_that_counts() -> None:
-    world, leader = trimming()
+    cluster, leader = trimming()
     write(leader, 10)
-    world.stop(leader.node_id)
+    cluster.stop(leader.node_id)
     log = Log.open(
         leader.files, DIRECTORY, METADATA_KEY, CLUSTER_METADATA_TOPIC_NAME, SETTINGS, unclean=True, create=False
     )

@@ -9,28 +9,28 @@ import pytest
 from minilog.errors import error_from_wire
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
-from minilog_broker.quorum.effects import AnswerVote, PersistVote, SendVote, VoteState
 from minilog_broker.quorum.epochs_told import LEAP_EPOCHS
 from minilog_broker.quorum.member import MAX_EPOCH, Role
 from minilog_broker.quorum.node import QuorumNode
+from minilog_broker.quorum.quorum_effects import AnswerVote, PersistVote, SendVote, VoteState
 from minilog_broker.quorum.vote_keeper import VoteKeeper
-from tests.unit.quorum.machine import Machine
-from tests.unit.quorum.world import World
+from tests.unit.quorum.cluster import QuorumCluster
+from tests.unit.quorum.machine import QuorumMachine
 
 GARBAGE_EPOCHS = (-1, -(2**31), 2**31 - 1, MAX_EPOCH, 1 << 21)
 
 
-def lonely_voter() -> tuple[World, Machine, QuorumNode]:
+def lonely_voter() -> tuple[QuorumCluster, QuorumMachine, QuorumNode]:
     """A voter of three that has a log and, cut off from the others, no leader; in epoch `node.epoch`."""
-    world = World(0, (1, 2, 3))
-    world.start(1, 2, 3)
-    world.run(1_000)
-    world.cut_off(2)
-    world.run(3_000)
-    node = world.node(2)
+    cluster = QuorumCluster(0, (1, 2, 3))
+    cluster.start(1, 2, 3)
+    cluster.run(1_000)
+    cluster.cut_off(2)
+    cluster.run(3_000)
+    node = cluster.node(2)
     assert node.leader_id == -1
     node.take_effects()
-    return world, world.machine(2), node
+    return cluster, cluster.machine(2), node
 
 
 class Fields(TypedDict, total=False):
@@ -47,13 +47,13 @@ class Fields(TypedDict, total=False):
 
 
 def request(
-    world: World, epoch: int, *, candidate: int = 1, pre_vote: bool = False, **other: Unpack[Fields]
+    cluster: QuorumCluster, epoch: int, *, candidate: int = 1, pre_vote: bool = False, **other: Unpack[Fields]
 ) -> peer_pb2.VoteRequest:
-    machine = world.machine(2)
+    machine = cluster.machine(2)
     fields: Fields = {
         "cluster_id": machine.cluster_id or "",
         "candidate_id": candidate,
-        "candidate_directory_id": world.machine(candidate).directory_id,
+        "candidate_directory_id": cluster.machine(candidate).directory_id,
         "last_end_offset": 1_000,
         "last_epoch": 1,
         "voter_id": 2,
@@ -64,44 +64,44 @@ def request(
     return peer_pb2.VoteRequest(epoch=epoch, pre_vote=pre_vote, **fields)
 
 
-def ask(world: World, node: QuorumNode, asked: peer_pb2.VoteRequest) -> peer_pb2.VoteResponse | None:
+def ask(cluster: QuorumCluster, node: QuorumNode, asked: peer_pb2.VoteRequest) -> peer_pb2.VoteResponse | None:
     """The answer, where it comes without waiting for the disk."""
     ticket = object()
-    node.vote_request(ticket, asked, world.now_ms)
+    node.vote_request(ticket, asked, cluster.now_ms)
     answers = [each for each in node.take_effects() if isinstance(each, AnswerVote) and each.ticket is ticket]
     return answers[0].response if answers else None
 
 
 def test_a_broker_that_stands_with_two_directories_is_two_candidates() -> None:
     """Its lost disk was none: the two have the same id, and sets of voters that need not meet but in us (V11)."""
-    world, machine, node = lonely_voter()
+    cluster, machine, node = lonely_voter()
     epoch = node.epoch + 1
-    assert ask(world, node, request(world, epoch)) is None
-    node.vote_persisted(world.now_ms, 0)
+    assert ask(cluster, node, request(cluster, epoch)) is None
+    node.vote_persisted(cluster.now_ms, 0)
     node.take_effects()
-    other = request(world, epoch, candidate_directory_id=b"another one's id")
+    other = request(cluster, epoch, candidate_directory_id=b"another one's id")
     for _ in range(2):
-        answer = ask(world, node, other)
+        answer = ask(cluster, node, other)
         assert answer is not None
         assert not answer.granted
-        again = ask(world, node, request(world, epoch))
+        again = ask(cluster, node, request(cluster, epoch))
         assert again is not None
         assert again.granted
         machine.write_vote(node._transitions.keeper.durable)
-        world.stop(2)
-        world.start(2)  # it is as true in the next life
-        world.run(1.0)
-        node = world.node(2)
+        cluster.stop(2)
+        cluster.start(2)  # it is as true in the next life
+        cluster.run(1.0)
+        node = cluster.node(2)
         assert node.epoch == epoch
 
 
 def test_a_vote_is_on_disk_before_it_is_answered() -> None:
-    world, _, node = lonely_voter()
+    cluster, _, node = lonely_voter()
     epoch = node.epoch + 1
     ticket = object()
-    node.vote_request(ticket, request(world, epoch), world.now_ms)
+    node.vote_request(ticket, request(cluster, epoch), cluster.now_ms)
     assert node.take_effects() == [PersistVote(epoch, 1)]
-    node.vote_persisted(world.now_ms, 0)
+    node.vote_persisted(cluster.now_ms, 0)
     (answer,) = node.take_effects()
     assert isinstance(answer, AnswerVote)
     assert answer.response.granted
@@ -109,12 +109,12 @@ def test_a_vote_is_on_disk_before_it_is_answered() -> None:
 
 
 def test_one_vote_in_an_epoch_and_the_same_candidate_is_told_again() -> None:
-    world, _, node = lonely_voter()
+    cluster, _, node = lonely_voter()
     epoch = node.epoch + 1
-    ask(world, node, request(world, epoch))
-    node.vote_persisted(world.now_ms, 0)
+    ask(cluster, node, request(cluster, epoch))
+    node.vote_persisted(cluster.now_ms, 0)
     node.take_effects()
-    again, other = ask(world, node, request(world, epoch)), ask(world, node, request(world, epoch, candidate=3))
+    again, other = ask(cluster, node, request(cluster, epoch)), ask(cluster, node, request(cluster, epoch, candidate=3))
     assert again is not None
     assert again.granted
     assert other is not None
@@ -122,22 +122,22 @@ def test_one_vote_in_an_epoch_and_the_same_candidate_is_told_again() -> None:
 
 
 def test_a_pre_vote_changes_nothing() -> None:
-    world, _, node = lonely_voter()
+    cluster, _, node = lonely_voter()
     epoch = node.epoch
-    answer = ask(world, node, request(world, epoch + 1, pre_vote=True))
+    answer = ask(cluster, node, request(cluster, epoch + 1, pre_vote=True))
     assert answer is not None
     assert answer.granted
     assert node.epoch == epoch
-    behind = ask(world, node, request(world, epoch + 1, pre_vote=True, last_end_offset=1))
+    behind = ask(cluster, node, request(cluster, epoch + 1, pre_vote=True, last_end_offset=1))
     assert behind is not None
     assert not behind.granted
 
 
 def test_a_candidate_whose_log_is_behind_is_refused_and_its_epoch_adopted_when_it_says_so_itself() -> None:
-    world, _, node = lonely_voter()
+    cluster, _, node = lonely_voter()
     before, epoch = node.epoch, node.epoch + 1
-    ticket, asked = object(), request(world, epoch, last_end_offset=1)
-    node.vote_request(ticket, asked, world.now_ms)
+    ticket, asked = object(), request(cluster, epoch, last_end_offset=1)
+    node.vote_request(ticket, asked, cluster.now_ms)
     effects = node.take_effects()
     (answer,) = (each for each in effects if isinstance(each, AnswerVote))
     assert not answer.response.granted
@@ -145,24 +145,24 @@ def test_a_candidate_whose_log_is_behind_is_refused_and_its_epoch_adopted_when_i
     questions = [each for each in effects if isinstance(each, SendVote)]
     assert [each.voter_id for each in questions] == [1, 3]
     assert all(each.request.pre_vote for each in questions)
-    node.vote_answered(1, questions[0].request, peer_pb2.VoteResponse(epoch=epoch, leader_id=-1), world.now_ms, 0)
+    node.vote_answered(1, questions[0].request, peer_pb2.VoteResponse(epoch=epoch, leader_id=-1), cluster.now_ms, 0)
     assert node.epoch == epoch
     assert PersistVote(epoch, -1) in node.take_effects()
 
 
 def test_who_hears_the_leader_refuses_everybody_else() -> None:
-    world = World(0, (1, 2, 3))
-    world.start(1, 2, 3)
-    world.run(1_000)
-    (leader,) = world.leaders()
-    voter = next(machine for machine in world.running() if machine is not leader)
-    other = next(machine for machine in world.running() if machine not in (leader, voter))
+    cluster = QuorumCluster(0, (1, 2, 3))
+    cluster.start(1, 2, 3)
+    cluster.run(1_000)
+    (leader,) = cluster.leaders()
+    voter = next(machine for machine in cluster.running() if machine is not leader)
+    other = next(machine for machine in cluster.running() if machine not in (leader, voter))
     assert voter.node is not None
     epoch = voter.node.epoch
     for pre_vote in (True, False):
-        asked = request(world, epoch + 1, candidate=other.node_id, pre_vote=pre_vote, voter_id=voter.node_id)
+        asked = request(cluster, epoch + 1, candidate=other.node_id, pre_vote=pre_vote, voter_id=voter.node_id)
         asked.voter_directory_id = voter.directory_id
-        answer = ask(world, voter.node, asked)
+        answer = ask(cluster, voter.node, asked)
         assert answer is not None
         assert not answer.granted
         assert answer.leader_id == leader.node_id
@@ -171,41 +171,41 @@ def test_who_hears_the_leader_refuses_everybody_else() -> None:
 
 @pytest.mark.parametrize("epoch", GARBAGE_EPOCHS)
 def test_an_epoch_that_cannot_be_poisons_nothing(epoch: int) -> None:
-    world, _, node = lonely_voter()
+    cluster, _, node = lonely_voter()
     before = node.epoch
     for pre_vote in (True, False):
-        answer = ask(world, node, request(world, epoch, pre_vote=pre_vote))
+        answer = ask(cluster, node, request(cluster, epoch, pre_vote=pre_vote))
         assert answer is not None
         assert not answer.granted
-    begin = peer_pb2.BeginQuorumEpochRequest(cluster_id=world.machine(2).cluster_id or "", leader_id=1, voter_id=2)
+    begin = peer_pb2.BeginQuorumEpochRequest(cluster_id=cluster.machine(2).cluster_id or "", leader_id=1, voter_id=2)
     begin.epoch = epoch
-    assert node.begin_quorum_epoch(begin, world.now_ms).error.code
+    assert node.begin_quorum_epoch(begin, cluster.now_ms).error.code
     response = peer_pb2.VoteResponse(epoch=epoch, leader_id=1)
-    node.vote_answered(1, request(world, before, candidate=3), response, world.now_ms, 0)
-    node.begin_epoch_answered(1, peer_pb2.BeginQuorumEpochResponse(epoch=epoch, leader_id=1), world.now_ms)
+    node.vote_answered(1, request(cluster, before, candidate=3), response, cluster.now_ms, 0)
+    node.begin_epoch_answered(1, peer_pb2.BeginQuorumEpochResponse(epoch=epoch, leader_id=1), cluster.now_ms)
     assert node.epoch <= before + LEAP_EPOCHS  # for a voter's own word, where that can be true: one leap
     assert 0 <= epoch <= MAX_EPOCH or node.epoch == before
 
 
 @pytest.mark.parametrize("epoch", GARBAGE_EPOCHS)
 def test_a_follower_believes_no_epoch_that_cannot_be(epoch: int) -> None:
-    world = World(0, (1, 2, 3))
-    world.start(1, 2, 3, 8)
-    world.run(1_000)
-    followers = [m.node for m in world.running() if m.node and m.node.role is Role.FOLLOWER]
-    for node in followers if 0 <= epoch <= MAX_EPOCH else (world.node(8), *followers):
+    cluster = QuorumCluster(0, (1, 2, 3))
+    cluster.start(1, 2, 3, 8)
+    cluster.run(1_000)
+    followers = [m.node for m in cluster.running() if m.node and m.node.role is Role.FOLLOWER]
+    for node in followers if 0 <= epoch <= MAX_EPOCH else (cluster.node(8), *followers):
         before = node.epoch
         message = peer_pb2.ReplicateResponse()
         message.runs.add(leader_epoch=epoch).partition_id.topic_id = bytes(15) + b"\x01"
-        node.leader_message(StreamMessage(message, [b""]), world.now_ms)
+        node.leader_message(StreamMessage(message, [b""]), cluster.now_ms)
         assert node.epoch == before
         refusal = peer_pb2.ReplicateResponse(quorum_epoch=epoch, quorum_leader_id=1)
         refusal.error.code = common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
-        node.leader_message(StreamMessage(refusal), world.now_ms)
+        node.leader_message(StreamMessage(refusal), cluster.now_ms)
         # Its own leader says that it leads no more: one voter's word, where that can be true, is one leap.
         assert node.epoch == before + (LEAP_EPOCHS if 0 <= epoch <= MAX_EPOCH else 0)
-    world.run(2_000)
-    assert len(world.leaders()) == 1
+    cluster.run(2_000)
+    assert len(cluster.leaders()) == 1
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,9 @@ def test_a_follower_believes_no_epoch_that_cannot_be(epoch: int) -> None:
     ],
 )
 def test_a_request_that_does_not_belong_here_is_refused_with_a_sentence(wrong: Fields, code: int) -> None:
-    world, _, node = lonely_voter()
+    cluster, _, node = lonely_voter()
     before = node.epoch
-    answer = ask(world, node, request(world, before + 1, **wrong))
+    answer = ask(cluster, node, request(cluster, before + 1, **wrong))
     assert answer is not None
     assert answer.error.code == code
     assert str(error_from_wire(answer.error))
@@ -230,10 +230,10 @@ def test_a_request_that_does_not_belong_here_is_refused_with_a_sentence(wrong: F
 
 
 def test_a_vote_for_another_directory_is_not_given() -> None:
-    world, _, node = lonely_voter()
+    cluster, _, node = lonely_voter()
     before = node.epoch
     for directory_id in (b"", bytes(16)):
-        answer = ask(world, node, request(world, before + 1, voter_directory_id=directory_id))
+        answer = ask(cluster, node, request(cluster, before + 1, voter_directory_id=directory_id))
         assert answer is not None
         assert not answer.granted
     assert node.epoch == before

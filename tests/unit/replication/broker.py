@@ -13,11 +13,11 @@ from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, batch_crc, decode_header, encode_header
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
-from minilog_broker.replication import effects
-from minilog_broker.replication.effects import AnswerProduce, ProposalAnswer, ProposeInSyncReplicas
-from minilog_broker.replication.leader import LeaderPartition
+from minilog_broker.replication import replica_effects
+from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.manager import ReplicaManager
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import AnswerProduce, ProposalAnswer, ProposeInSyncReplicas
 from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.find_ends import EndsSearch
 from minilog_broker.storage.log import Log
@@ -28,7 +28,7 @@ from minilog_broker.storage.settings import LogSettings
 from tests.unit.replication.memory_files import MemoryFileSystem
 
 if TYPE_CHECKING:
-    from tests.unit.replication.world import World
+    from tests.unit.replication.cluster import ReplicaCluster
 
 TOPIC_ID = bytes(range(16))
 KEY = PartitionKey(TOPIC_ID, 0)
@@ -74,11 +74,11 @@ class Link:
     down_ready: bool = False
 
 
-class Broker:
+class BrokerOfCores:
     """The shell of one broker: carries out effects. A crash makes a new life on what the disk kept."""
 
-    def __init__(self, world: World, broker_id: int) -> None:
-        self.world = world
+    def __init__(self, cluster: ReplicaCluster, broker_id: int) -> None:
+        self.cluster = cluster
         self.broker_id = broker_id
         self.files = MemoryFileSystem()
         self.alive = True
@@ -93,7 +93,7 @@ class Broker:
     def _begin(self) -> None:
         self.lives += 1
         self.version += 1
-        self.manager = ReplicaManager(self.broker_id, self.world.settings, random.Random(self.broker_id))
+        self.manager = ReplicaManager(self.broker_id, self.cluster.settings, random.Random(self.broker_id))
         self.logs: dict[PartitionKey, Log] = {}
         self.disk: deque[Callable[[], None]] = deque()
         self.dirty: dict[PartitionKey, None] = {}
@@ -103,16 +103,16 @@ class Broker:
         )  # on their way back; None: lost
         self.broker_epoch: int | None = None
         self.images_replayed = 0
-        self.config = self.world.config  # as it was replayed
+        self.config = self.cluster.config  # as it was replayed
         self.offline: dict[PartitionKey, str] = {}
         self.refused: list[int] = []
         self.sessions: dict[int, Link] = {}  # served here
         self.consumers: dict[int, list[StreamMessage[data_pb2.FetchResponse]]] = {}
         self.consumers_ready: dict[int, None] = {}
-        self.history: list[effects.Effect] = []
-        self.registrations: deque[effects.RegisterPartition] = deque()  # asked, and not answered yet
+        self.history: list[replica_effects.Effect] = []
+        self.registrations: deque[replica_effects.RegisterPartition] = deque()  # asked, and not answered yet
         self.marked: dict[object, MinilogError | None] = {}
-        self.deleted: dict[object, effects.AnswerDeleteRecords] = {}
+        self.deleted: dict[object, replica_effects.AnswerDeleteRecords] = {}
 
     # -- life
 
@@ -123,7 +123,7 @@ class Broker:
         self.alive = False
         self.files.crash()
         for link in [*self.links.values(), *self.sessions.values()]:
-            self.world.break_link(link)
+            self.cluster.break_link(link)
         self.links.clear()
 
     def restart(self) -> None:
@@ -134,15 +134,15 @@ class Broker:
         for key in keys:
             self.logs[key] = self._open(key, unclean=True)
             log = self.logs[key]
-            self.manager.adopt_log(key, log, recover_producer_state(log), self.world.now_ms)
+            self.manager.adopt_log(key, log, recover_producer_state(log), self.cluster.now_ms)
         self.register()
 
     def register(self) -> None:
-        self.broker_epoch = self.world.controller.register(self.broker_id)
-        self.manager.set_broker_epoch(self.broker_epoch, self.world.now_ms)
+        self.broker_epoch = self.cluster.controller.register(self.broker_id)
+        self.manager.set_broker_epoch(self.broker_epoch, self.cluster.now_ms)
 
     def _open(self, key: PartitionKey, *, unclean: bool = False) -> Log:
-        settings = LogSettings(flush_on_append=self.world.config.flush_on_append)
+        settings = LogSettings(flush_on_append=self.cluster.config.flush_on_append)
         path = f"/topic-{key.partition}-{self.let_go[key]}"
         return Log.open(self.files, path, key, "topic", settings, unclean=unclean, create=True)
 
@@ -155,40 +155,40 @@ class Broker:
                 self.history.append(effect)
                 self._carry_out(effect)
 
-    def _carry_out(self, effect: effects.Effect) -> None:
+    def _carry_out(self, effect: replica_effects.Effect) -> None:
         match effect:
-            case effects.AnswerProduce(ticket=ticket):
+            case replica_effects.AnswerProduce(ticket=ticket):
                 assert ticket not in self.answers, "answered twice"
                 self.answers[ticket] = effect
-                self.world.answered(self, effect)
-            case effects.SessionReady(session_id=session_id):
+                self.cluster.answered(self, effect)
+            case replica_effects.SessionReady(session_id=session_id):
                 if session_id in self.sessions:
                     self.sessions[session_id].down_ready = True
                 elif session_id in self.consumers:
                     self.consumers_ready[session_id] = None
-            case effects.SessionRefused(session_id=session_id):
+            case replica_effects.SessionRefused(session_id=session_id):
                 self.refused.append(session_id)
                 if session_id in self.sessions:
-                    self.world.break_link(self.sessions[session_id])
-            case effects.OpenLeaderSession(leader_id=leader_id, broker_epoch=epoch):
+                    self.cluster.break_link(self.sessions[session_id])
+            case replica_effects.OpenLeaderSession(leader_id=leader_id, broker_epoch=epoch):
                 self._close_link(leader_id)
                 self.links[leader_id] = Link(self.broker_id, leader_id, epoch)
-            case effects.CloseLeaderSession(leader_id=leader_id):
+            case replica_effects.CloseLeaderSession(leader_id=leader_id):
                 self._close_link(leader_id)
-            case effects.LeaderSessionReady(leader_id=leader_id):
+            case replica_effects.LeaderSessionReady(leader_id=leader_id):
                 if leader_id in self.links:
                     self.links[leader_id].up_ready = True
-            case effects.ProposeInSyncReplicas():
+            case replica_effects.ProposeInSyncReplicas():
                 self.proposals.append(effect)
-            case effects.RegisterPartition():
+            case replica_effects.RegisterPartition():
                 self.registrations.append(effect)
-            case effects.AnswerMarkers(ticket=ticket, error=error):
+            case replica_effects.AnswerMarkers(ticket=ticket, error=error):
                 assert ticket not in self.marked, "answered twice"
                 self.marked[ticket] = error
-            case effects.AnswerDeleteRecords(ticket=ticket):
+            case replica_effects.AnswerDeleteRecords(ticket=ticket):
                 assert ticket not in self.deleted, "answered twice"
                 self.deleted[ticket] = effect
-            case effects.PartitionOffline(key=key, reason=reason):
+            case replica_effects.PartitionOffline(key=key, reason=reason):
                 self.offline[key] = reason
             case _:
                 self.disk.append(lambda: self._work(effect))
@@ -196,47 +196,47 @@ class Broker:
     def _close_link(self, leader_id: int) -> None:
         link = self.links.pop(leader_id, None)
         if link is not None:
-            self.world.break_link(link, tell_follower=False)
+            self.cluster.break_link(link, tell_follower=False)
 
-    def _work(self, effect: effects.Effect) -> None:
+    def _work(self, effect: replica_effects.Effect) -> None:
         """What the disk thread does."""
-        now_ms, manager = self.world.now_ms, self.manager
+        now_ms, manager = self.cluster.now_ms, self.manager
         self.version += 1
         match effect:
-            case effects.OpenLog(key=key):
+            case replica_effects.OpenLog(key=key):
                 self.logs[key] = self._open(key)
                 manager.log_opened(key, self.logs[key], ProducerState(), now_ms)
-            case effects.RecoverLog(key=key):
+            case replica_effects.RecoverLog(key=key):
                 self._recover(key)
-            case effects.CheckCopy(key=key, offset=offset, max_bytes=max_bytes):
+            case replica_effects.CheckCopy(key=key, offset=offset, max_bytes=max_bytes):
                 log = self.logs.get(key)
                 error = None if log is None else check_copy(log, *key, offset, max_bytes)
                 manager.copy_checked(key, offset, error, now_ms)
-            case effects.ConfigureLog(key=key, config=config):
+            case replica_effects.ConfigureLog(key=key, config=config):
                 self.logs[key].configure(LogSettings(flush_on_append=config.flush_on_append))
                 manager.log_configured(key, config, now_ms)
-            case effects.DeleteLog(key=key):
+            case replica_effects.DeleteLog(key=key):
                 self.logs.pop(key, None)
                 self.let_go[key] += 1
-            case effects.AppendToLog(key=key, batches=batches):
+            case replica_effects.AppendToLog(key=key, batches=batches):
                 self._append(key, batches)
-            case effects.RecordEpochStart(key=key, leader_epoch=epoch, start_offset=start):
+            case replica_effects.RecordEpochStart(key=key, leader_epoch=epoch, start_offset=start):
                 self.logs[key].assign_epoch(epoch, start)
-            case effects.TruncateLog(key=key, end_offset=end_offset):
+            case replica_effects.TruncateLog(key=key, end_offset=end_offset):
                 self.logs[key].truncate_to(end_offset)
                 manager.log_truncated(key, recover_producer_state(self.logs[key]), now_ms)
-            case effects.StartLogAt(key=key, offset=offset):
+            case replica_effects.StartLogAt(key=key, offset=offset):
                 self.logs[key].truncate_fully_and_start_at(offset)
                 manager.log_truncated(key, recover_producer_state(self.logs[key]), now_ms)
-            case effects.AdvanceLogStart(key=key):
+            case replica_effects.AdvanceLogStart(key=key):
                 trim(self.logs[key], effect.offset, effect.snapshot_offset, effect.snapshot)
                 manager.log_start_moved(key, now_ms)
-            case effects.FindEnds(key=key):
+            case replica_effects.FindEnds(key=key):
                 search = EndsSearch(effect.producer_ids, effect.within)
                 while not search.finished:
                     search.step(self.logs[key])
                 manager.ends_found(key, effect.number, search.found)
-            case effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
+            case replica_effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
                 self.logs[key].write_producer_snapshot(offset, snapshot)
 
     def _recover(self, key: PartitionKey) -> None:
@@ -246,19 +246,19 @@ class Broker:
         log.close(clean=False)
         self.logs[key] = self._open(key, unclean=True)
         del self.offline[key]
-        self.manager.log_opened(key, self.logs[key], recover_producer_state(self.logs[key]), self.world.now_ms)
+        self.manager.log_opened(key, self.logs[key], recover_producer_state(self.logs[key]), self.cluster.now_ms)
 
-    def _append(self, key: PartitionKey, batches: effects.PlacedBatches) -> None:
+    def _append(self, key: PartitionKey, batches: replica_effects.PlacedBatches) -> None:
         log = self.logs[key]
         if log.log_end_offset != batches.first_offset:
             return  # an append in front of it failed, which was told
         try:
             log.append(batches)
         except OSError as error:
-            self.manager.log_failed(key, error, self.world.now_ms)
+            self.manager.log_failed(key, error, self.cluster.now_ms)
             return
         self.dirty[key] = None
-        self.manager.log_appended(key, batches.end_offset, self.world.now_ms)
+        self.manager.log_appended(key, batches.end_offset, self.cluster.now_ms)
 
     def work(self) -> None:
         """The disk's next command."""
@@ -275,9 +275,9 @@ class Broker:
             try:
                 self.logs[key].flush()
             except OSError as error:
-                self.manager.log_failed(key, error, self.world.now_ms)
+                self.manager.log_failed(key, error, self.cluster.now_ms)
             else:
-                self.manager.log_flushed(key, self.logs[key].durable_end_offset, self.world.now_ms)
+                self.manager.log_flushed(key, self.logs[key].durable_end_offset, self.cluster.now_ms)
         self.run()
 
     # -- views for tests

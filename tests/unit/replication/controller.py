@@ -9,8 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from minilog.errors import IneligibleReplica, InvalidUpdateVersion, MinilogError, StaleBrokerEpoch
-from minilog_broker.replication.effects import ProposalAnswer, ProposeInSyncReplicas
-from minilog_broker.replication.state import NO_LEADER, BrokerLife, PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.partition_state import (
+    NO_LEADER,
+    BrokerIncarnation,
+    PartitionKey,
+    PartitionState,
+    TopicConfig,
+)
+from minilog_broker.replication.replica_effects import ProposalAnswer, ProposeInSyncReplicas
 
 
 @dataclass(frozen=True)
@@ -19,17 +25,17 @@ class Image:
 
     states: tuple[PartitionState, ...]
     removed: tuple[PartitionKey, ...]
-    lives: dict[int, BrokerLife]
+    lives: dict[int, BrokerIncarnation]
     config: TopicConfig | None = None  # of the topic, from this batch on
 
 
-class Controller:
+class InstantController:
     """Decides at once; brokers replay `images` in order, each at its own time."""
 
     def __init__(self, min_in_sync: int) -> None:
         self.min_in_sync = min_in_sync
         self.partitions: dict[PartitionKey, PartitionState] = {}
-        self.lives: dict[int, BrokerLife] = {}
+        self.lives: dict[int, BrokerIncarnation] = {}
         self.images: list[Image] = []
         self._next_epoch = 100
 
@@ -73,7 +79,9 @@ class Controller:
     def register(self, broker_id: int) -> int:
         """A new life, unclean: out of every ISR with another member, and no longer eligible; then unfenced."""
         self._next_epoch += 1
-        self.lives[broker_id] = BrokerLife(broker_id, self._next_epoch, "host", 9092, fenced=False, stopping=False)
+        self.lives[broker_id] = BrokerIncarnation(
+            broker_id, self._next_epoch, "host", 9092, fenced=False, stopping=False
+        )
         for key, state in self.partitions.items():
             eligible = set(state.eligible_leaders) - {broker_id}
             others = tuple(b for b in state.in_sync_replicas if b != broker_id)

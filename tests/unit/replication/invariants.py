@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
-from minilog_broker.replication.effects import AnswerProduce
-from minilog_broker.replication.leader import LeaderPartition
-from tests.unit.replication.world import KEY, Broker, World
+from minilog_broker.replication.leader.partition import LeaderPartition
+from minilog_broker.replication.replica_effects import AnswerProduce
+from tests.unit.replication.cluster import KEY, BrokerOfCores, ReplicaCluster
 
 
 class Entry(NamedTuple):
@@ -29,7 +29,7 @@ def entry(header: BatchHeader) -> Entry:
 class Checker:
     """`committed` is all that any leader's high watermark ever covered: it only grows, the same for all."""
 
-    world: World
+    cluster: ReplicaCluster
     committed: list[Entry] = field(default_factory=list)
     _sequences: set[tuple[int, int]] = field(default_factory=set)
     _entries: dict[int, tuple[int, list[Entry]]] = field(default_factory=dict)
@@ -43,10 +43,10 @@ class Checker:
         return self.committed[-1].next_offset if self.committed else 0
 
     def check(self) -> None:
-        for broker in self.world.live():
+        for broker in self.cluster.live():
             if KEY in broker.logs:
                 self._check_replica(broker)
-        for broker in self.world.live():
+        for broker in self.cluster.live():
             leader = broker.leader()
             if leader is not None and leader.leading:
                 self._check_leader(broker, leader)
@@ -55,7 +55,7 @@ class Checker:
 
     # -- every replica
 
-    def entries(self, broker: Broker) -> list[Entry]:
+    def entries(self, broker: BrokerOfCores) -> list[Entry]:
         """What is in its log; of a dead one what its disk kept."""
         version, found = self._entries.get(broker.broker_id, (-1, []))
         if version != broker.version:
@@ -64,14 +64,14 @@ class Checker:
             self._entries[broker.broker_id] = (broker.version, found)
         return found
 
-    def _durable(self, broker: Broker) -> list[Entry]:
+    def _durable(self, broker: BrokerOfCores) -> list[Entry]:
         end_offset = broker.logs[KEY].durable_end_offset
         found = self.entries(broker)
         if not broker.alive or not found or found[-1].next_offset <= end_offset:
             return found
         return [each for each in found if each.next_offset <= end_offset]
 
-    def _check_replica(self, broker: Broker) -> None:
+    def _check_replica(self, broker: BrokerOfCores) -> None:
         log = broker.logs[KEY]
         high_watermark, durable_end, end = broker.ends()
         assert log.log_start_offset <= high_watermark <= durable_end <= end, f"V1 {log!r} {broker.ends()}"
@@ -85,7 +85,7 @@ class Checker:
 
     # -- everyone who believes to lead
 
-    def _check_leader(self, broker: Broker, leader: LeaderPartition) -> None:
+    def _check_leader(self, broker: BrokerOfCores, leader: LeaderPartition) -> None:
         high_watermark = leader.log.high_watermark
         named = (broker.broker_id, broker.lives, leader.leader_epoch)
         before = self._high_watermarks.get(named, -1)
@@ -100,11 +100,11 @@ class Checker:
         assert broker.broker_id in leader.in_sync.maximal, "V4"
         if leader.in_sync.proposal is not None:
             assert broker.broker_id in leader.in_sync.proposal.broker_ids, "V4"
-        controlled = self.world.controller.partitions[KEY]
+        controlled = self.cluster.controller.partitions[KEY]
         if (controlled.leader_id, controlled.leader_epoch) == (broker.broker_id, leader.leader_epoch):
             assert leader.in_sync.maximal >= set(controlled.in_sync_replicas), "V10"
 
-    def _commit(self, broker: Broker, high_watermark: int) -> None:
+    def _commit(self, broker: BrokerOfCores, high_watermark: int) -> None:
         """What is below the high watermark of anyone who believes to lead is committed, for good."""
         for found in self.entries(broker)[len(self.committed) :]:
             if found.next_offset > high_watermark:
@@ -125,23 +125,23 @@ class Checker:
     # -- replicas among each other
 
     def _check_followers(self) -> None:
-        for broker in self.world.live():
+        for broker in self.cluster.live():
             if KEY in broker.logs:
                 high_watermark = broker.ends()[0]
                 below = [found for found in self.entries(broker) if found.next_offset <= high_watermark]
                 assert below == self.committed[: len(below)], f"V2, V9 at broker {broker.broker_id}"
 
     def _check_controller(self) -> None:
-        state = self.world.controller.partitions[KEY]
+        state = self.cluster.controller.partitions[KEY]
         assert state.in_sync_replicas, "V4: an empty ISR"
         assert state.leader_id in (-1, *state.in_sync_replicas), "V4: the leader is not in the ISR"
         for broker_id in (*state.in_sync_replicas, *state.eligible_leaders):
-            broker = self.world[broker_id]
+            broker = self.cluster[broker_id]
             if self.committed:
                 durable = self._durable(broker)[: len(self.committed)]
                 assert durable == self.committed, f"V5, V6, V7: broker {broker_id} lacks what is committed"
 
-    def acknowledged(self, broker: Broker, answer: AnswerProduce, crc: int) -> None:
+    def acknowledged(self, broker: BrokerOfCores, answer: AnswerProduce, crc: int) -> None:
         """An acks=all answer without an error: the batch is committed where it says."""
         self.check()
         found = [each for each in self.committed if each.base_offset == answer.base_offset]

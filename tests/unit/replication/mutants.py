@@ -12,42 +12,43 @@ from typing import Any
 from unittest.mock import patch
 
 from minilog.errors import OffsetOutOfRange
-from minilog_broker.replication import in_sync, leader_in_sync
-from minilog_broker.replication.accepting import Accepting
-from minilog_broker.replication.effects import TruncateLog
-from minilog_broker.replication.follower import FollowerPartition
-from minilog_broker.replication.follower_reads import FollowerReads
-from minilog_broker.replication.high_watermark import next_high_watermark
-from minilog_broker.replication.hosted import HostedReplica
-from minilog_broker.replication.leader import LeaderPartition
-from minilog_broker.replication.leader_in_sync import LeaderInSync
-from minilog_broker.replication.parked import ParkedProduce
-from minilog_broker.replication.replica_log import Ends, ReplicaLog
-from minilog_broker.replication.session import Session
-from minilog_broker.replication.source import Judgement, Refuse, Send, Wait
-from minilog_broker.replication.state import PartitionState
+from minilog_broker.replication.follower.partition import FollowerPartition
+from minilog_broker.replication.follower.reads import FollowerReads
+from minilog_broker.replication.leader import isr_state
+from minilog_broker.replication.leader.isr_state import IsrState
+from minilog_broker.replication.leader.partition import LeaderPartition
+from minilog_broker.replication.leader.pending import PendingProduce
+from minilog_broker.replication.leader.produce import ProduceHandler
+from minilog_broker.replication.partition_state import PartitionState
+from minilog_broker.replication.replica import Replica
+from minilog_broker.replication.replica_effects import TruncateLog
+from minilog_broker.replication.replica_log import LogOffsets, ReplicaLog
+from minilog_broker.replication.rules import in_sync
+from minilog_broker.replication.rules.high_watermark import next_high_watermark
+from minilog_broker.replication.sessions.session import ServedSession
+from minilog_broker.replication.sessions.source import PositionAnswer, Refuse, SendRuns, Wait
 from minilog_broker.storage.producer_state import ProducerState
 
 Patches = list[tuple[Any, str, Any]]
 
 
 def _truncate_to_high_watermark() -> Patches:
-    follow = HostedReplica._follow
+    follow = Replica._follow
 
-    def mutant(self: HostedReplica, state: PartitionState, log: ReplicaLog, now_ms: float) -> None:
+    def mutant(self: Replica, state: PartitionState, log: ReplicaLog, now_ms: float) -> None:
         if log.settled and log.end > log.high_watermark:
             log.begin_truncation(log.high_watermark)
-            self._host.emit(TruncateLog(self.key, log.high_watermark))
+            self._context.emit(TruncateLog(self.key, log.high_watermark))
         follow(self, state, log, now_ms)
 
-    return [(HostedReplica, "_follow", mutant)]
+    return [(Replica, "_follow", mutant)]
 
 
 def _progress_without_position() -> Patches:
     return [
-        (Session, "is_at", lambda self, key, epoch, number: key in self.subscriptions),
+        (ServedSession, "is_at", lambda self, key, epoch, number: key in self.subscriptions),
         (LeaderPartition, "_is_epoch_below", lambda self, end, epoch: True),
-        (in_sync, "known_end", lambda view, life: view.durable_end),
+        (in_sync, "known_end", lambda view, incarnation: view.durable_end),
         (in_sync.FollowerView, "accepted", property(lambda self: True, lambda self, value: None)),
     ]
 
@@ -56,13 +57,15 @@ def _no_check_of_previous_epoch() -> Patches:
     """A run is appended wherever it begins at the log's end, and the leader does not look for divergence."""
     return [
         (FollowerPartition, "_belongs", lambda self, run: run.first_offset == self.log.end),
-        (LeaderPartition, "_judge_log", lambda self, position: Send()),
+        (LeaderPartition, "_check_log", lambda self, position: SendRuns()),
     ]
 
 
 def _join_against_lagging_high_watermark() -> Patches:
     eligible = in_sync.eligible_end
-    return [(in_sync, "eligible_end", lambda view, life, *, epoch_start: eligible(view, life, epoch_start=0))]
+    return [
+        (in_sync, "eligible_end", lambda view, incarnation, *, epoch_start: eligible(view, incarnation, epoch_start=0))
+    ]
 
 
 def _high_watermark(change: Callable[[dict[str, Any]], None]) -> Patches:
@@ -70,17 +73,15 @@ def _high_watermark(change: Callable[[dict[str, Any]], None]) -> Patches:
         change(given)
         return next_high_watermark(current, **given)
 
-    return [(leader_in_sync, "next_high_watermark", mutant)]
+    return [(isr_state, "next_high_watermark", mutant)]
 
 
 def _over_committed_only() -> Patches:
-    return [(LeaderInSync, "maximal", property(lambda self: self.committed))]
+    return [(IsrState, "maximal", property(lambda self: self.committed))]
 
 
 def _over_proposal_only() -> Patches:
-    return [
-        (LeaderInSync, "maximal", property(lambda self: self.proposal.broker_ids if self.proposal else self.committed))
-    ]
+    return [(IsrState, "maximal", property(lambda self: self.proposal.broker_ids if self.proposal else self.committed))]
 
 
 def _unheard_left_out() -> Patches:
@@ -93,15 +94,15 @@ def _below_min() -> Patches:
 
 def _epoch_spans_lives() -> Patches:
     """A broker leads an epoch that names an earlier life of it."""
-    apply = HostedReplica.take_role
+    apply = Replica.take_role
 
-    def mutant(self: HostedReplica, now_ms: float, *, why: str) -> None:
+    def mutant(self: Replica, now_ms: float, *, why: str) -> None:
         state = self.state
-        if state is not None and state.leader_id == self._host.broker_id:
-            self.state = replace(state, leader_broker_epoch=self._host.broker_epoch or 0)
+        if state is not None and state.leader_id == self._context.broker_id:
+            self.state = replace(state, leader_broker_epoch=self._context.broker_epoch or 0)
         apply(self, now_ms, why=why)
 
-    return [(HostedReplica, "take_role", mutant)]
+    return [(Replica, "take_role", mutant)]
 
 
 def _latest_at_once() -> Patches:
@@ -124,34 +125,34 @@ def _progress_before_sync() -> Patches:
 
 
 def _duplicate_answered_at_once() -> Patches:
-    park = Accepting._park
+    park = ProduceHandler._hold
 
-    def mutant(self: Accepting, entry: Any, base_offset: int, end_offset: int) -> None:
+    def mutant(self: ProduceHandler, entry: Any, base_offset: int, end_offset: int) -> None:
         if end_offset <= self._log.appended_end:
-            self._acknowledge([ParkedProduce(entry.ticket, base_offset, end_offset, 0.0)])
+            self._acknowledge([PendingProduce(entry.ticket, base_offset, end_offset, 0.0)])
         else:
             park(self, entry, base_offset, end_offset)
 
-    return [(Accepting, "_park", mutant)]
+    return [(ProduceHandler, "_hold", mutant)]
 
 
 def _forgotten_proposal() -> Patches:
-    return [(LeaderInSync, "lost", lambda self, now_ms: setattr(self, "proposal", None))]
+    return [(IsrState, "lost", lambda self, now_ms: setattr(self, "proposal", None))]
 
 
 def _out_of_range_above_the_high_watermark() -> Patches:
-    judge = FollowerReads._judge_log
+    judge = FollowerReads._check_log
 
-    def mutant(self: FollowerReads, position: Any) -> Judgement:
+    def mutant(self: FollowerReads, position: Any) -> PositionAnswer:
         if position.fetch_offset > self._log.high_watermark:
             return Refuse(OffsetOutOfRange("above the high watermark of this replica"))
         return judge(self, position)
 
-    return [(FollowerReads, "_judge_log", mutant)]
+    return [(FollowerReads, "_check_log", mutant)]
 
 
-def _ends_at(end: int) -> Ends:
-    return Ends(high_watermark=end, last_stable_offset=end, log_start_offset=0, log_end_offset=end)
+def _ends_at(end: int) -> LogOffsets:
+    return LogOffsets(high_watermark=end, last_stable_offset=end, log_start_offset=0, log_end_offset=end)
 
 
 def _shown_up_to_the_end() -> Patches:
@@ -162,7 +163,7 @@ def _shown_up_to_the_end() -> Patches:
 
 
 def _silent_for_good() -> Patches:
-    return [(FollowerReads, "judge", lambda self, position, session, now_ms: Wait())]
+    return [(FollowerReads, "check_position", lambda self, position, session, now_ms: Wait())]
 
 
 READ_MUTANTS: dict[str, Callable[[], Patches]] = {

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from tests.unit.replication.small_model_judge import Broken, Judge
+from tests.unit.replication.small_model_judge import InvariantBroken, Judge
 from tests.unit.replication.small_model_mutants import MUTANTS, mutated
 from tests.unit.replication.small_model_rules import Rules, Step
-from tests.unit.replication.small_model_state import Bounds, Partitions, State, first_state
+from tests.unit.replication.small_model_state import Partitions, ReplicationBounds, ReplicationModelState, first_state
 
 _NAMES = {
     "append": "leader {0} appends a record",
@@ -38,7 +38,7 @@ _NAMES = {
 
 
 @dataclass
-class Search:
+class ReplicationSearch:
     """The result: how many states and steps there are, how deep, and the history to what is broken, if anything."""
 
     states: int = 0
@@ -49,16 +49,16 @@ class Search:
     complete: bool = False  # all states within the bounds were visited
 
 
-def search(bounds: Bounds, *, max_states: int | None = None) -> Search:
+def search(bounds: ReplicationBounds, *, max_states: int | None = None) -> ReplicationSearch:
     """Visit all states within `bounds`, at most `max_states`, in the order of their distance from the first."""
     partitions = Partitions()
     rules, judge = Rules(bounds, partitions), Judge(partitions, bounds.min_in_sync)
     first = first_state(partitions)
     parents: dict[int, tuple[int, Step] | None] = {hash(first): None}
-    frontier, found = [first], Search(states=1)
+    frontier, found = [first], ReplicationSearch(states=1)
     while frontier:
         found.depth += 1
-        reached: list[State] = []
+        reached: list[ReplicationModelState] = []
         for state in frontier:
             step: Step | None = None
             try:
@@ -69,7 +69,7 @@ def search(bounds: Bounds, *, max_states: int | None = None) -> Search:
                         parents[name] = (hash(state), step)
                         reached.append(judged)
                     step = None  # whatever is broken now is so in the next step, before it is named
-            except Broken as error:
+            except InvariantBroken as error:
                 found.states, found.broken = len(parents), str(error)
                 found.history = [*_history(parents, hash(state)), *([_told(step)] if step else [])]
                 return found
@@ -96,7 +96,7 @@ def _history(parents: dict[int, tuple[int, Step] | None], name: int) -> Iterator
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Search the small model of replication.")
-    defaults = Bounds()
+    defaults = ReplicationBounds()
     parser.add_argument("--epochs", type=int, default=defaults.leader_epochs)
     parser.add_argument("--partition-epochs", type=int, default=defaults.partition_epochs)
     parser.add_argument("--records", type=int, default=defaults.records)
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--max-states", type=int, default=None)
     parser.add_argument("--mutant", choices=sorted(MUTANTS), default=None)
     given = parser.parse_args()
-    bounds = Bounds(
+    bounds = ReplicationBounds(
         leader_epochs=given.epochs,
         partition_epochs=given.partition_epochs,
         records=given.records,

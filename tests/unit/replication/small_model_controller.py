@@ -7,13 +7,13 @@ from collections.abc import Callable
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.controller import election, in_sync
 from minilog_broker.controller.election import Departure, ElectionRules
-from minilog_broker.controller.image import Broker, MetadataImage, Topic
+from minilog_broker.controller.image import BrokerRegistration, MetadataImage, TopicImage
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.topic_config import topic_config_values
-from minilog_broker.replication.state import PartitionState, TopicConfig
-from tests.unit.replication.small_model_state import KEY, Asked, Life, Partitions
+from minilog_broker.replication.partition_state import PartitionState, TopicConfig
+from tests.unit.replication.small_model_state import KEY, AskedProposal, Life, Partitions
 
-_Decided = dict[tuple[int, tuple[Life, ...], int, int, Asked], int]
+_Decided = dict[tuple[int, tuple[Life, ...], int, int, AskedProposal], int]
 
 
 class SmallController:
@@ -40,7 +40,7 @@ class SmallController:
             min_in_sync_replicas=self._config.min_in_sync_replicas,
             unclean_election=False,
             electable=lambda broker_id: not lives[broker_id][1],
-            lives_on=lambda broker_id, epoch: lives[broker_id] == (epoch, False),
+            is_current_incarnation=lambda broker_id, epoch: lives[broker_id] == (epoch, False),
             broker_epoch=lambda broker_id: lives[broker_id][0],
         )
 
@@ -61,7 +61,9 @@ class SmallController:
             self._elected[case] = self._partitions.number(outcome.state)
         return self._elected[case]
 
-    def judge(self, partition: int, lives: tuple[Life, ...], leader_id: int, leader_life: int, asked: Asked) -> int:
+    def judge(
+        self, partition: int, lives: tuple[Life, ...], leader_id: int, leader_life: int, asked: AskedProposal
+    ) -> int:
         """The state after a proposal was judged: the same where it was refused for what may pass."""
         if lives[leader_id][0] != leader_life:
             return partition
@@ -71,12 +73,12 @@ class SmallController:
         return self._decided[case]
 
     def _judge(
-        self, state: PartitionState, lives: tuple[Life, ...], leader_id: int, leader_life: int, asked: Asked
+        self, state: PartitionState, lives: tuple[Life, ...], leader_id: int, leader_life: int, asked: AskedProposal
     ) -> PartitionState:
         image = MetadataImage()
         for broker_id, (epoch, fenced) in enumerate(lives):
-            image.brokers[broker_id] = Broker(broker_id, epoch, b"", "", 0, None, "", "", fenced=fenced)
-        image.topics[KEY.topic_id] = Topic(
+            image.brokers[broker_id] = BrokerRegistration(broker_id, epoch, b"", "", 0, None, "", "", fenced=fenced)
+        image.topics[KEY.topic_id] = TopicImage(
             state.topic_name, KEY.topic_id, internal=False, partition_count=1, defaults=self._made_with
         )
         image.partitions[KEY] = state

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 
-from minilog_broker.replication import in_sync
-from minilog_broker.replication.in_sync import Proposal
-from tests.unit.replication.small_model_state import BROKERS, Partitions, Replica, State
+from minilog_broker.replication.rules import in_sync
+from minilog_broker.replication.rules.in_sync import Proposal
+from tests.unit.replication.small_model_state import BROKERS, ModelReplica, Partitions, ReplicationModelState
 
 
-class Broken(AssertionError):
+class InvariantBroken(AssertionError):
     """An invariant does not hold."""
 
 
 def hold(condition: bool, what: str) -> None:
     if not condition:
-        raise Broken(what)
+        raise InvariantBroken(what)
 
 
 class Judge:
@@ -25,7 +25,7 @@ class Judge:
         self._partitions = partitions
         self._min_in_sync = min_in_sync
 
-    def judged(self, before: State, after: State) -> State:
+    def judged(self, before: ReplicationModelState, after: ReplicationModelState) -> ReplicationModelState:
         for broker_id in BROKERS:
             now = after.replicas[broker_id]
             if now is not before.replicas[broker_id]:
@@ -37,14 +37,14 @@ class Judge:
         self._maximal(after)
         return self._answered(after)
 
-    def _replica(self, replica: Replica) -> None:
+    def _replica(self, replica: ModelReplica) -> None:
         log = replica.log
         hold(0 <= replica.high_watermark <= replica.durable <= len(log), "V1: the ends are out of order")
         hold(all(a[0] <= b[0] for a, b in itertools.pairwise(log)), "V3: an epoch decreases along the log")
         epochs = replica.epochs
         hold(all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(epochs)), "V3: the epoch cache")
 
-    def _leader(self, broker_id: int, before: Replica, after: Replica) -> None:
+    def _leader(self, broker_id: int, before: ModelReplica, after: ModelReplica) -> None:
         if after.lead is None:
             return
         state = self._partitions[after.image]
@@ -57,7 +57,7 @@ class Judge:
         if after.lead.proposal is not None:
             hold(broker_id in dict(after.lead.proposal.members), "V4: a proposal without the leader")
 
-    def _controller(self, before: State, after: State) -> None:
+    def _controller(self, before: ReplicationModelState, after: ReplicationModelState) -> None:
         if before.partition == after.partition:
             return
         was, now = self._partitions[before.partition], self._partitions[after.partition]
@@ -69,7 +69,7 @@ class Judge:
         if now.leader_id >= 0:
             hold(now.leader_id not in now.damaged_replicas, "a damaged replica is to lead")
 
-    def _committed(self, state: State) -> State:
+    def _committed(self, state: ReplicationModelState) -> ReplicationModelState:
         """What is below the high watermark of one who leads is committed, for good; all agree on it (V2, V9)."""
         committed = state.committed
         for replica in state.replicas:
@@ -82,7 +82,7 @@ class Judge:
             hold(below == committed[: len(below)], "V9: logs differ below the high watermark")
         return state if committed is state.committed else state._replace(committed=committed)
 
-    def _complete(self, state: State) -> None:
+    def _complete(self, state: ReplicationModelState) -> None:
         """Who is in the ISR or may be elected has, on its disk, all that was committed."""
         partition, committed = self._partitions[state.partition], state.committed
         if not committed:
@@ -93,7 +93,7 @@ class Judge:
                 durable = replica.log[: replica.durable]
                 hold(durable[: len(committed)] == committed, f"V5, V6, V7: broker {broker_id} lacks what is committed")
 
-    def _maximal(self, state: State) -> None:
+    def _maximal(self, state: ReplicationModelState) -> None:
         partition = self._partitions[state.partition]
         for broker_id, replica in enumerate(state.replicas):
             lead = replica.lead
@@ -105,7 +105,7 @@ class Judge:
             hold(maximal >= set(partition.in_sync_replicas), "V10: the leader does not count a member of the ISR")
             hold(broker_id == partition.leader_id, "V17: two lead in one leader epoch")
 
-    def _answered(self, state: State) -> State:
+    def _answered(self, state: ReplicationModelState) -> ReplicationModelState:
         """Whose high watermark reached its epoch's start answers it as the latest: never below an earlier epoch's."""
         answered = state.answered
         for replica in state.replicas:

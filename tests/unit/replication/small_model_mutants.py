@@ -12,9 +12,9 @@ from typing import Any
 from unittest.mock import patch
 
 from minilog_broker.controller import election
-from minilog_broker.replication import divergence, high_watermark, in_sync
-from minilog_broker.replication.divergence import Accepted, Diverged, TruncateTo
-from tests.unit.replication.small_model_state import Bounds
+from minilog_broker.replication.rules import divergence, high_watermark, in_sync
+from minilog_broker.replication.rules.divergence import Accepted, Diverged, TruncateTo
+from tests.unit.replication.small_model_state import ReplicationBounds
 
 Patches = list[tuple[Any, str, Any]]
 
@@ -69,14 +69,14 @@ def _join_below_high_watermark() -> Patches:
 
 
 def _position_by_offset_alone() -> Patches:
-    original = divergence.check_position
+    original = divergence.compare_position
 
     def mutant(epochs: Any, *, log_end: int, fetch_offset: int, **given: Any) -> Any:
         if fetch_offset <= log_end:
             return Accepted()
         return original(epochs, log_end=log_end, fetch_offset=fetch_offset, **given)
 
-    return [(divergence, "check_position", mutant)]
+    return [(divergence, "compare_position", mutant)]
 
 
 def _truncate_to_the_leaders_end_only() -> Patches:
@@ -108,18 +108,18 @@ def _damaged_leads() -> Patches:
     return [(election, "can_lead", lambda state, broker_id, rules: rules.electable(broker_id))]
 
 
-_SMALL = Bounds()
-_FORKED = Bounds(leader_epochs=2, partition_epochs=2, records=3, unsynced=False, delayed=False)
-_AT_ONCE = Bounds(leader_epochs=2, partition_epochs=3, unsynced=False, delayed=False)
-_DAMAGED = Bounds(leader_epochs=0, restarts=1, damages=1, unsynced=False, delayed=False)
+_SMALL = ReplicationBounds()
+_FORKED = ReplicationBounds(leader_epochs=2, partition_epochs=2, records=3, unsynced=False, delayed=False)
+_AT_ONCE = ReplicationBounds(leader_epochs=2, partition_epochs=3, unsynced=False, delayed=False)
+_DAMAGED = ReplicationBounds(leader_epochs=0, restarts=1, damages=1, unsynced=False, delayed=False)
 
 # The wrong rule, and bounds within which it is found.
-MUTANTS: dict[str, tuple[Callable[[], Patches], Bounds]] = {
+MUTANTS: dict[str, tuple[Callable[[], Patches], ReplicationBounds]] = {
     "2 truncation to the leader's end only": (_truncate_to_the_leaders_end_only, _FORKED),
     "3 a position is judged by its offset alone": (_position_by_offset_alone, replace(_FORKED, records=2)),
     "4 the ISR grows against a lagging high watermark": (
         _join_against_lagging_high_watermark,
-        Bounds(partition_epochs=3, delayed=False),
+        ReplicationBounds(partition_epochs=3, delayed=False),
     ),
     "4 the ISR grows below the high watermark": (_join_below_high_watermark, replace(_SMALL, delayed=False)),
     "5 HW over the committed ISR while a growth is pending": (_over_committed_only, _SMALL),

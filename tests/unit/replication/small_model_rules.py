@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from minilog_broker.controller.election import Departure
-from minilog_broker.replication import divergence, high_watermark, in_sync
-from minilog_broker.replication.divergence import Accepted, Diverged, LeaderEpochs, StartAnewAt
-from minilog_broker.replication.in_sync import FollowerView, Proposal
-from minilog_broker.replication.state import NO_LEADER, BrokerLife, PartitionState
+from minilog_broker.replication.partition_state import NO_LEADER, BrokerIncarnation, PartitionState
+from minilog_broker.replication.rules import divergence, high_watermark, in_sync
+from minilog_broker.replication.rules.divergence import Accepted, Diverged, LeaderEpochs, StartAnewAt
+from minilog_broker.replication.rules.in_sync import FollowerView, Proposal
 from minilog_broker.storage.epoch_cache import EpochCache
 from tests.unit.replication.small_model_controller import SmallController
 from tests.unit.replication.small_model_judge import hold
@@ -30,35 +30,35 @@ from tests.unit.replication.small_model_state import (
     BROKERS,
     NOTHING_SEEN,
     UNKNOWN,
-    Asked,
-    Bounds,
+    AskedProposal,
     Lead,
+    LeaderView,
     Life,
+    ModelReplica,
     Partitions,
-    Replica,
-    State,
-    View,
+    ReplicationBounds,
+    ReplicationModelState,
     with_replica,
 )
 
 Step: TypeAlias = tuple[str, tuple[int, ...]]  # what happened, to whom
-Next: TypeAlias = Iterator[tuple[Step, State]]
+Next: TypeAlias = Iterator[tuple[Step, ReplicationModelState]]
 
 
-def epoch_before(replica: Replica, offset: int) -> int | None:
+def epoch_before(replica: ModelReplica, offset: int) -> int | None:
     return replica.log[offset - 1][0] if 0 < offset <= len(replica.log) else None
 
 
 class Rules:
-    """See the module's text."""
+    """Gives the steps that are possible in a state, and what each of them leads to."""
 
-    def __init__(self, bounds: Bounds, partitions: Partitions) -> None:
+    def __init__(self, bounds: ReplicationBounds, partitions: Partitions) -> None:
         self.bounds = bounds
         self.partitions = partitions
         self._controller = SmallController(partitions, bounds.min_in_sync)
-        self._lives: dict[tuple[int, int], BrokerLife] = {}
+        self._lives: dict[tuple[int, int], BrokerIncarnation] = {}
 
-    def next_states(self, state: State) -> Next:
+    def next_states(self, state: ReplicationModelState) -> Next:
         """All that may happen next, within the bounds."""
         for broker_id, replica in enumerate(state.replicas):
             if not replica.alive:
@@ -76,11 +76,11 @@ class Rules:
 
     # -- any replica
 
-    def _flush(self, state: State, broker_id: int, replica: Replica) -> Next:
+    def _flush(self, state: ReplicationModelState, broker_id: int, replica: ModelReplica) -> Next:
         if replica.durable < len(replica.log):
             yield ("flush", (broker_id,)), self._synced(state, broker_id)
 
-    def _synced(self, state: State, broker_id: int) -> State:
+    def _synced(self, state: ReplicationModelState, broker_id: int) -> ReplicationModelState:
         """All that is in the log is durable; a leader that accepted the position is told."""
         replica = state.replicas[broker_id]
         replica = self._advanced(broker_id, replica._replace(durable=len(replica.log)))
@@ -96,7 +96,7 @@ class Rules:
         told = self._with_view(leader, broker_id, view._replace(durable_end=replica.durable))
         return with_replica(state, leader_id, self._advanced(leader_id, told))
 
-    def _learn(self, state: State, broker_id: int, replica: Replica) -> Next:
+    def _learn(self, state: ReplicationModelState, broker_id: int, replica: ModelReplica) -> Next:
         """The broker sees what is committed; another leader epoch is another role."""
         before, after = self.partitions[replica.image], self.partitions[state.partition]
         same_role = (before.leader_epoch, before.leader_id) == (after.leader_epoch, after.leader_id)
@@ -114,7 +114,7 @@ class Rules:
             replica = replica._replace(lives=lives)
         yield ("learn", (broker_id,)), with_replica(state, broker_id, self._advanced(broker_id, replica))
 
-    def _in_role(self, broker_id: int, replica: Replica, seen: PartitionState) -> Replica:
+    def _in_role(self, broker_id: int, replica: ModelReplica, seen: PartitionState) -> ModelReplica:
         """A leader of its new epoch; or not, and then only the leader's id and epoch matter of what it has seen."""
         if (seen.leader_id, seen.leader_broker_epoch) == (broker_id, replica.life):
             epochs = EpochCache(replica.epochs)
@@ -124,13 +124,13 @@ class Rules:
         image = self.partitions.as_follower(seen)
         return replica._replace(lead=None, lives=(), image=image)
 
-    def _crash(self, state: State, broker_id: int, replica: Replica) -> Next:
+    def _crash(self, state: ReplicationModelState, broker_id: int, replica: ModelReplica) -> Next:
         if sum(life for life, _ in state.lives) - len(BROKERS) >= self.bounds.restarts:
             return
         dead = replica._replace(alive=False, lead=None, lives=(), image=NOTHING_SEEN)
         yield ("power", (broker_id,)), with_replica(state, broker_id, self._cut(dead, replica.durable))
 
-    def _cut(self, replica: Replica, end: int) -> Replica:
+    def _cut(self, replica: ModelReplica, end: int) -> ModelReplica:
         epochs = EpochCache(replica.epochs)
         epochs.truncate_from_end(end)
         return replica._replace(
@@ -140,7 +140,7 @@ class Rules:
             high_watermark=min(replica.high_watermark, end),
         )
 
-    def _restart(self, state: State, broker_id: int, replica: Replica) -> Next:
+    def _restart(self, state: ReplicationModelState, broker_id: int, replica: ModelReplica) -> Next:
         """A new life registers, its copy whole or damaged, and is unfenced."""
         life = replica.life + 1
         new = (*state.lives[:broker_id], (life, True), *state.lives[broker_id + 1 :])
@@ -160,7 +160,7 @@ class Rules:
 
     # -- a leader
 
-    def _lead(self, state: State, broker_id: int, replica: Replica, lead: Lead) -> Next:
+    def _lead(self, state: ReplicationModelState, broker_id: int, replica: ModelReplica, lead: Lead) -> Next:
         if state.appended < self.bounds.records:
             record = (self.partitions[replica.image].leader_epoch, broker_id, replica.life)
             appended = replica._replace(log=(*replica.log, record))
@@ -194,11 +194,18 @@ class Rules:
                 yield from self._propose(state, broker_id, replica, lead, "join", member, committed | {member})
 
     def _propose(
-        self, state: State, broker_id: int, replica: Replica, lead: Lead, name: str, member: int, asked: frozenset[int]
+        self,
+        state: ReplicationModelState,
+        broker_id: int,
+        replica: ModelReplica,
+        lead: Lead,
+        name: str,
+        member: int,
+        asked: frozenset[int],
     ) -> Next:
         seen = self.partitions[replica.image]
         members = tuple((each, replica.lives[each]) for each in sorted(asked))
-        proposal = Asked(seen.leader_epoch, seen.partition_epoch, members)
+        proposal = AskedProposal(seen.leader_epoch, seen.partition_epoch, members)
         proposing = self._advanced(broker_id, replica._replace(lead=lead._replace(proposal=proposal)))
         proposed = self._sent(with_replica(state, broker_id, proposing), broker_id, proposing, proposal)
         if self.bounds.delayed:
@@ -207,17 +214,19 @@ class Rules:
         for _, judged in self._judge_proposals(proposed):  # one, or none where it changes nothing
             yield (name, (broker_id, member)), judged
 
-    def _sent(self, state: State, broker_id: int, replica: Replica, proposal: Asked) -> State:
+    def _sent(
+        self, state: ReplicationModelState, broker_id: int, replica: ModelReplica, proposal: AskedProposal
+    ) -> ReplicationModelState:
         """On the wire, unless it is there or would change nothing any more."""
         message = (broker_id, replica.life, proposal)
         if message in state.wire or not self._changes(state, message):
             return state
         return state._replace(wire=tuple(sorted((*state.wire, message))))
 
-    def _changes(self, state: State, message: tuple[int, int, Asked]) -> bool:
+    def _changes(self, state: ReplicationModelState, message: tuple[int, int, AskedProposal]) -> bool:
         return self._controller.judge(state.partition, state.lives, *message) != state.partition
 
-    def _advanced(self, broker_id: int, replica: Replica) -> Replica:
+    def _advanced(self, broker_id: int, replica: ModelReplica) -> ModelReplica:
         """The high watermark looked at again, if it leads."""
         lead = replica.lead
         if lead is None:
@@ -239,19 +248,21 @@ class Rules:
         offset = min(offset, replica.durable)
         return replica if offset == replica.high_watermark else replica._replace(high_watermark=offset)
 
-    def _view(self, broker_id: int, view: View) -> FollowerView:
+    def _view(self, broker_id: int, view: LeaderView) -> FollowerView:
         return FollowerView(broker_id, view.broker_epoch, view.accepted, view.durable_end, wants_in=True)
 
-    def _life(self, broker_id: int, life: int) -> BrokerLife:
+    def _life(self, broker_id: int, life: int) -> BrokerIncarnation:
         """As a leader has seen it last; that it is fenced it sees too late: the controller refuses it then."""
         found = self._lives.get((broker_id, life))
         if found is None:
-            found = self._lives[broker_id, life] = BrokerLife(broker_id, life, "", 0, fenced=False, stopping=False)
+            found = self._lives[broker_id, life] = BrokerIncarnation(
+                broker_id, life, "", 0, fenced=False, stopping=False
+            )
         return found
 
     # -- a follower
 
-    def _follow(self, state: State, broker_id: int, replica: Replica) -> Next:
+    def _follow(self, state: ReplicationModelState, broker_id: int, replica: ModelReplica) -> Next:
         leader_id = self._leader_of(state, broker_id, replica)
         if leader_id is not None:
             after = self._fetch(state, broker_id, replica, leader_id)
@@ -259,7 +270,7 @@ class Rules:
             if after != state:
                 yield ("fetch", (broker_id, leader_id)), after
 
-    def _leader_of(self, state: State, broker_id: int, replica: Replica) -> int | None:
+    def _leader_of(self, state: ReplicationModelState, broker_id: int, replica: ModelReplica) -> int | None:
         """Whom it follows, where that one leads in the same epoch: a lower one is fenced, a higher one waits."""
         seen = self.partitions[replica.image]
         if seen.leader_id in (NO_LEADER, broker_id):
@@ -269,18 +280,20 @@ class Rules:
             return None
         return seen.leader_id
 
-    def _with_view(self, leader: Replica, broker_id: int, view: View) -> Replica:
+    def _with_view(self, leader: ModelReplica, broker_id: int, view: LeaderView) -> ModelReplica:
         lead = leader.lead
         assert lead is not None
         views = lead.views
         return leader._replace(lead=lead._replace(views=(*views[:broker_id], view, *views[broker_id + 1 :])))
 
-    def _fetch(self, state: State, broker_id: int, replica: Replica, leader_id: int) -> State:
+    def _fetch(
+        self, state: ReplicationModelState, broker_id: int, replica: ModelReplica, leader_id: int
+    ) -> ReplicationModelState:
         """Position and progress come together; accepted, one record follows, and the high watermark is adopted."""
         leader = state.replicas[leader_id]
         assert leader.lead is not None
         end, epoch = len(replica.log), self.partitions[leader.image].leader_epoch
-        verdict = divergence.check_position(
+        verdict = divergence.compare_position(
             LeaderEpochs(EpochCache(leader.epochs), epoch, leader.lead.epoch_start),
             log_start=0,
             log_end=len(leader.log),
@@ -288,12 +301,12 @@ class Rules:
             last_fetched_epoch=epoch_before(replica, end),
         )
         if isinstance(verdict, Diverged):
-            state = with_replica(state, leader_id, self._with_view(leader, broker_id, View(replica.life)))
+            state = with_replica(state, leader_id, self._with_view(leader, broker_id, LeaderView(replica.life)))
             cut = self._truncated(replica, verdict)
             hold(len(cut.log) < end, f"broker {broker_id} diverged and cuts nothing: it would ask the same for ever")
             return with_replica(state, broker_id, cut)
         assert isinstance(verdict, Accepted)
-        told = self._with_view(leader, broker_id, View(replica.life, True, replica.durable))
+        told = self._with_view(leader, broker_id, LeaderView(replica.life, True, replica.durable))
         leader = self._advanced(leader_id, told)
         if end < len(leader.log):
             record = leader.log[end]
@@ -304,7 +317,7 @@ class Rules:
         replica = replica._replace(high_watermark=adopted)
         return with_replica(with_replica(state, leader_id, leader), broker_id, replica)
 
-    def _truncated(self, replica: Replica, told: Diverged) -> Replica:
+    def _truncated(self, replica: ModelReplica, told: Diverged) -> ModelReplica:
         what = divergence.truncation(
             EpochCache(replica.epochs), log_start=0, log_end=len(replica.log), told=told, leader_log_start=0
         )
@@ -316,7 +329,7 @@ class Rules:
         state = self.partitions[partition]
         return state.leader_epoch <= self.bounds.leader_epochs and state.partition_epoch <= self.bounds.partition_epochs
 
-    def _fencing(self, state: State, broker_id: int) -> Next:
+    def _fencing(self, state: ReplicationModelState, broker_id: int) -> Next:
         life, fenced = state.lives[broker_id]
         lives = (*state.lives[:broker_id], (life, not fenced), *state.lives[broker_id + 1 :])
         if fenced:
@@ -327,12 +340,14 @@ class Rules:
         if self._within(partition) and (fenced or partition != state.partition):
             yield ("unfence" if fenced else "fence", (broker_id,)), self._committed(state, partition, lives)
 
-    def _committed(self, state: State, partition: int, lives: tuple[Life, ...]) -> State:
+    def _committed(
+        self, state: ReplicationModelState, partition: int, lives: tuple[Life, ...]
+    ) -> ReplicationModelState:
         """The controller's new state. What would be refused without a trace from now on is gone from the wire."""
         state = state._replace(partition=partition, lives=lives)
         return state._replace(wire=tuple(each for each in state.wire if self._changes(state, each)))
 
-    def _judge_proposals(self, state: State) -> Next:
+    def _judge_proposals(self, state: ReplicationModelState) -> Next:
         for message in state.wire:
             partition = self._controller.judge(state.partition, state.lives, *message)
             if self._within(partition):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from minilog_broker.replication.state import NO_LEADER, PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState
 
 BROKERS = (0, 1, 2)
 KEY = PartitionKey(bytes(range(16)), 0)
@@ -23,7 +23,7 @@ Life: TypeAlias = tuple[int, bool]  # (broker epoch, fenced)
 Members: TypeAlias = tuple[tuple[int, int], ...]  # (broker id, broker epoch)
 
 
-class View(NamedTuple):
+class LeaderView(NamedTuple):
     """What a leader knows of a follower (in_sync.FollowerView)."""
 
     broker_epoch: int | None = None
@@ -31,10 +31,10 @@ class View(NamedTuple):
     durable_end: int | None = None
 
 
-UNKNOWN = View()
+UNKNOWN = LeaderView()
 
 
-class Asked(NamedTuple):
+class AskedProposal(NamedTuple):
     """A proposal, in flight at its leader or on the wire (in_sync.Proposal)."""
 
     leader_epoch: int
@@ -46,11 +46,11 @@ class Lead(NamedTuple):
     """The memory of a leader, in one leader epoch."""
 
     epoch_start: int
-    views: tuple[View, ...]  # by broker id
-    proposal: Asked | None
+    views: tuple[LeaderView, ...]  # by broker id
+    proposal: AskedProposal | None
 
 
-class Replica(NamedTuple):
+class ModelReplica(NamedTuple):
     """One broker and its copy."""
 
     alive: bool
@@ -64,13 +64,15 @@ class Replica(NamedTuple):
     lead: Lead | None
 
 
-class State(NamedTuple):
+class ReplicationModelState(NamedTuple):
     """Everything. `committed` and the rest are for the judges: no rule looks at them."""
 
     partition: int  # number of the committed state
     lives: tuple[Life, ...]
-    replicas: tuple[Replica, ...]
-    wire: tuple[tuple[int, int, Asked], ...]  # (leader, its broker epoch, proposal), on the way to the controller
+    replicas: tuple[ModelReplica, ...]
+    wire: tuple[
+        tuple[int, int, AskedProposal], ...
+    ]  # (leader, its broker epoch, proposal), on the way to the controller
     committed: Log  # all that was ever below the high watermark of one who believed to lead
     answered: tuple[tuple[int, int], ...]  # (leader epoch, largest end that its leader answered as the latest)
     appended: int  # how many records, all in all
@@ -78,7 +80,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReplicationBounds:
     """How far histories go: what would go further is not done.
 
     Without `unsynced` every write is synced at once; without `delayed` a proposal is judged when it is made. Both make
@@ -122,18 +124,18 @@ class Partitions:
         )
 
 
-def first_state(partitions: Partitions) -> State:
+def first_state(partitions: Partitions) -> ReplicationModelState:
     """A new partition, led by broker 0, all in sync."""
     partition = partitions.number(PartitionState(KEY, "topic", BROKERS, BROKERS, (), (), 0, 0, 0, 1))
     lives = tuple((1, False) for _ in BROKERS)
     seen = partitions.as_follower(partitions[partition])
-    follower = Replica(True, 1, seen, (), (), 0, (), 0, None)
+    follower = ModelReplica(True, 1, seen, (), (), 0, (), 0, None)
     leader = follower._replace(
         image=partition, epochs=((0, 0),), lives=(1, 1, 1), lead=Lead(0, (UNKNOWN,) * len(BROKERS), None)
     )
-    return State(partition, lives, (leader, follower, follower), (), (), (), 0, 0)
+    return ReplicationModelState(partition, lives, (leader, follower, follower), (), (), (), 0, 0)
 
 
-def with_replica(state: State, broker_id: int, replica: Replica) -> State:
+def with_replica(state: ReplicationModelState, broker_id: int, replica: ModelReplica) -> ReplicationModelState:
     replicas = state.replicas
     return state._replace(replicas=(*replicas[:broker_id], replica, *replicas[broker_id + 1 :]))

@@ -9,115 +9,115 @@ from minilog.record_batch.header import check_crc, iterate_headers
 from minilog.v1 import common_pb2
 from minilog.v1.common_pb2 import PartitionId
 from minilog.v1.data_pb2 import FetchPosition, FetchRequest
-from minilog_broker.replication.copy_checks import MAX_WAITING, CopyChecks
-from minilog_broker.replication.effects import CheckCopy
+from minilog_broker.replication.replica_effects import CheckCopy
+from minilog_broker.replication.sessions.copy_checks import MAX_WAITING, CopyChecks
 from minilog_broker.storage.segment import segment_path
-from tests.unit.replication.world import KEY, World
+from tests.unit.replication.cluster import KEY, ReplicaCluster
 
 
-def content_of(world: World, broker_id: int) -> bytearray:
-    return world[broker_id].files.open(segment_path(world[broker_id].logs[KEY].directory, 0)).content
+def content_of(cluster: ReplicaCluster, broker_id: int) -> bytearray:
+    return cluster[broker_id].files.open(segment_path(cluster[broker_id].logs[KEY].directory, 0)).content
 
 
-def flip_a_bit(world: World, broker_id: int, position: int = -1) -> None:
-    content_of(world, broker_id)[position] ^= 1 << position % 8
+def flip_a_bit(cluster: ReplicaCluster, broker_id: int, position: int = -1) -> None:
+    content_of(cluster, broker_id)[position] ^= 1 << position % 8
 
 
 def test_a_leader_whose_consumer_got_it_damaged_looks_at_its_own_copy_and_gives_it_up() -> None:
-    world = World()
-    world.produce(1)
-    world.settle()
-    flip_a_bit(world, 1)
-    session = world.consume(1, 0)
-    world.settle()
-    assert not world[1].offline, "what is sent is not looked at"
-    world.fetch(1, session, 0, position_number=2, came_damaged=True)
-    world.settle()
-    assert KEY in world[1].offline
-    last = world.runs(1, session)[-1]
+    cluster = ReplicaCluster()
+    cluster.produce(1)
+    cluster.settle()
+    flip_a_bit(cluster, 1)
+    session = cluster.consume(1, 0)
+    cluster.settle()
+    assert not cluster[1].offline, "what is sent is not looked at"
+    cluster.fetch(1, session, 0, position_number=2, came_damaged=True)
+    cluster.settle()
+    assert KEY in cluster[1].offline
+    last = cluster.runs(1, session)[-1]
     assert last.error.code == common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
 
 
 def test_all_that_came_damaged_is_looked_at_and_not_the_first_batch_only_by_whatever_session_it_is_told() -> None:
-    world = World()
+    cluster = ReplicaCluster()
     for _ in range(3):
-        world.produce(1)
-    world.settle()
-    flip_a_bit(world, 1)
-    session = world.consume(1, 0)
-    world.settle()
-    assert not world[1].offline
-    session = world.consume(1, 3)
-    world.fetch(1, session, 0, position_number=2, came_damaged=True)
-    world.settle()
-    assert KEY in world[1].offline
+        cluster.produce(1)
+    cluster.settle()
+    flip_a_bit(cluster, 1)
+    session = cluster.consume(1, 0)
+    cluster.settle()
+    assert not cluster[1].offline
+    session = cluster.consume(1, 3)
+    cluster.fetch(1, session, 0, position_number=2, came_damaged=True)
+    cluster.settle()
+    assert KEY in cluster[1].offline
 
 
 def test_a_sound_copy_is_sent_again() -> None:
-    world = World()
-    world.produce(1)
-    world.settle()
-    session = world.consume(1, 0)
-    world.settle()
-    world.fetch(1, session, 0, position_number=2, came_damaged=True)
-    world.settle()
-    assert not world[1].offline
-    assert [run.first_offset for run, batches in world.pushed(1, session) if batches] == [0, 0]
+    cluster = ReplicaCluster()
+    cluster.produce(1)
+    cluster.settle()
+    session = cluster.consume(1, 0)
+    cluster.settle()
+    cluster.fetch(1, session, 0, position_number=2, came_damaged=True)
+    cluster.settle()
+    assert not cluster[1].offline
+    assert [run.first_offset for run, batches in cluster.pushed(1, session) if batches] == [0, 0]
 
 
-def find_damage(world: World, broker_id: int) -> None:
+def find_damage(cluster: ReplicaCluster, broker_id: int) -> None:
     """A consumer asks again for what it was sent."""
-    session = world.consume(broker_id, 0)
-    world.settle()
-    world.fetch(broker_id, session, 0, position_number=2, came_damaged=True)
-    world.settle()
+    session = cluster.consume(broker_id, 0)
+    cluster.settle()
+    cluster.fetch(broker_id, session, 0, position_number=2, came_damaged=True)
+    cluster.settle()
 
 
 def test_a_damaged_copy_is_cut_and_fetched_again_when_the_controller_knows_of_it_and_once_in_a_life() -> None:
-    world = World()
+    cluster = ReplicaCluster()
     for _ in range(3):
-        world.produce(1)
-    world.settle()
-    flip_a_bit(world, 1)
-    find_damage(world, 1)
-    assert KEY in world[1].offline
-    world.controller.move(KEY, 2)
-    world.settle()
-    assert KEY in world[1].offline
-    world.controller.set_state(KEY, in_sync_replicas=(2, 3), damaged_replicas=(1,))
-    world.settle()
-    assert KEY not in world[1].offline
-    assert world[1].logs[KEY].log_end_offset == world[2].logs[KEY].log_end_offset == 3
-    world.controller.set_state(KEY, in_sync_replicas=(1, 2, 3), damaged_replicas=())
-    world.settle()
-    flip_a_bit(world, 1)
-    find_damage(world, 1)
-    assert KEY in world[1].offline
-    world.controller.set_state(KEY, in_sync_replicas=(2, 3), damaged_replicas=(1,))
-    world.settle()
-    assert KEY in world[1].offline, "a disk that damages it twice is not to be trusted"
+        cluster.produce(1)
+    cluster.settle()
+    flip_a_bit(cluster, 1)
+    find_damage(cluster, 1)
+    assert KEY in cluster[1].offline
+    cluster.controller.move(KEY, 2)
+    cluster.settle()
+    assert KEY in cluster[1].offline
+    cluster.controller.set_state(KEY, in_sync_replicas=(2, 3), damaged_replicas=(1,))
+    cluster.settle()
+    assert KEY not in cluster[1].offline
+    assert cluster[1].logs[KEY].log_end_offset == cluster[2].logs[KEY].log_end_offset == 3
+    cluster.controller.set_state(KEY, in_sync_replicas=(1, 2, 3), damaged_replicas=())
+    cluster.settle()
+    flip_a_bit(cluster, 1)
+    find_damage(cluster, 1)
+    assert KEY in cluster[1].offline
+    cluster.controller.set_state(KEY, in_sync_replicas=(2, 3), damaged_replicas=(1,))
+    cluster.settle()
+    assert KEY in cluster[1].offline, "a disk that damages it twice is not to be trusted"
 
 
 @pytest.mark.parametrize("first", range(13))
 def test_a_flipped_bit_is_found_wherever_it_is(first: int) -> None:
     """By the leader when it looks at what it sends, or by its consumer, who says so: in headers as in bodies."""
     for number in range(first, 1_000, 13):
-        world = World()
+        cluster = ReplicaCluster()
         for _ in range(3):
-            world.produce(1)
-        world.settle()
-        if number >= len(content_of(world, 1)):
+            cluster.produce(1)
+        cluster.settle()
+        if number >= len(content_of(cluster, 1)):
             break
-        flip_a_bit(world, 1, number)
-        session = world.consume(1, 0)
-        world.settle()
-        if KEY in world[1].offline:
+        flip_a_bit(cluster, 1, number)
+        session = cluster.consume(1, 0)
+        cluster.settle()
+        if KEY in cluster[1].offline:
             continue
-        broken_at = first_broken(b"".join(batches for _, batches in world.pushed(1, session)))
+        broken_at = first_broken(b"".join(batches for _, batches in cluster.pushed(1, session)))
         assert broken_at is not None, f"the consumer believes a run whose byte {number} is wrong"
-        world.fetch(1, session, broken_at, position_number=2, came_damaged=True)
-        world.settle()
-        assert KEY in world[1].offline, f"byte {number} of the log is wrong, and the leader's look did not find it"
+        cluster.fetch(1, session, broken_at, position_number=2, came_damaged=True)
+        cluster.settle()
+        assert KEY in cluster[1].offline, f"byte {number} of the log is wrong, and the leader's look did not find it"
 
 
 def first_broken(batches: bytes) -> int | None:
@@ -133,39 +133,39 @@ def first_broken(batches: bytes) -> int | None:
     return None if position == len(batches) else offset
 
 
-def looks(world: World, broker_id: int) -> list[CheckCopy]:
-    return [each for each in world[broker_id].history if isinstance(each, CheckCopy)]
+def looks(cluster: ReplicaCluster, broker_id: int) -> list[CheckCopy]:
+    return [each for each in cluster[broker_id].history if isinstance(each, CheckCopy)]
 
 
 def test_however_often_it_is_asked_a_place_is_looked_at_once_by_the_disk_and_one_place_at_a_time() -> None:
-    world = World()
+    cluster = ReplicaCluster()
     for _ in range(3):
-        world.produce(1)
-    world.settle()
-    sessions = [world.consume(1, 3) for _ in range(3)]
+        cluster.produce(1)
+    cluster.settle()
+    sessions = [cluster.consume(1, 3) for _ in range(3)]
     for number in range(2, 100):
         for session in sessions:
-            world.fetch(1, session, number % 3, position_number=number, came_damaged=True)
-    assert len(looks(world, 1)) == 1
-    assert len(world[1].disk) == 1, "the loop reads nothing"
-    world.settle()
-    assert len(looks(world, 1)) == 3
+            cluster.fetch(1, session, number % 3, position_number=number, came_damaged=True)
+    assert len(looks(cluster, 1)) == 1
+    assert len(cluster[1].disk) == 1, "the loop reads nothing"
+    cluster.settle()
+    assert len(looks(cluster, 1)) == 3
     for session in sessions:  # the last position counts, and is sent from once it was looked at
-        assert [run.first_offset for run, batches in world.pushed(1, session) if batches] == [0]
+        assert [run.first_offset for run, batches in cluster.pushed(1, session) if batches] == [0]
 
 
 def test_a_position_that_was_forgotten_or_replaced_while_its_copy_is_looked_at_is_not_sent_from() -> None:
-    world = World()
-    world.produce(1)
-    world.settle()
-    forgotten, replaced = world.consume(1, 1), world.consume(1, 1)
+    cluster = ReplicaCluster()
+    cluster.produce(1)
+    cluster.settle()
+    forgotten, replaced = cluster.consume(1, 1), cluster.consume(1, 1)
     for session in (forgotten, replaced):
-        world.fetch(1, session, 0, position_number=2, came_damaged=True)
-    world[1].manager.fetch_request(forgotten, FetchRequest(forgotten=[PartitionId(topic_id=KEY[0])]), world.now_ms)
-    world.fetch(1, replaced, 1, position_number=3)
-    world.settle()
+        cluster.fetch(1, session, 0, position_number=2, came_damaged=True)
+    cluster[1].manager.fetch_request(forgotten, FetchRequest(forgotten=[PartitionId(topic_id=KEY[0])]), cluster.now_ms)
+    cluster.fetch(1, replaced, 1, position_number=3)
+    cluster.settle()
     for session in (forgotten, replaced):
-        assert not [run for run, batches in world.pushed(1, session) if batches]
+        assert not [run for run, batches in cluster.pushed(1, session) if batches]
 
 
 def test_where_too_many_looks_wait_a_position_is_sent_from_without_one() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from minilog_broker.replication.divergence import (
+from minilog_broker.replication.rules.divergence import (
     Accepted,
     BelowLogStart,
     Diverged,
     LeaderEpochs,
     StartAnewAt,
     TruncateTo,
-    check_position,
+    compare_position,
     truncation,
 )
 from minilog_broker.storage.epoch_cache import EpochCache
@@ -33,7 +33,7 @@ def converge(leader: list[int], follower: list[int]) -> tuple[list[int], int]:
     """Ask and truncate until accepted: (what is left of the follower, rounds)."""
     for rounds in range(1, 20):
         last_epoch = follower[-1] if follower else None
-        verdict = check_position(
+        verdict = compare_position(
             cache(leader), log_start=0, log_end=len(leader), fetch_offset=len(follower), last_fetched_epoch=last_epoch
         )
         if verdict == Accepted():
@@ -88,27 +88,27 @@ def test_any_two_logs_converge_within_a_round_per_epoch() -> None:
 
 
 def test_an_offset_above_the_leaders_end_is_a_divergence() -> None:
-    verdict = check_position(cache([1, 1]), log_start=0, log_end=2, fetch_offset=3, last_fetched_epoch=1)
+    verdict = compare_position(cache([1, 1]), log_start=0, log_end=2, fetch_offset=3, last_fetched_epoch=1)
     assert verdict == Diverged(1, 2)
 
 
 def test_a_position_below_the_log_start_starts_anew_there() -> None:
-    verdict = check_position(cache([1] * 9), log_start=4, log_end=9, fetch_offset=3, last_fetched_epoch=1)
+    verdict = compare_position(cache([1] * 9), log_start=4, log_end=9, fetch_offset=3, last_fetched_epoch=1)
     assert verdict == BelowLogStart(4)
 
 
 def test_an_epoch_below_all_of_the_leaders_has_nothing_in_common_even_at_its_log_start() -> None:
     epochs = EpochCache([(5, 10)])
-    verdict = check_position(epochs, log_start=10, log_end=12, fetch_offset=10, last_fetched_epoch=3)
+    verdict = compare_position(epochs, log_start=10, log_end=12, fetch_offset=10, last_fetched_epoch=3)
     assert verdict == Diverged(-1, 10)
 
 
 def test_an_empty_log_is_a_prefix_of_any() -> None:
-    assert check_position(cache([1]), log_start=0, log_end=1, fetch_offset=0, last_fetched_epoch=None) == Accepted()
+    assert compare_position(cache([1]), log_start=0, log_end=1, fetch_offset=0, last_fetched_epoch=None) == Accepted()
 
 
 def test_an_empty_log_that_starts_above_the_leaders_end_starts_anew() -> None:
-    verdict = check_position(cache([1]), log_start=0, log_end=1, fetch_offset=7, last_fetched_epoch=None)
+    verdict = compare_position(cache([1]), log_start=0, log_end=1, fetch_offset=7, last_fetched_epoch=None)
     assert verdict == Diverged(-1, 0)
 
 

@@ -8,7 +8,9 @@ import pytest
 
 from minilog.record_batch.header import PLACEMENT_BYTES, decode_header, placement
 from minilog.v1 import common_pb2, data_pb2
-from minilog_broker.replication.effects import (
+from minilog_broker.replication.follower.partition import FollowerPartition, FollowerState
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import (
     AppendToLog,
     Effect,
     PlacedBatches,
@@ -16,15 +18,13 @@ from minilog_broker.replication.effects import (
     TruncateLog,
     WriteProducerSnapshot,
 )
-from minilog_broker.replication.follower import FollowerPartition, FollowerState
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.replication.state import PartitionKey
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState
 from minilog_broker.storage.settings import LogSettings
+from tests.unit.replication.cluster import KEY, batch
 from tests.unit.replication.memory_files import MemoryFileSystem
-from tests.unit.replication.world import KEY, batch
 
 
 def placed(offset: int, epoch: int, rows: int = 1) -> bytes:
@@ -32,7 +32,7 @@ def placed(offset: int, epoch: int, rows: int = 1) -> bytes:
     return placement(data, offset, epoch) + data[PLACEMENT_BYTES:]
 
 
-class Bench:
+class FollowerBench:
     """A follower in leader epoch 5, whose log has 3 records of epoch 2 and 2 of epoch 4; its disk is run by hand."""
 
     def __init__(self, *, entries: tuple[tuple[int, int], ...] = ((2, 3), (4, 2))) -> None:
@@ -43,9 +43,22 @@ class Bench:
         self.effects: list[Effect] = []
         self.positions = self.progress = 0
         self.resume_ms: list[float] = []
+        self.changes_ms: list[float] = []
+        self.log_starts: list[int] = []
         self.numbers = itertools.count(1)
         self.replica = ReplicaLog(self.log)
-        self.follower = FollowerPartition(KEY, 1, 5, 9, self.replica, self, self.effects.append, ReplicationSettings())
+        self.follower = FollowerPartition(
+            KEY,
+            1,
+            5,
+            9,
+            self.replica,
+            self,
+            self.effects.append,
+            ReplicationSettings(),
+            on_change=self.changes_ms.append,
+            follow_log_start=self.log_starts.append,
+        )
         self.follower.connect()
 
     def _write(self, data: bytes) -> None:
@@ -112,14 +125,14 @@ class Bench:
 
 
 def test_a_position_is_the_end_and_the_epoch_of_the_record_before_it() -> None:
-    position = Bench().follower.position()
+    position = FollowerBench().follower.position()
     assert position is not None
     assert (position.fetch_offset, position.last_fetched_epoch, position.leader_epoch) == (5, 4, 5)
 
 
 def test_progress_is_told_again_when_the_leader_accepts_the_position() -> None:
     """A leader whose epoch had not begun when both came has dropped the first; an idle follower would say no more."""
-    bench = Bench()
+    bench = FollowerBench()
     told = bench.progress
     bench.follower.receive(*bench.run(batches=b"", high_watermark=4), 0.0)
     assert bench.progress == told + 1
@@ -128,14 +141,14 @@ def test_progress_is_told_again_when_the_leader_accepts_the_position() -> None:
 
 
 def test_an_empty_log_names_no_epoch() -> None:
-    position = Bench(entries=()).follower.position()
+    position = FollowerBench(entries=()).follower.position()
     assert position is not None
     assert position.fetch_offset == 0
     assert not position.HasField("last_fetched_epoch")
 
 
 def test_a_run_that_belongs_is_appended_as_it_came() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     data = placed(5, 5) + placed(6, 5, 2)
     assert bench.follower.receive(*bench.run(batches=data), 0.0) == 0, "its credit goes back when it is written"
     (appended,) = bench.effects
@@ -152,7 +165,7 @@ def test_a_run_that_belongs_is_appended_as_it_came() -> None:
 def test_a_run_of_another_epoch_or_position_is_dropped_for_the_newer_position_is_on_its_way(
     wrong: dict[str, int],
 ) -> None:
-    bench = Bench()
+    bench = FollowerBench()
     positions = bench.positions
     run, batches = bench.run(**wrong)
     assert bench.follower.receive(run, batches, 0.0) == len(batches)
@@ -172,7 +185,7 @@ def test_a_run_of_another_epoch_or_position_is_dropped_for_the_newer_position_is
 def test_a_run_that_does_not_fit_is_dropped_its_credit_returned_and_a_new_position_sent(
     wrong: dict[str, object],
 ) -> None:
-    bench = Bench()
+    bench = FollowerBench()
     positions, number = bench.positions, bench.follower.position_number
     run, batches = bench.run(**wrong)
     assert bench.follower.receive(run, batches, 0.0) == len(batches)
@@ -182,7 +195,7 @@ def test_a_run_that_does_not_fit_is_dropped_its_credit_returned_and_a_new_positi
 
 
 def test_progress_is_the_durable_end_and_the_epoch_below_it() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     bench.follower.receive(*bench.run(), 0.0)
     bench.disk()
     progress = bench.follower.progress()
@@ -195,7 +208,7 @@ def test_progress_is_the_durable_end_and_the_epoch_below_it() -> None:
 
 
 def test_progress_never_moves_the_position() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     number = bench.follower.position_number
     bench.follower.receive(*bench.run(), 0.0)
     bench.disk()
@@ -204,14 +217,14 @@ def test_progress_never_moves_the_position() -> None:
 
 
 def test_a_follower_that_diverged_tells_no_progress() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     bench.diverging(4, 4)
     assert bench.follower.progress() is None
     assert bench.follower.position() is None
 
 
 def test_divergence_truncates_and_asks_again() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     bench.diverging(4, 4)
     assert bench.effects == [TruncateLog(KEY, 4)]
     bench.log.truncate_to(4)  # the batch of two records begins at 3
@@ -223,7 +236,7 @@ def test_divergence_truncates_and_asks_again() -> None:
 
 def test_committed_records_that_the_leader_lacks_are_counted() -> None:
     """Unclean, or the leader's disk came back older: the shell says so."""
-    bench = Bench()
+    bench = FollowerBench()
     before = bench.follower.log.end
     assert bench.follower.log.raise_high_watermark(before)
     bench.diverging(4, 4)
@@ -231,13 +244,13 @@ def test_committed_records_that_the_leader_lacks_are_counted() -> None:
 
 
 def test_lacking_the_epoch_it_truncates_to_the_end_of_the_one_below() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     bench.diverging(3, 4)
     assert bench.effects == [TruncateLog(KEY, 3)]
 
 
 def test_nothing_in_common_starts_anew_at_the_leaders_log_start() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     bench.diverging(-1, 9, log_start=9)
     assert bench.effects == [StartLogAt(KEY, 9)]
     bench.disk()
@@ -245,14 +258,14 @@ def test_nothing_in_common_starts_anew_at_the_leaders_log_start() -> None:
 
 
 def test_below_the_leaders_log_start_it_starts_anew_there() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     error = common_pb2.Error(code=common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE)
     bench.follower.receive(*bench.run(batches=b"", error=error, log_start_offset=20), 0.0)
     assert bench.effects == [StartLogAt(KEY, 20)]
 
 
 def test_what_the_leader_tells_of_producers_below_is_stored_before_what_follows() -> None:
-    bench = Bench(entries=())
+    bench = FollowerBench(entries=())
     known = ProducerState()
     known.apply(decode_header(placed_by(7)))
     bench.follower.receive(*bench.run(first_offset=0, batches=placed(0, 5), producers_below=known.snapshot()), 0.0)
@@ -262,7 +275,7 @@ def test_what_the_leader_tells_of_producers_below_is_stored_before_what_follows(
 
 def test_what_is_known_of_producers_below_is_not_stored_again() -> None:
     """Thousands of partitions that retention has emptied are told of theirs whenever a session opens."""
-    bench = Bench(entries=())
+    bench = FollowerBench(entries=())
     known = ProducerState()
     known.apply(decode_header(placed_by(7)))
     for _ in range(2):
@@ -271,7 +284,7 @@ def test_what_is_known_of_producers_below_is_not_stored_again() -> None:
 
 
 def test_what_came_damaged_of_producers_is_asked_for_again() -> None:
-    bench = Bench(entries=())
+    bench = FollowerBench(entries=())
     bench.follower.receive(*bench.run(first_offset=0, batches=placed(0, 5), producers_below=b"rot"), 0.0)
     assert (bench.follower.state, bench.effects, len(bench.resume_ms)) == (FollowerState.PAUSED, [], 1)
     bench.follower.resume()
@@ -284,7 +297,7 @@ def placed_by(producer_id: int) -> bytes:
 
 
 def test_truncation_waits_for_appends_under_way() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     bench.follower.receive(*bench.run(), 0.0)
     bench.diverging(4, 4)
     assert bench.follower.state is FollowerState.DIVERGED
@@ -293,7 +306,7 @@ def test_truncation_waits_for_appends_under_way() -> None:
 
 
 def test_it_truncates_first_and_adopts_the_high_watermark_second() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     bench.diverging(4, 4)  # the answer says that the high watermark is 4
     assert bench.replica.high_watermark == 0
     bench.disk()
@@ -302,13 +315,13 @@ def test_it_truncates_first_and_adopts_the_high_watermark_second() -> None:
 
 
 def test_what_is_dropped_says_nothing_about_the_high_watermark() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     bench.follower.receive(*bench.run(previous_epoch=3, high_watermark=5), 0.0)
     assert bench.replica.high_watermark == 0
 
 
 def test_the_high_watermark_follows_the_durable_end() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     bench.follower.receive(*bench.run(high_watermark=6), 0.0)
     assert bench.replica.high_watermark == 5
     bench.disk()
@@ -324,7 +337,7 @@ def corrupt() -> bytes:
 
 
 def test_a_corrupt_batch_is_dropped_and_asked_for_again_after_a_pause() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     assert bench.follower.receive(*bench.run(batches=corrupt()), 0.0) == len(corrupt())
     assert not bench.effects
     assert bench.follower.state is FollowerState.PAUSED
@@ -334,7 +347,7 @@ def test_a_corrupt_batch_is_dropped_and_asked_for_again_after_a_pause() -> None:
 
 
 def test_good_batches_before_a_corrupt_one_are_kept() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     data = bytearray(placed(5, 5) + placed(6, 5))
     data[-1] ^= 1
     bench.follower.receive(*bench.run(batches=bytes(data)), 0.0)
@@ -342,7 +355,7 @@ def test_good_batches_before_a_corrupt_one_are_kept() -> None:
 
 
 def test_after_three_at_one_offset_it_says_so() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     for times in range(3):
         progress = bench.follower.progress()
         assert progress is not None
@@ -360,13 +373,13 @@ def test_after_three_at_one_offset_it_says_so() -> None:
 
 def test_epochs_of_batches_never_decrease_nor_exceed_the_leaders() -> None:
     for epoch in (3, 6):
-        bench = Bench()
+        bench = FollowerBench()
         bench.follower.receive(*bench.run(batches=placed(5, epoch)), 0.0)
         assert not bench.effects
 
 
 def test_a_retriable_error_pauses_and_asks_again() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     bench.follower.receive(
         *bench.run(batches=b"", error=common_pb2.Error(code=common_pb2.ERROR_CODE_STORAGE_ERROR)), 10.0
     )
@@ -375,7 +388,7 @@ def test_a_retriable_error_pauses_and_asks_again() -> None:
 
 
 def test_a_new_session_is_a_new_position() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     number = bench.follower.position_number
     bench.follower.disconnect()
     assert bench.follower.position() is None

@@ -1,14 +1,14 @@
 """Seeded random histories of three replicas: messages lost and late, crashes that lose what was not synced, elections.
 
 After every event V1 to V10, V14, V17 and V18 hold; after the faults end, V19 does. The seed is in the failure's text:
-`History(seed).run()` is the same history again.
+`ReplicationHistory(seed).run()` is the same history again.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.unit.replication.histories import History
+from tests.unit.replication.histories import ReplicationHistory
 from tests.unit.replication.mutants import MUTANTS, READ_MUTANTS, ROT_MUTANTS, mutated
 
 SEEDS = 120
@@ -26,7 +26,7 @@ LATE = {  # rare: the search begins where they are known to be found
 def test_the_invariants_hold_after_every_event(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
         try:
-            History(seed).run()
+            ReplicationHistory(seed).run()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
 
@@ -37,7 +37,7 @@ def test_a_wrong_rule_is_found(name: str) -> None:
     with mutated(name):
         for seed in range(first_seed, first_seed + SEEDS_TO_KILL_A_MUTANT):
             try:
-                History(seed).run()
+                ReplicationHistory(seed).run()
             except (AssertionError, ValueError):
                 return
     pytest.fail(f"{name}: {SEEDS_TO_KILL_A_MUTANT} histories did not find it")
@@ -47,7 +47,7 @@ def test_a_wrong_rule_is_found(name: str) -> None:
 def test_the_invariants_hold_where_copies_rot_and_are_cut_within_a_life(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
         try:
-            History(seed, rots=True).run()
+            ReplicationHistory(seed, rots=True).run()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, with rot: {error}") from error
 
@@ -57,7 +57,7 @@ def test_a_wrong_rule_about_copies_that_are_cut_is_found(name: str) -> None:
     with mutated(name):
         for seed in range(SEEDS_TO_KILL_A_MUTANT):
             try:
-                History(seed, rots=True).run()
+                ReplicationHistory(seed, rots=True).run()
             except AssertionError:
                 return
     pytest.fail(f"{name}: {SEEDS_TO_KILL_A_MUTANT} histories did not find it")
@@ -66,7 +66,7 @@ def test_a_wrong_rule_about_copies_that_are_cut_is_found(name: str) -> None:
 def test_who_reads_anywhere_sees_all_that_is_committed_once_and_nothing_else() -> None:
     for seed in range(READING_SEEDS):
         try:
-            History(seed, reads_anywhere=True).run()
+            ReplicationHistory(seed, reads_anywhere=True).run()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, reading anywhere: {error}") from error
 
@@ -76,7 +76,7 @@ def test_a_wrong_rule_for_reading_from_followers_is_found(name: str) -> None:
     with mutated(name):
         for seed in range(SEEDS_TO_KILL_A_MUTANT):
             try:
-                History(seed, reads_anywhere=True).run()
+                ReplicationHistory(seed, reads_anywhere=True).run()
             except AssertionError:
                 return
     pytest.fail(f"{name}: {SEEDS_TO_KILL_A_MUTANT} histories did not find it")

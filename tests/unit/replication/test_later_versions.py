@@ -6,14 +6,14 @@ import pytest
 
 from minilog.errors import CorruptMessage, UnsupportedVersion, error_from_wire
 from minilog.record_batch.header import decode_header
-from minilog_broker.replication.effects import AppendToLog, LaterVersionMet, TruncateLog
+from minilog_broker.replication.replica_effects import AppendToLog, LaterVersionMet, TruncateLog
 from tests.unit.record_batch.batches import of_a_later_version, patched, sealed
-from tests.unit.replication.test_follower import Bench, placed
-from tests.unit.replication.world import KEY, World, batch
+from tests.unit.replication.cluster import KEY, ReplicaCluster, batch
+from tests.unit.replication.test_follower import FollowerBench, placed
 
 
 def test_a_follower_ends_and_takes_nothing_behind_it() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     later = of_a_later_version(placed(6, 5), *KEY)
     bench.follower.receive(*bench.run(batches=placed(5, 5) + later + placed(7, 5)), 0.0)
     met = [effect for effect in bench.effects if isinstance(effect, LaterVersionMet)]
@@ -25,7 +25,7 @@ def test_a_follower_ends_and_takes_nothing_behind_it() -> None:
 
 
 def test_what_only_looks_so_is_asked_for_again() -> None:
-    bench = Bench()
+    bench = FollowerBench()
     bench.follower.receive(*bench.run(batches=patched(placed(5, 5), 31, "B", 0x80)), 0.0)
     assert not any(isinstance(effect, LaterVersionMet) for effect in bench.effects)
     assert bench.resume_ms
@@ -34,32 +34,32 @@ def test_what_only_looks_so_is_asked_for_again() -> None:
 @pytest.mark.parametrize("data", [of_a_later_version(batch(), *KEY), sealed(patched(batch(), 3, "B", 50), *KEY)])
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_producer_of_a_later_version_is_refused_for_good_and_nothing_is_written(data: bytes, acks: int) -> None:
-    world = World()
-    ticket = world.produce(1, data, acks=acks)
-    world.settle()
-    error = world[1].answers[ticket].error
+    cluster = ReplicaCluster()
+    ticket = cluster.produce(1, data, acks=acks)
+    cluster.settle()
+    error = cluster[1].answers[ticket].error
     assert isinstance(error, UnsupportedVersion)
     assert not error.retriable
-    assert world[1].ends()[2] == 0
-    again = world.produce(1)
-    world.settle()
-    assert world[1].answers[again].error is None
+    assert cluster[1].ends()[2] == 0
+    again = cluster.produce(1)
+    cluster.settle()
+    assert cluster[1].answers[again].error is None
 
 
 def test_a_damaged_batch_of_a_producer_is_still_damage() -> None:
-    world = World()
-    ticket = world.produce(1, patched(batch(), 31, "B", 0x80))
-    world.settle()
-    assert isinstance(world[1].answers[ticket].error, CorruptMessage)
+    cluster = ReplicaCluster()
+    ticket = cluster.produce(1, patched(batch(), 31, "B", 0x80))
+    cluster.settle()
+    assert isinstance(cluster[1].answers[ticket].error, CorruptMessage)
 
 
 def test_the_refusal_has_a_code_of_its_own_on_the_wire() -> None:
-    world = World()
-    ticket = world.produce(1, of_a_later_version(batch(), *KEY))
-    world.settle()
+    cluster = ReplicaCluster()
+    ticket = cluster.produce(1, of_a_later_version(batch(), *KEY))
+    cluster.settle()
     from minilog.errors import wire_error
 
-    error = world[1].answers[ticket].error
+    error = cluster[1].answers[ticket].error
     assert error is not None
     assert isinstance(error_from_wire(wire_error(error)), UnsupportedVersion)
     with pytest.raises(UnsupportedVersion):

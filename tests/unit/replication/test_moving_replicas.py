@@ -4,37 +4,39 @@ from __future__ import annotations
 
 import pytest
 
+from minilog_broker.replication.follower.throttle import Throttle
+from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.replication.state import PartitionKey
-from minilog_broker.replication.throttle import Throttle
 from tests.unit.replication.broker import batch
-from tests.unit.replication.world import KEY, TOPIC_ID, World
+from tests.unit.replication.cluster import KEY, TOPIC_ID, ReplicaCluster
 
 OTHER = PartitionKey(TOPIC_ID, 1)
 RATE = 100_000
 
 
-def without(world: World, broker_id: int, key: PartitionKey = KEY) -> None:
+def without(cluster: ReplicaCluster, broker_id: int, key: PartitionKey = KEY) -> None:
     """It is no replica any more: a higher leader epoch, as the controller has it (election.py)."""
-    state = world.controller.partitions[key]
+    state = cluster.controller.partitions[key]
     kept = tuple(each for each in state.replicas if each != broker_id)
     in_sync = tuple(each for each in state.in_sync_replicas if each != broker_id)
-    world.controller.set_state(key, replicas=kept, in_sync_replicas=in_sync, leader_epoch=state.leader_epoch + 1)
+    cluster.controller.set_state(key, replicas=kept, in_sync_replicas=in_sync, leader_epoch=state.leader_epoch + 1)
 
 
-def added(world: World, broker_id: int, key: PartitionKey = KEY, throttle: int = 0) -> None:
-    replicas = (*world.controller.partitions[key].replicas, broker_id)
-    world.controller.set_state(key, replicas=replicas, adding_replicas=(broker_id,), throttle_bytes_per_second=throttle)
+def added(cluster: ReplicaCluster, broker_id: int, key: PartitionKey = KEY, throttle: int = 0) -> None:
+    replicas = (*cluster.controller.partitions[key].replicas, broker_id)
+    cluster.controller.set_state(
+        key, replicas=replicas, adding_replicas=(broker_id,), throttle_bytes_per_second=throttle
+    )
 
 
-def produced(world: World, count: int, size_bytes: int = 1_000, key: PartitionKey = KEY) -> None:
+def produced(cluster: ReplicaCluster, count: int, size_bytes: int = 1_000, key: PartitionKey = KEY) -> None:
     for _ in range(count):
-        world.produce(1, batch(size_bytes=size_bytes, key=key), key=key)
-    world.settle()
+        cluster.produce(1, batch(size_bytes=size_bytes, key=key), key=key)
+    cluster.settle()
 
 
-def end(world: World, broker_id: int, key: PartitionKey = KEY) -> int:
-    log = world[broker_id].logs.get(key)
+def end(cluster: ReplicaCluster, broker_id: int, key: PartitionKey = KEY) -> int:
+    log = cluster[broker_id].logs.get(key)
     return 0 if log is None else log.log_end_offset
 
 
@@ -42,173 +44,173 @@ def end(world: World, broker_id: int, key: PartitionKey = KEY) -> int:
 
 
 def test_a_replica_that_went_and_came_back_starts_with_nothing() -> None:
-    world = World()
-    produced(world, 5)
-    without(world, 3)
-    world.settle()
-    assert KEY not in world[3].logs
-    added(world, 3)
-    world.settle()
-    assert end(world, 3) == 5
-    assert sorted(world.controller.partitions[KEY].in_sync_replicas) == [1, 2, 3]
+    cluster = ReplicaCluster()
+    produced(cluster, 5)
+    without(cluster, 3)
+    cluster.settle()
+    assert KEY not in cluster[3].logs
+    added(cluster, 3)
+    cluster.settle()
+    assert end(cluster, 3) == 5
+    assert sorted(cluster.controller.partitions[KEY].in_sync_replicas) == [1, 2, 3]
 
 
 def test_a_leader_that_sees_only_the_end_of_both_counts_nothing_of_before() -> None:
     """Mutant 8, where the two changes reach the leader as one."""
-    world = World()
-    produced(world, 5)
-    without(world, 3)
-    while world[3].images_replayed < len(world.controller.images):
-        world.replay(world[3])
-    while world[3].disk:
-        world[3].work()
-    assert KEY not in world[3].logs
-    added(world, 3)
-    world[1].images_replayed = len(world.controller.images) - 1
-    world.replay(world[1])
-    leader = world[1].leader()
+    cluster = ReplicaCluster()
+    produced(cluster, 5)
+    without(cluster, 3)
+    while cluster[3].images_replayed < len(cluster.controller.images):
+        cluster.replay(cluster[3])
+    while cluster[3].disk:
+        cluster[3].work()
+    assert KEY not in cluster[3].logs
+    added(cluster, 3)
+    cluster[1].images_replayed = len(cluster.controller.images) - 1
+    cluster.replay(cluster[1])
+    leader = cluster[1].leader()
     assert leader is not None
-    while world[1].disk:
-        world[1].work()
+    while cluster[1].disk:
+        cluster[1].work()
     assert leader.in_sync.views[3].durable_end is None
-    assert not world[1].proposals
-    world.settle()
-    assert end(world, 3) == 5
-    assert 3 in world.controller.partitions[KEY].in_sync_replicas
+    assert not cluster[1].proposals
+    cluster.settle()
+    assert end(cluster, 3) == 5
+    assert 3 in cluster.controller.partitions[KEY].in_sync_replicas
 
 
 def test_a_replica_that_goes_gives_back_the_credit_of_what_waits_for_its_disk() -> None:
-    world = World(settings=ReplicationSettings(replica_fetch_max_bytes=4_000))
-    world.controller.create(OTHER, (1, 2, 3), 1)
-    world.settle()
+    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=4_000))
+    cluster.controller.create(OTHER, (1, 2, 3), 1)
+    cluster.settle()
     for _ in range(6):
-        world.produce(1, batch(size_bytes=1_000))
-    held = world[3].disk
+        cluster.produce(1, batch(size_bytes=1_000))
+    held = cluster[3].disk
     for _ in range(200):  # everything but 3's disk
-        steps = [step for step in world.steps() if step != world[3].work]
+        steps = [step for step in cluster.steps() if step != cluster[3].work]
         if not steps:
             break
         steps[0]()
     assert held, "what 3 received waits for its disk"
-    world.controller.delete(KEY)
-    world.replay(world[3])
-    world.settle()
-    produced(world, 20, key=OTHER)
-    assert end(world, 3, OTHER) == 20, "the session's credit is whole again"
+    cluster.controller.delete(KEY)
+    cluster.replay(cluster[3])
+    cluster.settle()
+    produced(cluster, 20, key=OTHER)
+    assert end(cluster, 3, OTHER) == 20, "the session's credit is whole again"
 
 
 # -- the throttle
 
 
 def test_an_added_replica_fetches_at_its_rate() -> None:
-    world = World(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
-    without(world, 3)
-    world.settle()
-    produced(world, 500)
-    added(world, 3, throttle=RATE)
-    size_bytes = sum(header.length for header in world[1].headers())
-    world.settle()
-    assert 0 < end(world, 3) < 40, "the bucket, and a batch"
-    world.advance(2_000)
-    came_bytes = sum(header.length for header in world[3].headers())
+    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
+    without(cluster, 3)
+    cluster.settle()
+    produced(cluster, 500)
+    added(cluster, 3, throttle=RATE)
+    size_bytes = sum(header.length for header in cluster[1].headers())
+    cluster.settle()
+    assert 0 < end(cluster, 3) < 40, "the bucket, and a batch"
+    cluster.advance(2_000)
+    came_bytes = sum(header.length for header in cluster[3].headers())
     assert 2.0 < came_bytes / RATE < 2.4
-    world.advance(1_000 * (size_bytes - came_bytes) / RATE + 300)
-    assert end(world, 3) == 500
-    assert 3 in world.controller.partitions[KEY].in_sync_replicas
+    cluster.advance(1_000 * (size_bytes - came_bytes) / RATE + 300)
+    assert end(cluster, 3) == 500
+    assert 3 in cluster.controller.partitions[KEY].in_sync_replicas
 
 
 def test_those_of_one_rate_share_it() -> None:
-    world = World(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
-    world.controller.create(OTHER, (1, 2), 1)
-    without(world, 3)
-    world.settle()
+    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
+    cluster.controller.create(OTHER, (1, 2), 1)
+    without(cluster, 3)
+    cluster.settle()
     for key in (KEY, OTHER):
-        produced(world, 300, key=key)
-        added(world, 3, key, throttle=RATE)
-    world.advance(2_000)
-    came = [sum(header.length for header in world[3].headers(key)) for key in (KEY, OTHER)]
+        produced(cluster, 300, key=key)
+        added(cluster, 3, key, throttle=RATE)
+    cluster.advance(2_000)
+    came = [sum(header.length for header in cluster[3].headers(key)) for key in (KEY, OTHER)]
     assert 2.0 < sum(came) / RATE < 2.5
     assert min(came) > max(came) / 3, "they take turns"
 
 
 def test_what_is_in_the_isr_is_not_throttled() -> None:
-    world = World()
-    without(world, 3)
-    world.settle()
-    added(world, 3, throttle=RATE)
-    world.settle()
-    assert 3 in world.controller.partitions[KEY].in_sync_replicas
-    produced(world, 500)
-    assert end(world, 3) == 500
+    cluster = ReplicaCluster()
+    without(cluster, 3)
+    cluster.settle()
+    added(cluster, 3, throttle=RATE)
+    cluster.settle()
+    assert 3 in cluster.controller.partitions[KEY].in_sync_replicas
+    produced(cluster, 500)
+    assert end(cluster, 3) == 500
 
 
 def test_one_that_is_held_back_holds_up_no_other_of_its_session() -> None:
-    world = World(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
-    world.controller.create(OTHER, (1, 2, 3), 1)
-    without(world, 3)
-    world.settle()
-    produced(world, 500)
-    added(world, 3, throttle=RATE)
-    world.settle()
-    held_at = end(world, 3)
-    produced(world, 500, key=OTHER)
-    assert end(world, 3, OTHER) == 500
-    assert end(world, 3) == held_at
+    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
+    cluster.controller.create(OTHER, (1, 2, 3), 1)
+    without(cluster, 3)
+    cluster.settle()
+    produced(cluster, 500)
+    added(cluster, 3, throttle=RATE)
+    cluster.settle()
+    held_at = end(cluster, 3)
+    produced(cluster, 500, key=OTHER)
+    assert end(cluster, 3, OTHER) == 500
+    assert end(cluster, 3) == held_at
 
 
 def test_the_brokers_own_limit_counts_too_and_the_lower_one_wins() -> None:
     settings = ReplicationSettings(replica_fetch_max_bytes=20_000, follower_replication_throttled_rate_bytes=RATE)
-    world = World(settings=settings)
-    without(world, 3)
-    world.settle()
-    produced(world, 500)
-    added(world, 3, throttle=100 * RATE)
-    world.settle()
-    assert end(world, 3) < 40
+    cluster = ReplicaCluster(settings=settings)
+    without(cluster, 3)
+    cluster.settle()
+    produced(cluster, 500)
+    added(cluster, 3, throttle=100 * RATE)
+    cluster.settle()
+    assert end(cluster, 3) < 40
 
 
 def test_a_limit_that_is_lifted_lets_go_at_once() -> None:
-    world = World(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
-    without(world, 3)
-    world.settle()
-    produced(world, 500)
-    added(world, 3, throttle=RATE)
-    world.settle()
-    assert end(world, 3) < 40
-    world.controller.set_state(KEY, throttle_bytes_per_second=0)
-    world.settle()
-    assert end(world, 3) == 500
+    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
+    without(cluster, 3)
+    cluster.settle()
+    produced(cluster, 500)
+    added(cluster, 3, throttle=RATE)
+    cluster.settle()
+    assert end(cluster, 3) < 40
+    cluster.controller.set_state(KEY, throttle_bytes_per_second=0)
+    cluster.settle()
+    assert end(cluster, 3) == 500
 
 
 def test_a_limit_that_is_set_later_holds_for_what_is_under_way() -> None:
-    world = World(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
-    without(world, 3)
-    world.settle()
-    produced(world, 500)
-    added(world, 3)
-    while end(world, 3) < 20:
-        world.steps()[0]()
-    world.controller.set_state(KEY, throttle_bytes_per_second=RATE)
-    world.replay(world[3])
-    world.settle()
-    assert end(world, 3) < 100
-    world.advance(1_000)
-    assert end(world, 3) < 300
-    world.advance(5_000)
-    assert end(world, 3) == 500
+    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
+    without(cluster, 3)
+    cluster.settle()
+    produced(cluster, 500)
+    added(cluster, 3)
+    while end(cluster, 3) < 20:
+        cluster.steps()[0]()
+    cluster.controller.set_state(KEY, throttle_bytes_per_second=RATE)
+    cluster.replay(cluster[3])
+    cluster.settle()
+    assert end(cluster, 3) < 100
+    cluster.advance(1_000)
+    assert end(cluster, 3) < 300
+    cluster.advance(5_000)
+    assert end(cluster, 3) == 500
 
 
 def test_a_new_session_does_not_get_round_the_limit() -> None:
-    world = World(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
-    without(world, 3)
-    world.settle()
-    produced(world, 500)
-    added(world, 3, throttle=RATE)
-    world.settle()
-    before = end(world, 3)
-    world.break_link(world[3].links[1])
-    world.advance(100)
-    assert end(world, 3) - before < 100
+    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
+    without(cluster, 3)
+    cluster.settle()
+    produced(cluster, 500)
+    added(cluster, 3, throttle=RATE)
+    cluster.settle()
+    before = end(cluster, 3)
+    cluster.break_link(cluster[3].links[1])
+    cluster.advance(100)
+    assert end(cluster, 3) - before < 100
 
 
 @pytest.mark.parametrize("size_bytes", [100, 10_000, 300_000])

@@ -15,63 +15,63 @@ from unittest.mock import patch
 import pytest
 
 from minilog.errors import CorruptMessage, NotEnoughReplicas
-from minilog_broker.replication.hosted import HostedReplica
-from minilog_broker.replication.in_sync import FollowerView, Progress
-from minilog_broker.replication.leader import LeaderPartition
-from minilog_broker.replication.leader_in_sync import LeaderInSync
+from minilog_broker.replication.leader.isr_state import IsrState
+from minilog_broker.replication.leader.partition import LeaderPartition
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica import Replica
+from minilog_broker.replication.rules.in_sync import FollowerView, Progress
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.replication.state import PartitionKey
 from minilog_broker.storage.segment import segment_path
-from tests.unit.replication.world import KEY, TOPIC_ID, Broker, Link, World
+from tests.unit.replication.cluster import KEY, TOPIC_ID, BrokerOfCores, Link, ReplicaCluster
 
 LAG_MS = 10_000.0  # replica.lag.time.max.ms: the default
 
 
-def isr(world: World) -> list[int]:
-    return sorted(world.controller.partitions[KEY].in_sync_replicas)
+def isr(cluster: ReplicaCluster) -> list[int]:
+    return sorted(cluster.controller.partitions[KEY].in_sync_replicas)
 
 
-def written(world: World, records: int = 3) -> World:
+def written(cluster: ReplicaCluster, records: int = 3) -> ReplicaCluster:
     for _ in range(records):
-        world.produce(1)
-    world.settle()
-    return world
+        cluster.produce(1)
+    cluster.settle()
+    return cluster
 
 
-def with_open_sessions() -> World:
+def with_open_sessions() -> ReplicaCluster:
     """Another partition keeps the session of a follower open, whatever befalls its copy of this one."""
-    world = World()
-    world.controller.create(PartitionKey(TOPIC_ID, 1), (1, 2, 3), 1)
-    world.settle()
-    return written(world)
+    cluster = ReplicaCluster()
+    cluster.controller.create(PartitionKey(TOPIC_ID, 1), (1, 2, 3), 1)
+    cluster.settle()
+    return written(cluster)
 
 
-def link_to_leader(world: World, follower_id: int) -> Link:
-    return next(link for link in world.links() if (link.follower_id, link.leader_id) == (follower_id, 1))
+def link_to_leader(cluster: ReplicaCluster, follower_id: int) -> Link:
+    return next(link for link in cluster.links() if (link.follower_id, link.leader_id) == (follower_id, 1))
 
 
-def cut_off(world: World, follower_id: int) -> None:
+def cut_off(cluster: ReplicaCluster, follower_id: int) -> None:
     """From the leader, not from the controller."""
-    world.cut.add((follower_id, 1))
-    world.break_link(link_to_leader(world, follower_id))
-    world.settle()
+    cluster.cut.add((follower_id, 1))
+    cluster.break_link(link_to_leader(cluster, follower_id))
+    cluster.settle()
 
 
-def rot(broker: Broker) -> None:
+def rot(broker: BrokerOfCores) -> None:
     """A bit of the first batch flips, which is found."""
     broker.files.open(segment_path(broker.logs[KEY].directory, 0)).content[-1 - content_behind_first(broker)] ^= 1
-    broker.manager.log_damaged(KEY, CorruptMessage("a bit has flipped"), broker.world.now_ms)
+    broker.manager.log_damaged(KEY, CorruptMessage("a bit has flipped"), broker.cluster.now_ms)
     broker.run()
     assert KEY in broker.offline
 
 
-def content_behind_first(broker: Broker) -> int:
+def content_behind_first(broker: BrokerOfCores) -> int:
     return sum(header.length for header in broker.headers()[1:])
 
 
-def ends_in_sync(world: World) -> set[int]:
+def ends_in_sync(cluster: ReplicaCluster) -> set[int]:
     """Where the logs of the members of the ISR end."""
-    return {world[member].ends()[2] for member in isr(world)}
+    return {cluster[member].ends()[2] for member in isr(cluster)}
 
 
 # -- a copy that is cut within a life (V5, V7, V14)
@@ -79,90 +79,90 @@ def ends_in_sync(world: World) -> set[int]:
 
 def a_copy_that_was_cut_does_not_join_by_what_it_told_before() -> None:
     """Cut off from its leader; the controller hears it: put out, cut, and still known to the leader as complete."""
-    world = written(World())
-    cut_off(world, 3)
-    rot(world[3])
-    world.controller.damage(3, KEY)
-    world.settle()
-    assert world[3].ends()[2] == 0, "it was cut"
-    world.advance(2 * LAG_MS)
-    assert isr(world) == [1, 2]
-    written(world)
-    assert ends_in_sync(world) == {6}
-    world.cut.clear()
-    world.advance(2_000)
-    assert isr(world) == [1, 2, 3], "it joins by what it tells now"
-    assert ends_in_sync(world) == {6}
+    cluster = written(ReplicaCluster())
+    cut_off(cluster, 3)
+    rot(cluster[3])
+    cluster.controller.damage(3, KEY)
+    cluster.settle()
+    assert cluster[3].ends()[2] == 0, "it was cut"
+    cluster.advance(2 * LAG_MS)
+    assert isr(cluster) == [1, 2]
+    written(cluster)
+    assert ends_in_sync(cluster) == {6}
+    cluster.cut.clear()
+    cluster.advance(2_000)
+    assert isr(cluster) == [1, 2, 3], "it joins by what it tells now"
+    assert ends_in_sync(cluster) == {6}
 
 
 def what_was_under_way_when_it_was_cut_does_not_take_it_in() -> None:
     """Its position and progress reach the leader when that has learned already that it is put out."""
-    world = with_open_sessions()
-    world.break_link(link_to_leader(world, 3))
-    world.late.add((3, 1))
-    world.advance(50)  # a new session: what it says is on its way
-    link = link_to_leader(world, 3)
+    cluster = with_open_sessions()
+    cluster.break_link(link_to_leader(cluster, 3))
+    cluster.late.add((3, 1))
+    cluster.advance(50)  # a new session: what it says is on its way
+    link = link_to_leader(cluster, 3)
     assert link.up
-    rot(world[3])
-    world.controller.damage(3, KEY)
-    world.settle()
-    assert world[3].ends()[2] == 0
-    assert isr(world) == [1, 2]
-    assert link is link_to_leader(world, 3)
-    while link.up and 3 not in isr(world):
-        world.deliver_up(link)
-        world.settle()
-        assert ends_in_sync(world) == {3}
-    world.late.clear()
-    world.advance(2_000)
-    assert isr(world) == [1, 2, 3]
-    assert ends_in_sync(world) == {3}
+    rot(cluster[3])
+    cluster.controller.damage(3, KEY)
+    cluster.settle()
+    assert cluster[3].ends()[2] == 0
+    assert isr(cluster) == [1, 2]
+    assert link is link_to_leader(cluster, 3)
+    while link.up and 3 not in isr(cluster):
+        cluster.deliver_up(link)
+        cluster.settle()
+        assert ends_in_sync(cluster) == {3}
+    cluster.late.clear()
+    cluster.advance(2_000)
+    assert isr(cluster) == [1, 2, 3]
+    assert ends_in_sync(cluster) == {3}
 
 
 def a_member_is_not_counted_by_what_was_told_before_its_copy_was_cut() -> None:
     """A session of before the cut that reaches the leader behind the one by which the follower joined."""
-    world = written(World())
-    leader = world[1].leader()
+    cluster = written(ReplicaCluster())
+    leader = cluster[1].leader()
     assert leader is not None
-    world.break_link(link_to_leader(world, 3))
-    world.late.add((3, 1))
-    world.advance(50)
-    former = [message for message in link_to_leader(world, 3).up if message.progress]
+    cluster.break_link(link_to_leader(cluster, 3))
+    cluster.late.add((3, 1))
+    cluster.advance(50)
+    former = [message for message in link_to_leader(cluster, 3).up if message.progress]
     assert former
-    rot(world[3])
-    world.controller.damage(3, KEY)
-    world.break_link(link_to_leader(world, 3))
-    world.late.clear()
-    world.advance(2_000)
-    assert isr(world) == [1, 2, 3]
-    broker_epoch, session_id = world[3].broker_epoch, world.session_id()
+    rot(cluster[3])
+    cluster.controller.damage(3, KEY)
+    cluster.break_link(link_to_leader(cluster, 3))
+    cluster.late.clear()
+    cluster.advance(2_000)
+    assert isr(cluster) == [1, 2, 3]
+    broker_epoch, session_id = cluster[3].broker_epoch, cluster.session_id()
     assert broker_epoch is not None
-    world[1].manager.open_follower_session(session_id, 3, broker_epoch, world.now_ms)
+    cluster[1].manager.open_follower_session(session_id, 3, broker_epoch, cluster.now_ms)
     for message in former:
         message.progress[0].durable_end_offset = 2  # it was true then; what it has now is another matter
-        world[1].manager.replicate_request(session_id, message, world.now_ms)
+        cluster[1].manager.replicate_request(session_id, message, cluster.now_ms)
     assert leader.in_sync.views[3].durable_end != 2
 
 
 def a_copy_that_is_damaged_already_is_cut_when_all_from_before_is_known_to_be_older() -> None:
     """It was damaged once and has all again: a proposal to take it in is under way when damage is found anew."""
-    world = written(World())
-    world.controller.set_state(KEY, in_sync_replicas=(1, 2), damaged_replicas=(3,))
-    world.settle(controller=False)
-    assert world[1].proposals
-    world.lose_proposal(world[1])
-    rot(world[3])
-    world.late.add((3, 1))
-    world.settle(controller=False)
-    assert world[3].ends()[2] == 3, "what it told would be taken for what it has"
-    world.controller.damage(3, KEY)
-    world.settle(controller=False)
-    assert world[3].ends()[2] < 3
-    world.decide_late_proposal(0)
-    assert isr(world) == [1, 2]
-    world.late.clear()
-    world.advance(2_000)
-    assert isr(world) == [1, 2, 3]
+    cluster = written(ReplicaCluster())
+    cluster.controller.set_state(KEY, in_sync_replicas=(1, 2), damaged_replicas=(3,))
+    cluster.settle(controller=False)
+    assert cluster[1].proposals
+    cluster.lose_proposal(cluster[1])
+    rot(cluster[3])
+    cluster.late.add((3, 1))
+    cluster.settle(controller=False)
+    assert cluster[3].ends()[2] == 3, "what it told would be taken for what it has"
+    cluster.controller.damage(3, KEY)
+    cluster.settle(controller=False)
+    assert cluster[3].ends()[2] < 3
+    cluster.decide_late_proposal(0)
+    assert isr(cluster) == [1, 2]
+    cluster.late.clear()
+    cluster.advance(2_000)
+    assert isr(cluster) == [1, 2, 3]
 
 
 def told(durable_end: int) -> Progress:
@@ -171,7 +171,7 @@ def told(durable_end: int) -> Progress:
 
 def a_shorter_end_told_in_the_same_life_is_no_longer_known_as_caught_up() -> None:
     view = FollowerView(2, accepted=True, wants_in=True)
-    leader = World()[1].leader()
+    leader = ReplicaCluster()[1].leader()
     assert leader is not None
     marks = leader.in_sync.marks
     view.progressed(told(10), log_end=10, marks=marks, now_ms=100.0)
@@ -182,67 +182,67 @@ def a_shorter_end_told_in_the_same_life_is_no_longer_known_as_caught_up() -> Non
 # -- a follower that the leader does not hear
 
 
-def one_dead_and_one_cut_off_from_the_leader_only(brokers: int) -> World:
+def one_dead_and_one_cut_off_from_the_leader_only(brokers: int) -> ReplicaCluster:
     """The ISR is {1, 2}; the leader, 1, does not hear 2, which hears the controller."""
-    world = written(World(brokers))
+    cluster = written(ReplicaCluster(brokers))
     if brokers == 3:
-        world[3].crash()
-        world.controller.fence(3)
-        world.settle()
-    cut_off(world, 2)
-    return world
+        cluster[3].crash()
+        cluster.controller.fence(3)
+        cluster.settle()
+    cut_off(cluster, 2)
+    return cluster
 
 
 def who_is_not_heard_stays_out(brokers: int = 3) -> None:
-    world = one_dead_and_one_cut_off_from_the_leader_only(brokers)
-    before = world.controller.partitions[KEY].partition_epoch
+    cluster = one_dead_and_one_cut_off_from_the_leader_only(brokers)
+    before = cluster.controller.partitions[KEY].partition_epoch
     tickets = []
     for _ in range(300):
-        tickets.append(world.produce(1, timeout_ms=1e9))
-        world.advance(200)
-    answers = Counter(type(world[1].answers[ticket].error) for ticket in tickets)
-    assert isr(world) == [1]
-    assert world.controller.partitions[KEY].partition_epoch == before + 1, "out, once and for good"
+        tickets.append(cluster.produce(1, timeout_ms=1e9))
+        cluster.advance(200)
+    answers = Counter(type(cluster[1].answers[ticket].error) for ticket in tickets)
+    assert isr(cluster) == [1]
+    assert cluster.controller.partitions[KEY].partition_epoch == before + 1, "out, once and for good"
     assert answers[NotEnoughReplicas] > 240, f"refused before anything is written: {answers}"
-    world.cut.clear()
-    world.advance(3_000)
-    assert isr(world) == [1, 2]
+    cluster.cut.clear()
+    cluster.advance(3_000)
+    assert isr(cluster) == [1, 2]
 
 
 # -- a loop of the leader's own that is late now and then
 
 
 def a_late_loop_puts_a_hung_follower_out(every_ms: float = 8_000.0) -> None:
-    world = written(World())
-    cut_off(world, 2)
-    began_ms = stalled_ms = world.now_ms
-    while world.now_ms < began_ms + 2 * LAG_MS and 2 in isr(world):
-        world.produce(1, timeout_ms=1e9)
-        world.advance(500)
-        if world.now_ms - stalled_ms >= every_ms:
-            stalled_ms = world.now_ms = max(world.now_ms, world[1].manager.next_tick_ms()) + 130.0
-            world.tick()
-            world.settle()
-    assert isr(world) == [1, 3]
-    assert world.now_ms - began_ms < LAG_MS + 2_000
-    assert world[1].ends()[0] == world[1].ends()[2]
+    cluster = written(ReplicaCluster())
+    cut_off(cluster, 2)
+    began_ms = stalled_ms = cluster.now_ms
+    while cluster.now_ms < began_ms + 2 * LAG_MS and 2 in isr(cluster):
+        cluster.produce(1, timeout_ms=1e9)
+        cluster.advance(500)
+        if cluster.now_ms - stalled_ms >= every_ms:
+            stalled_ms = cluster.now_ms = max(cluster.now_ms, cluster[1].manager.next_tick_ms()) + 130.0
+            cluster.tick()
+            cluster.settle()
+    assert isr(cluster) == [1, 3]
+    assert cluster.now_ms - began_ms < LAG_MS + 2_000
+    assert cluster[1].ends()[0] == cluster[1].ends()[2]
 
 
 # -- who reports that its disk fails, or is full
 
 
-def ticket_behind_a_failure(world: World, error: OSError) -> int:
+def ticket_behind_a_failure(cluster: ReplicaCluster, error: OSError) -> int:
     """A record that 3 cannot write; the controller is told, and takes it out of the ISR."""
-    broker = world[3]
+    broker = cluster[3]
     with patch.object(type(broker.logs[KEY]), "append", failing(broker, error)):
-        ticket = world.produce(1)
-        world.settle()
-    assert ticket not in world[1].answers, "a member of the ISR lacks it"
-    world.controller.set_state(KEY, in_sync_replicas=(1, 2))
+        ticket = cluster.produce(1)
+        cluster.settle()
+    assert ticket not in cluster[1].answers, "a member of the ISR lacks it"
+    cluster.controller.set_state(KEY, in_sync_replicas=(1, 2))
     return ticket
 
 
-def failing(broker: Broker, error: OSError) -> Callable[..., None]:
+def failing(broker: BrokerOfCores, error: OSError) -> Callable[..., None]:
     append, log = type(broker.logs[KEY]).append, broker.logs[KEY]
 
     def fail(self: Any, batches: Any) -> None:
@@ -254,29 +254,29 @@ def failing(broker: Broker, error: OSError) -> Callable[..., None]:
 
 
 def nobody_waits_for_a_replica_whose_disk_failed() -> None:
-    world = written(World())
-    ticket = ticket_behind_a_failure(world, OSError(errno.EIO, "I/O error"))
-    world.settle()
-    assert world[1].answers[ticket].error is None
+    cluster = written(ReplicaCluster())
+    ticket = ticket_behind_a_failure(cluster, OSError(errno.EIO, "I/O error"))
+    cluster.settle()
+    assert cluster[1].answers[ticket].error is None
 
 
 def nobody_waits_for_a_replica_whose_disk_is_full() -> None:
     """It goes on to follow; the leader is told at once that it need not be waited for, and each time it tries again."""
-    world = written(World())
+    cluster = written(ReplicaCluster())
     full = OSError(errno.ENOSPC, "no space left")
-    ticket = ticket_behind_a_failure(world, full)
-    world.settle(controller=False)
-    assert world[1].answers[ticket].error is None
-    broker = world[3]
+    ticket = ticket_behind_a_failure(cluster, full)
+    cluster.settle(controller=False)
+    assert cluster[1].answers[ticket].error is None
+    broker = cluster[3]
     with patch.object(type(broker.logs[KEY]), "append", failing(broker, full)):
         for _ in range(30):
-            ticket = world.produce(1)
-            world.advance(100)
-            assert world[1].answers[ticket].error is None
-            assert not world[1].proposals
-    assert isr(world) == [1, 2]
-    world.advance(3_000)
-    assert isr(world) == [1, 2, 3], "there is space again"
+            ticket = cluster.produce(1)
+            cluster.advance(100)
+            assert cluster[1].answers[ticket].error is None
+            assert not cluster[1].proposals
+    assert isr(cluster) == [1, 2]
+    cluster.advance(3_000)
+    assert isr(cluster) == [1, 2, 3], "there is space again"
 
 
 SCENARIOS: list[Callable[[], None]] = [
@@ -324,14 +324,14 @@ def _it_counts_as_told_when_it_arrives() -> list[tuple[Any, str, Any]]:
 
 
 def _cut_at_once() -> list[tuple[Any, str, Any]]:
-    go_offline = HostedReplica.go_offline
+    go_offline = Replica.go_offline
 
-    def mutant(self: HostedReplica, error: Exception, now_ms: float) -> None:
+    def mutant(self: Replica, error: Exception, now_ms: float) -> None:
         go_offline(self, error, now_ms)
         self._offline_since = -1
         self._recover_log()
 
-    return [(HostedReplica, "go_offline", mutant)]
+    return [(Replica, "go_offline", mutant)]
 
 
 def _forgotten_once() -> list[tuple[Any, str, Any]]:
@@ -344,21 +344,21 @@ def _what_was_told_before_counts_without_a_session() -> list[tuple[Any, str, Any
 
 
 def _excused_for_a_full_period() -> list[tuple[Any, str, Any]]:
-    def mutant(self: LeaderInSync, delay_ms: float, log_end: int, now_ms: float) -> None:
+    def mutant(self: IsrState, delay_ms: float, log_end: int, now_ms: float) -> None:
         self._update_views(self.committed, now_ms)
 
-    return [(LeaderInSync, "excuse", mutant)]
+    return [(IsrState, "excuse", mutant)]
 
 
 def _full_disks_are_waited_for() -> list[tuple[Any, str, Any]]:
-    return [(HostedReplica, "failed", _pausing)]
+    return [(Replica, "failed", _pausing)]
 
 
-def _pausing(self: HostedReplica, error: OSError, now_ms: float) -> None:
+def _pausing(self: Replica, error: OSError, now_ms: float) -> None:
     assert self.log is not None
     assert self.follower is not None
     self._sessions.give_back(self.log.append_failed())
-    self.follower.pause(now_ms, self._host.settings.no_space_pause_ms)
+    self.follower.pause(now_ms, self._context.settings.no_space_pause_ms)
 
 
 MUTANTS: dict[str, tuple[Callable[[], list[tuple[Any, str, Any]]], Callable[[], None]]] = {

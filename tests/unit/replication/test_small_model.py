@@ -9,14 +9,14 @@ import pytest
 
 from tests.unit.replication.small_model import search
 from tests.unit.replication.small_model_mutants import MUTANTS, mutated
-from tests.unit.replication.small_model_state import Bounds
+from tests.unit.replication.small_model_state import ReplicationBounds
 
 # Bounds, and how many states there are within them: another number means that the rules or the model changed.
 WHOLE = {
-    "unsynced writes are lost, brokers restart": (Bounds(partition_epochs=1, restarts=1), 12_574),
-    "two records, leaders cut off": (Bounds(partition_epochs=1, records=2), 23_882),
-    "the ISR shrinks and grows at once": (Bounds(partition_epochs=3, unsynced=False, delayed=False), 27_607),
-    "one is enough for the ISR": (Bounds(unsynced=False, min_in_sync=1), 16_489),
+    "unsynced writes are lost, brokers restart": (ReplicationBounds(partition_epochs=1, restarts=1), 12_574),
+    "two records, leaders cut off": (ReplicationBounds(partition_epochs=1, records=2), 23_882),
+    "the ISR shrinks and grows at once": (ReplicationBounds(partition_epochs=3, unsynced=False, delayed=False), 27_607),
+    "one is enough for the ISR": (ReplicationBounds(unsynced=False, min_in_sync=1), 16_489),
 }
 
 

@@ -12,23 +12,23 @@ import random
 from collections.abc import Coroutine
 from typing import Any
 
-from minilog.coordinators_of import GROUPS_TOPIC_NAME, INTERNAL_PARTITIONS, TRANSACTIONS_TOPIC_NAME
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, INTERNAL_PARTITIONS, TRANSACTIONS_TOPIC_NAME
 from minilog.v1 import common_pb2
-from minilog_broker.controller.image import MetadataImage, Topic
+from minilog_broker.controller.image import MetadataImage, TopicImage
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionKey, PartitionState, TopicConfig
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.replication.state import BrokerLife, PartitionKey, PartitionState, TopicConfig
-from minilog_broker.server.coordinator_calls import CoordinatorCalls
-from minilog_broker.server.coordinator_loading import Loader
-from minilog_broker.server.coordinator_shell import Surroundings
-from minilog_broker.server.coordinators import Coordinators
-from minilog_broker.server.disk import DiskThread
-from minilog_broker.server.internal_topics import InternalTopics
-from minilog_broker.server.log_directory import LogDirectory
-from minilog_broker.server.replicas import Replicas
-from minilog_broker.server.runtime import BROKER_MACHINE
-from minilog_broker.server.timer import now_ms
+from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
+from minilog_broker.server.clients.internal_topics import InternalTopics
+from minilog_broker.server.disk.disk_thread import DiskThread
+from minilog_broker.server.disk.log_directory import LogDirectory
+from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME
+from minilog_broker.server.runtime.timer import now_ms
+from minilog_broker.server.shells.coordinator_loading import Loader
+from minilog_broker.server.shells.coordinator_shell import Surroundings
+from minilog_broker.server.shells.coordinators import Coordinators
+from minilog_broker.server.shells.replication_shell import ReplicationShell
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
 from minilog_broker.storage.reserve import Reserve
@@ -40,8 +40,8 @@ ORDERS = b"o" * 16
 CONFIG = TopicConfig(1, 64 << 20, 1 << 30, 1 << 40, True, -1, -1, False)
 
 
-class World:
-    """See the module's text."""
+class CoordinatingBroker:
+    """`replicas` and `coordinators` are its own; `crashed` is what would have ended the process."""
 
     def __init__(self, path: pathlib.Path) -> None:
         loop = asyncio.get_running_loop()
@@ -60,13 +60,19 @@ class World:
             disk_changed=self.went_offline.set,
             tell_coordinator=lambda effect: self.coordinators.told(effect),
         )
-        self.replicas = replicas = Replicas(manager, self._disk, self.logs, self._reserve, asked)
+        self.replicas = replicas = ReplicationShell(manager, self._disk, self.logs, self._reserve, asked)
         self.image = MetadataImage()
         client = common_pb2.ClientIdentity()
-        calls = CoordinatorCalls(BROKER, client, self.image, lambda broker_id: None, calls_here(), BROKER_MACHINE)
+        calls = CoordinatorCalls(
+            BROKER, client, self.image, lambda broker_id: None, calls_here(), SYSTEM_BROKER_RUNTIME
+        )
         self.internal_topics = InternalTopics(self._create)
         around = Surroundings(
-            replicas, Loader(self._disk, lambda key: self.logs.logs[key]), calls, self._spawn, BROKER_MACHINE.wall_us
+            replicas,
+            Loader(self._disk, lambda key: self.logs.logs[key]),
+            calls,
+            self._spawn,
+            SYSTEM_BROKER_RUNTIME.wall_us,
         )
         self.coordinators: Coordinators = Coordinators(self.image, self.internal_topics, TransactionSettings(), around)
         manager.set_broker_epoch(BROKER_EPOCH, now_ms())
@@ -84,7 +90,7 @@ class World:
     def make_topics(self) -> None:
         """They exist, and nobody leads their partitions yet."""
         for name, topic_id in (*TOPIC_IDS.items(), ("orders", ORDERS)):
-            self.image.topics[topic_id] = Topic(name, topic_id, name != "orders", INTERNAL_PARTITIONS)
+            self.image.topics[topic_id] = TopicImage(name, topic_id, name != "orders", INTERNAL_PARTITIONS)
             self.image.topic_ids[name] = topic_id
 
     def lead(self) -> None:
@@ -100,7 +106,7 @@ class World:
                 states.append(state)
         names = {topic_id: name for name, topic_id in TOPIC_IDS.items()}
         configs = dict.fromkeys(names, CONFIG)
-        lives = {BROKER: BrokerLife(BROKER, BROKER_EPOCH, "here", 1, False, False)}
+        lives = {BROKER: BrokerIncarnation(BROKER, BROKER_EPOCH, "here", 1, False, False)}
         self.replicas.manager.apply_image(states, (), configs, names, lives, now_ms())
         self.replicas.run()
 

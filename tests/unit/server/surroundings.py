@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, NoReturn
 
-from minilog_broker.server.coordinator_calls import CallsHere
-from minilog_broker.server.replicas import Outside
+from minilog_broker.server.clients.coordinator_calls import CallsHere
+from minilog_broker.server.shells.replication_shell import Outside
 
 
 def nobody(*asked: object) -> NoReturn:

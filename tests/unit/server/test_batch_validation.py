@@ -12,8 +12,8 @@ from minilog.errors import CorruptMessage, MessageTooLarge
 from minilog.record_batch.builder import build_batch
 from minilog.record_batch.header import BatchHeader
 from minilog.record_batch.validation import decoded_bytes
-from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server.batch_validation import INLINE_BYTES, BatchValidation, Validated
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.server.services.batch_validation import INLINE_BYTES, BatchValidation, Validated
 
 KEY = PartitionKey(bytes(range(16)), 3)
 MAX_MESSAGE_BYTES = 8 << 20

@@ -11,7 +11,7 @@ import pytest
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.broker import Broker
 from minilog_broker.server.config import BrokerOptions, VoterAddress
-from minilog_broker.server.runtime import BROKER_MACHINE
+from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
 
@@ -28,7 +28,7 @@ def test_a_start_that_finds_its_port_taken_leaves_the_clean_stop_before_it_as_it
         voters = (VoterAddress(1, "127.0.0.1", port),)
         options = BrokerOptions(broker_id=1, host="127.0.0.1", port=port, data_dir=tmp_path, voters=voters)
         with pytest.raises(CommandFailed, match="cannot listen"):
-            asyncio.run(Broker(options, BROKER_MACHINE).run())
+            asyncio.run(Broker(options, SYSTEM_BROKER_RUNTIME).run())
     again = DataDirectory.open(OsFileSystem(), str(tmp_path), 1, None)
     assert again.clean_stop_epoch == CLEAN_EPOCH
     again.close()

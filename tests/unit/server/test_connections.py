@@ -7,22 +7,22 @@ import socket
 from dataclasses import replace
 from typing import TypedDict
 
-from minilog_broker.server.budget import Budget
-from minilog_broker.server.connections import (
+from minilog_broker.server.runtime.budget import Budget
+from minilog_broker.server.runtime.connections import (
     LITTLE_BYTES,
     LONG_MESSAGE_S,
     STALLED_MS,
     Connection,
+    ConnectionLimits,
     Connections,
-    Limits,
     half_received,
     to_cut,
 )
-from minilog_broker.server.traffic import Flow, Traffic
-from minilog_broker.server.turns import Turns
+from minilog_broker.server.runtime.traffic import Flow, Traffic
+from minilog_broker.server.runtime.turns import Turns
 
 MIB = 1 << 20
-LIMITS = Limits(connections=10, request_bytes=64 * MIB, response_bytes=32 * MIB)
+LIMITS = ConnectionLimits(connections=10, request_bytes=64 * MIB, response_bytes=32 * MIB)
 QUIET = Connection(
     descriptor=0,
     inode=0,
@@ -35,7 +35,7 @@ QUIET = Connection(
 )
 
 
-class Change(TypedDict, total=False):
+class Difference(TypedDict, total=False):
     """What is other than in QUIET."""
 
     silent_ms: float
@@ -45,7 +45,7 @@ class Change(TypedDict, total=False):
     is_brokers: bool
 
 
-def several(*changes: Change) -> list[Connection]:
+def several(*changes: Difference) -> list[Connection]:
     return [replace(QUIET, descriptor=number, **change) for number, change in enumerate(changes)]
 
 
@@ -54,43 +54,43 @@ def cut(found: list[Connection], *, room_is_waited_for: bool = False) -> list[in
 
 
 def test_nobody_is_cut_within_the_limits() -> None:
-    assert cut(several(*[Change(half_received_bytes=3 * MIB, unsent_bytes=3 * MIB)] * 10)) == []
+    assert cut(several(*[Difference(half_received_bytes=3 * MIB, unsent_bytes=3 * MIB)] * 10)) == []
 
 
 def test_above_max_connections_those_go_that_were_silent_longest() -> None:
-    found = several(*[Change(silent_ms=float(number)) for number in range(13)])
+    found = several(*[Difference(silent_ms=float(number)) for number in range(13)])
     assert cut(found) == [10, 11, 12]
 
 
 def test_brokers_go_last_however_silent() -> None:
-    found = several(*[Change(silent_ms=1e6, is_brokers=True)] * 8, *[Change(silent_ms=1.0)] * 5)
+    found = several(*[Difference(silent_ms=1e6, is_brokers=True)] * 8, *[Difference(silent_ms=1.0)] * 5)
     assert len(cut(found)) == 3
     assert min(cut(found)) >= 8
 
 
 def test_of_half_received_messages_the_stalled_go_first_and_then_the_youngest() -> None:
-    large = Change(half_received_bytes=20 * MIB)
-    stalled: Change = {**large, "silent_ms": STALLED_MS}
-    drip: Change = {**large, "receiving_s": LONG_MESSAGE_S}
+    large = Difference(half_received_bytes=20 * MIB)
+    stalled: Difference = {**large, "silent_ms": STALLED_MS}
+    drip: Difference = {**large, "receiving_s": LONG_MESSAGE_S}
     assert cut(several({**large, "receiving_s": 5.0}, stalled)) == [1]
     assert cut(several({**large, "receiving_s": 5.0}, drip)) == [1]
     assert cut(several({**large, "receiving_s": 5.0}, {**large, "receiving_s": 1.0})) == [1]
 
 
 def test_many_small_messages_on_their_way_are_nobodys_fault() -> None:
-    assert cut(several(*[Change(half_received_bytes=LITTLE_BYTES - 1)] * 10)) == []
+    assert cut(several(*[Difference(half_received_bytes=LITTLE_BYTES - 1)] * 10)) == []
     limits = replace(LIMITS, request_bytes=MIB, response_bytes=MIB)
-    found = several(*[Change(half_received_bytes=LITTLE_BYTES - 1, unsent_bytes=LITTLE_BYTES - 1)] * 10)
+    found = several(*[Difference(half_received_bytes=LITTLE_BYTES - 1, unsent_bytes=LITTLE_BYTES - 1)] * 10)
     assert to_cut(found, limits, room_is_waited_for=True) == []
 
 
 def test_of_those_that_do_not_read_the_ones_with_most_go() -> None:
-    found = several(*[Change(unsent_bytes=size * MIB) for size in (4, 20, 10, 3)])
+    found = several(*[Difference(unsent_bytes=size * MIB) for size in (4, 20, 10, 3)])
     assert cut(found) == [1]
 
 
 def test_while_a_client_waits_for_room_a_quarter_of_what_is_unsent_is_freed() -> None:
-    found = several(*[Change(unsent_bytes=2 * MIB)] * 8)
+    found = several(*[Difference(unsent_bytes=2 * MIB)] * 8)
     assert cut(found) == []
     assert len(cut(found, room_is_waited_for=True)) == 2
 

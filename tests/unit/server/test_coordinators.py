@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message import Message
 
-from minilog.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog.errors import (
     CoordinatorLoadInProgress,
     InvalidArgument,
@@ -22,37 +21,38 @@ from minilog.errors import (
     RetriableError,
     error_from_wire,
 )
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.coordinators.batches import encode_batch
 from minilog_broker.coordinators.table import LogRecord
-from minilog_broker.replication.state import PartitionKey
-from minilog_broker.server import coordinator_loading, coordinator_shell
-from minilog_broker.server.group_service import GroupService
-from minilog_broker.server.metadata_service import ProducerIds
-from minilog_broker.server.timer import now_ms
-from minilog_broker.server.transaction_service import TransactionService
-from tests.unit.server.coordinating import ORDERS, TOPIC_IDS, World
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.server.runtime.timer import now_ms
+from minilog_broker.server.services.group_service import GroupService
+from minilog_broker.server.services.metadata_service import ProducerIds
+from minilog_broker.server.services.transaction_service import TransactionService
+from minilog_broker.server.shells import coordinator_loading, coordinator_shell
+from tests.unit.server.coordinating import ORDERS, TOPIC_IDS, CoordinatingBroker
 
 TAKES_AT_MOST_S = 20.0
 GROUP = "report"
 KEY = PartitionKey(TOPIC_IDS[GROUPS_TOPIC_NAME], coordinator_partition(GROUP))
 
 
-def run(path: pathlib.Path, scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def run(path: pathlib.Path, scenario: Callable[[CoordinatingBroker], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
-        async with asyncio.timeout(TAKES_AT_MOST_S), running(path) as world:
-            await scenario(world)
+        async with asyncio.timeout(TAKES_AT_MOST_S), running(path) as cluster:
+            await scenario(cluster)
 
     asyncio.run(whole())
 
 
 @contextlib.asynccontextmanager
-async def running(path: pathlib.Path) -> AsyncIterator[World]:
-    world = World(path)
+async def running(path: pathlib.Path) -> AsyncIterator[CoordinatingBroker]:
+    cluster = CoordinatingBroker(path)
     try:
-        yield world
+        yield cluster
     finally:
-        await world.stop()
+        await cluster.stop()
 
 
 def error_of(answer: Message) -> MinilogError | None:
@@ -73,26 +73,26 @@ def commit_of(offset: int, group: str = GROUP) -> coordinator_pb2.CommitOffsetsR
     )
 
 
-async def commit(world: World, offset: int) -> None:
-    service = GroupService(world.coordinators)
+async def commit(cluster: CoordinatingBroker, offset: int) -> None:
+    service = GroupService(cluster.coordinators)
     assert error_of(await decided(lambda: service.CommitOffsets(commit_of(offset), None))) is None
 
 
-async def committed(world: World) -> list[int]:
-    service = GroupService(world.coordinators)
+async def committed(cluster: CoordinatingBroker) -> list[int]:
+    service = GroupService(cluster.coordinators)
     request = coordinator_pb2.FetchOffsetsRequest(group_id=GROUP)
     answer = await decided(lambda: service.FetchOffsets(request, None))
     return [each.offset for each in answer.offsets]
 
 
 def test_before_there_is_a_topic_whoever_asks_has_it_created_once(tmp_path: pathlib.Path) -> None:
-    async def scenario(world: World) -> None:
-        service = GroupService(world.coordinators)
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        service = GroupService(cluster.coordinators)
         for _ in range(3):
             answer = await service.CommitOffsets(commit_of(1), None)
             assert isinstance(error_of(answer), CoordinatorLoadInProgress)
         await asyncio.sleep(0)
-        assert world.created == [GROUPS_TOPIC_NAME]
+        assert cluster.created == [GROUPS_TOPIC_NAME]
         listed = await service.ListGroups(coordinator_pb2.ListGroupsRequest(), None)
         assert (error_of(listed), list(listed.groups)) == (None, [])
 
@@ -100,9 +100,9 @@ def test_before_there_is_a_topic_whoever_asks_has_it_created_once(tmp_path: path
 
 
 def test_who_does_not_lead_does_not_coordinate(tmp_path: pathlib.Path) -> None:
-    async def scenario(world: World) -> None:
-        world.make_topics()
-        answer = await GroupService(world.coordinators).CommitOffsets(commit_of(1), None)
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        answer = await GroupService(cluster.coordinators).CommitOffsets(commit_of(1), None)
         assert isinstance(error_of(answer), NotCoordinator)
 
     run(tmp_path, scenario)
@@ -113,16 +113,16 @@ def test_a_coordinator_that_leads_anew_reads_what_was_committed_in_pieces(
 ) -> None:
     monkeypatch.setattr(coordinator_loading, "PIECE_BYTES", 1_000)
 
-    async def scenario(world: World) -> None:
-        world.make_topics()
-        world.lead()
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
         for offset in range(1, 31):
-            await commit(world, offset)
-        end = world.logs.logs[KEY].log_end_offset
-        world.lead()
-        assert await committed(world) == [30]
-        assert world.logs.logs[KEY].log_end_offset > end, "a fetch is a decision too"
-        listed = await decided(lambda: GroupService(world.coordinators).ListGroups(LIST, None))
+            await commit(cluster, offset)
+        end = cluster.logs.logs[KEY].log_end_offset
+        cluster.lead()
+        assert await committed(cluster) == [30]
+        assert cluster.logs.logs[KEY].log_end_offset > end, "a fetch is a decision too"
+        listed = await decided(lambda: GroupService(cluster.coordinators).ListGroups(LIST, None))
         assert [each.group_id for each in listed.groups] == [GROUP]
 
     run(tmp_path, scenario)
@@ -139,13 +139,13 @@ def test_a_coordinator_without_memory_waits_and_its_log_is_not_blamed(
             raise pa.ArrowMemoryError(f"malloc failed, {lacking.pop()} more")
         return found(*given)
 
-    async def scenario(world: World) -> None:
-        world.make_topics()
-        world.lead()
-        await commit(world, 7)
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
+        await commit(cluster, 7)
         monkeypatch.setattr(pa.ipc, "read_record_batch", starved)
-        world.lead()
-        assert await committed(world) == [7]
+        cluster.lead()
+        assert await committed(cluster) == [7]
         assert lacking == []
 
     run(tmp_path, scenario)
@@ -155,16 +155,16 @@ LIST = coordinator_pb2.ListGroupsRequest()
 
 
 def test_a_caller_that_goes_away_is_not_waited_for_and_its_commit_stands(tmp_path: pathlib.Path) -> None:
-    async def scenario(world: World) -> None:
-        world.make_topics()
-        world.lead()
-        await commit(world, 1)
-        call = asyncio.ensure_future(GroupService(world.coordinators).CommitOffsets(commit_of(2), None))
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
+        await commit(cluster, 1)
+        call = asyncio.ensure_future(GroupService(cluster.coordinators).CommitOffsets(commit_of(2), None))
         await asyncio.sleep(0)
         call.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await call
-        assert await committed(world) == [2]
+        assert await committed(cluster) == [2]
 
     run(tmp_path, scenario)
 
@@ -174,15 +174,15 @@ def test_more_calls_than_may_wait_are_refused_for_a_while(
 ) -> None:
     monkeypatch.setattr(coordinator_shell, "MAX_WAITING", 2)
 
-    async def scenario(world: World) -> None:
-        world.make_topics()
-        world.lead()
-        await commit(world, 1)
-        service = GroupService(world.coordinators)
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
+        await commit(cluster, 1)
+        service = GroupService(cluster.coordinators)
         answers = await asyncio.gather(*(service.CommitOffsets(commit_of(offset), None) for offset in range(2, 6)))
         refused = [isinstance(error_of(each), CoordinatorLoadInProgress) for each in answers]
         assert refused == [False, False, True, True]
-        await commit(world, 9)
+        await commit(cluster, 9)
 
     run(tmp_path, scenario)
 
@@ -190,18 +190,18 @@ def test_more_calls_than_may_wait_are_refused_for_a_while(
 def test_a_log_with_what_is_no_coordinators_takes_the_replica_offline_and_not_the_broker(
     tmp_path: pathlib.Path,
 ) -> None:
-    async def scenario(world: World) -> None:
-        world.make_topics()
-        world.lead()
-        await commit(world, 1)
-        log = world.logs.logs[KEY]
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
+        await commit(cluster, 1)
+        log = cluster.logs.logs[KEY]
         foreign = encode_batch(KEY, [LogRecord(b"\xff no key of ours", b"value")], 0)
-        world.replicas.manager.append_own(KEY, 0, log.log_end_offset, foreign, now_ms())
-        world.replicas.run()
-        world.lead()
-        service = GroupService(world.coordinators)
-        await world.went_offline.wait()
-        assert list(world.replicas.offline) == [KEY]
+        cluster.replicas.manager.append_own(KEY, 0, log.log_end_offset, foreign, now_ms())
+        cluster.replicas.run()
+        cluster.lead()
+        service = GroupService(cluster.coordinators)
+        await cluster.went_offline.wait()
+        assert list(cluster.replicas.offline) == [KEY]
         assert isinstance(error_of(await service.CommitOffsets(commit_of(2), None)), NotCoordinator)
 
     run(tmp_path, scenario)
@@ -210,16 +210,16 @@ def test_a_log_with_what_is_no_coordinators_takes_the_replica_offline_and_not_th
 def test_each_enlisting_has_a_producer_id_of_its_own_and_a_call_that_cannot_be_has_none(
     tmp_path: pathlib.Path,
 ) -> None:
-    async def scenario(world: World) -> None:
-        world.make_topics()
-        world.lead()
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
         ids = itertools.count(100, 2)
 
         async def allocate() -> range:
             first = next(ids)
             return range(first, first + 2)
 
-        service = TransactionService(world.coordinators, ProducerIds(allocate))
+        service = TransactionService(cluster.coordinators, ProducerIds(allocate))
         request = coordinator_pb2.EnlistRequest(transactional_id="job", run_id=b"run", attempt_id=b"attempt")
         found = [await decided(lambda: service.Enlist(request, None)) for _ in range(3)]
         given = [each.producer_id for each in found]
@@ -239,10 +239,10 @@ def test_each_enlisting_has_a_producer_id_of_its_own_and_a_call_that_cannot_be_h
 def test_partitions_that_cannot_be_are_refused_with_words(
     tmp_path: pathlib.Path, partition: common_pb2.PartitionId
 ) -> None:
-    async def scenario(world: World) -> None:
-        world.make_topics()
-        world.lead()
-        service = GroupService(world.coordinators)
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
+        service = GroupService(cluster.coordinators)
         request = coordinator_pb2.FetchOffsetsRequest(group_id=GROUP, partitions=[partition])
         error = error_of(await service.FetchOffsets(request, None))
         assert isinstance(error, InvalidArgument)

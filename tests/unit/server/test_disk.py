@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from minilog_broker.server.disk import BoundedLane, DiskCommand, DiskThread
+from minilog_broker.server.disk.disk_thread import BoundedLane, DiskCommand, DiskThread
 
 FULL = OSError(errno.ENOSPC, "no space left on device")
 TAKES_AT_MOST_S = 10.0
@@ -41,7 +41,7 @@ class Recorded:
         self.durable_end_offset = self.end_offset
 
 
-class World:
+class HeldDisk:
     """A disk thread that can be held, and what it told."""
 
     def __init__(self) -> None:
@@ -73,14 +73,14 @@ class World:
         await asyncio.wait_for(self.disk.call(lambda: None), TAKES_AT_MOST_S)  # behind the first one's syncs
 
 
-def in_world(scene: Callable[[World], Coroutine[Any, Any, None]]) -> World:
-    async def play() -> World:
-        world = World()
+def in_cluster(scene: Callable[[HeldDisk], Coroutine[Any, Any, None]]) -> HeldDisk:
+    async def play() -> HeldDisk:
+        cluster = HeldDisk()
         try:
-            await scene(world)
+            await scene(cluster)
         finally:
-            await world.disk.stop()
-        return world
+            await cluster.disk.stop()
+        return cluster
 
     return asyncio.run(play())
 
@@ -88,97 +88,97 @@ def in_world(scene: Callable[[World], Coroutine[Any, Any, None]]) -> World:
 def test_what_waits_together_is_synced_once() -> None:
     log = Recorded()
 
-    async def scene(world: World) -> None:
-        release = world.hold()
+    async def scene(cluster: HeldDisk) -> None:
+        release = cluster.hold()
         for offset in range(3):
-            world.append(log, offset)
+            cluster.append(log, offset)
         release()
-        await world.settle()
+        await cluster.settle()
 
-    assert in_world(scene).told[-1] == ("flushed", 3)
+    assert in_cluster(scene).told[-1] == ("flushed", 3)
     assert log.syncs <= 2
 
 
 def test_what_was_queued_behind_a_failed_append_is_dropped_and_told_once() -> None:
     log, other = Recorded(failures=[FULL]), Recorded()
 
-    async def scene(world: World) -> None:
-        release = world.hold()
+    async def scene(cluster: HeldDisk) -> None:
+        release = cluster.hold()
         for offset in range(3):
-            world.append(log, offset)
-        world.append(other, 0)
+            cluster.append(log, offset)
+        cluster.append(other, 0)
         release()
-        await world.settle()
+        await cluster.settle()
 
-    world = in_world(scene)
-    assert not world.crashed
-    assert world.told == [("failed", 0, errno.ENOSPC), ("appended", 0), ("flushed", 1)]
+    cluster = in_cluster(scene)
+    assert not cluster.crashed
+    assert cluster.told == [("failed", 0, errno.ENOSPC), ("appended", 0), ("flushed", 1)]
     assert (log.end_offset, other.end_offset) == (0, 1)
 
 
 def test_what_the_disk_takes_after_the_failure_but_before_it_is_told_is_dropped_too() -> None:
     log = Recorded(failures=[FULL])
 
-    async def scene(world: World) -> None:
-        world.append(log, 0)
+    async def scene(cluster: HeldDisk) -> None:
+        cluster.append(log, 0)
         failed = threading.Event()
-        world.disk.submit(DiskCommand(failed.set, lambda _: None, lambda _: None))
+        cluster.disk.submit(DiskCommand(failed.set, lambda _: None, lambda _: None))
         failed.wait(TAKES_AT_MOST_S)  # the loop is kept from hearing of it
-        world.append(log, 1)
-        await world.settle()
+        cluster.append(log, 1)
+        await cluster.settle()
 
-    world = in_world(scene)
-    assert not world.crashed
-    assert world.told == [("failed", 0, errno.ENOSPC)]
+    cluster = in_cluster(scene)
+    assert not cluster.crashed
+    assert cluster.told == [("failed", 0, errno.ENOSPC)]
 
 
 def test_what_is_given_after_the_failure_was_told_is_carried_out() -> None:
     log = Recorded(failures=[FULL, FULL])
 
-    async def scene(world: World) -> None:
+    async def scene(cluster: HeldDisk) -> None:
         for _ in range(3):
-            world.append(log, 0)
-            await world.settle()
+            cluster.append(log, 0)
+            await cluster.settle()
 
-    world = in_world(scene)
-    assert world.told == [*[("failed", 0, errno.ENOSPC)] * 2, ("appended", 0), ("flushed", 1)]
+    cluster = in_cluster(scene)
+    assert cluster.told == [*[("failed", 0, errno.ENOSPC)] * 2, ("appended", 0), ("flushed", 1)]
 
 
 def test_the_answer_to_a_failure_is_carried_out_though_it_is_given_while_it_is_told() -> None:
     log = Recorded(failures=[FULL])
 
-    async def scene(world: World) -> None:
-        again = lambda _: world.append(log, 0)  # noqa: E731
-        world.disk.submit(DiskCommand(lambda: log.append(0), lambda _: None, again, log=log))
-        await world.settle()
-        await world.settle()
+    async def scene(cluster: HeldDisk) -> None:
+        again = lambda _: cluster.append(log, 0)  # noqa: E731
+        cluster.disk.submit(DiskCommand(lambda: log.append(0), lambda _: None, again, log=log))
+        await cluster.settle()
+        await cluster.settle()
 
-    assert in_world(scene).told == [("appended", 0), ("flushed", 1)]
+    assert in_cluster(scene).told == [("appended", 0), ("flushed", 1)]
 
 
 def test_a_failed_sync_is_told_once_for_all_it_would_have_covered() -> None:
     log = Recorded(flush_failures=[OSError(errno.EIO, "input/output error")])
 
-    async def scene(world: World) -> None:
-        release = world.hold()
-        world.append(log, 0)
-        world.append(log, 1)
+    async def scene(cluster: HeldDisk) -> None:
+        release = cluster.hold()
+        cluster.append(log, 0)
+        cluster.append(log, 1)
         release()
-        await world.settle()
+        await cluster.settle()
 
-    told = in_world(scene).told
+    told = in_cluster(scene).told
     assert told[:1] + told[-1:] == [("appended", 0), ("failed", 1, errno.EIO)]
     assert len(told) == 3
 
 
 def test_a_fault_of_our_own_ends_the_thread_and_is_told() -> None:
-    async def scene(world: World) -> None:
-        world.append(Recorded(), 7)
-        world.disk._thread.join(TAKES_AT_MOST_S)
+    async def scene(cluster: HeldDisk) -> None:
+        cluster.append(Recorded(), 7)
+        cluster.disk._thread.join(TAKES_AT_MOST_S)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-    (crash,) = in_world(scene).crashed
+    (crash,) = in_cluster(scene).crashed
     with pytest.raises(ValueError, match="offset 7 does not fit on"):
         raise crash
 

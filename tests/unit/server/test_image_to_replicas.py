@@ -11,13 +11,13 @@ from typing import Any
 from minilog.v1 import records_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.partition_state import PartitionKey, TopicConfig
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.replication.state import PartitionKey, TopicConfig
-from minilog_broker.server.disk import DiskThread
-from minilog_broker.server.image_to_replicas import PARTITIONS_AT_ONCE, ImageToReplicas
-from minilog_broker.server.log_directory import LogDirectory
-from minilog_broker.server.replicas import Replicas
-from minilog_broker.server.turns import Turns
+from minilog_broker.server.disk.disk_thread import DiskThread
+from minilog_broker.server.disk.log_directory import LogDirectory
+from minilog_broker.server.runtime.turns import Turns
+from minilog_broker.server.shells.image_to_replicas import PARTITIONS_AT_ONCE, ImageToReplicas
+from minilog_broker.server.shells.replication_shell import ReplicationShell
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
 from minilog_broker.storage.reserve import Reserve
@@ -28,7 +28,7 @@ CONFIG = TopicConfig(1, 1 << 20, 1 << 30, 1 << 40, True, -1, -1, False)
 MANY = 3 * PARTITIONS_AT_ONCE + 7
 
 
-class World:
+class OneBroker:
     """The replicas of broker 1, on a disk of their own."""
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -40,7 +40,7 @@ class World:
         self.manager = ReplicaManager(1, ReplicationSettings(), random.Random(1))
         logs = LogDirectory(files, directory, 60_000, reserve)
         asked = outside(failed=self.crashed.append, tell_coordinator=lambda _: None)
-        self.replicas = Replicas(self.manager, self.disk, logs, reserve, asked)
+        self.replicas = ReplicationShell(self.manager, self.disk, logs, reserve, asked)
         self.image = MetadataImage()
         self.deletions = 0
         self.tasks: list[asyncio.Task[None]] = []
@@ -86,12 +86,12 @@ class World:
 
 def test_a_small_decision_is_told_at_once(tmp_path: pathlib.Path) -> None:
     async def scenario() -> None:
-        world = World(tmp_path)
-        world.create(PARTITIONS_AT_ONCE)
-        world.change()
-        assert world.known() == PARTITIONS_AT_ONCE
-        assert not world.tasks
-        await world.rest()
+        cluster = OneBroker(tmp_path)
+        cluster.create(PARTITIONS_AT_ONCE)
+        cluster.change()
+        assert cluster.known() == PARTITIONS_AT_ONCE
+        assert not cluster.tasks
+        await cluster.rest()
 
     asyncio.run(scenario())
 
@@ -100,16 +100,16 @@ def test_a_large_decision_is_told_in_pieces_and_what_follows_meanwhile_with_its_
     tmp_path: pathlib.Path,
 ) -> None:
     async def scenario() -> None:
-        world = World(tmp_path)
-        world.create(MANY)
-        world.change()
-        assert world.known() == PARTITIONS_AT_ONCE
-        world.create(MANY, leader_epoch=1)
-        world.change()
-        assert world.known() == PARTITIONS_AT_ONCE, "it waits its turn"
-        await world.rest()
-        assert world.known() == MANY
-        epochs = {replica.state.leader_epoch for replica in world.manager._replicas.values() if replica.state}
+        cluster = OneBroker(tmp_path)
+        cluster.create(MANY)
+        cluster.change()
+        assert cluster.known() == PARTITIONS_AT_ONCE
+        cluster.create(MANY, leader_epoch=1)
+        cluster.change()
+        assert cluster.known() == PARTITIONS_AT_ONCE, "it waits its turn"
+        await cluster.rest()
+        assert cluster.known() == MANY
+        epochs = {replica.state.leader_epoch for replica in cluster.manager._replicas.values() if replica.state}
         assert epochs == {1}
 
     asyncio.run(scenario())
@@ -117,14 +117,14 @@ def test_a_large_decision_is_told_in_pieces_and_what_follows_meanwhile_with_its_
 
 def test_what_is_deleted_before_it_was_told_is_never_made(tmp_path: pathlib.Path) -> None:
     async def scenario() -> None:
-        world = World(tmp_path)
-        world.create(MANY)
-        world.change()
-        world.apply(topic_deletion=records_pb2.TopicDeletionRecord(topic_id=TOPIC_ID))
-        world.change()
-        await world.rest()
-        assert world.known() == 0
-        assert world.deletions
-        assert PartitionKey(TOPIC_ID, MANY - 1) not in world.manager._replicas
+        cluster = OneBroker(tmp_path)
+        cluster.create(MANY)
+        cluster.change()
+        cluster.apply(topic_deletion=records_pb2.TopicDeletionRecord(topic_id=TOPIC_ID))
+        cluster.change()
+        await cluster.rest()
+        assert cluster.known() == 0
+        assert cluster.deletions
+        assert PartitionKey(TOPIC_ID, MANY - 1) not in cluster.manager._replicas
 
     asyncio.run(scenario())

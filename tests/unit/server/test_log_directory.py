@@ -12,15 +12,15 @@ import pytest
 from minilog.errors import StorageError
 from minilog.record_batch.header import PLACEMENT_BYTES, decode_header, placement
 from minilog.v1.peer_pb2 import RecoveryFinding
-from minilog_broker.replication.effects import OpenLog, PartitionOffline, PlacedBatches
 from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.partition_state import PartitionKey, PartitionState
+from minilog_broker.replication.replica_effects import OpenLog, PartitionOffline, PlacedBatches
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.replication.state import PartitionKey, PartitionState
-from minilog_broker.server.log_directory import FoundLog, LogDirectory
-from minilog_broker.server.registration import recovered_replicas, unsettled_replicas
+from minilog_broker.server.clients.registration import recovered_replicas, unsettled_replicas
+from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
-from tests.unit.controller.world import DEFAULTS
+from tests.unit.controller.cluster import DEFAULTS
 from tests.unit.replication.broker import batch
 from tests.unit.storage.crashable_files import CrashableFiles
 

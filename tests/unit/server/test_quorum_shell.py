@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import InconsistentVoters
-from minilog_broker.server.quorum_shell import QuorumShell
+from minilog_broker.server.shells.quorum_shell import QuorumShell
 
 
 class _Strange:

@@ -10,14 +10,14 @@ from typing import Any
 import grpc
 
 from minilog.aio.payload_stream import messages
-from minilog_broker.server.streams import pump
+from minilog_broker.server.clients.streams import pump
 
 
 class Large:
     """A message, of any size."""
 
 
-class Call:
+class OneMessageCall:
     """A call of gRPC: gives one message, and then nothing until it ends."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ async def settled(is_so: Callable[[], bool]) -> None:
 
 def test_an_idle_stream_keeps_neither_the_last_message_that_came_nor_the_last_that_went() -> None:
     async def run() -> None:
-        call, ready = Call(), asyncio.Event()
+        call, ready = OneMessageCall(), asyncio.Event()
         came: list[str] = []
         outbox = [Large()]
         sent = weakref.ref(outbox[0])
@@ -80,7 +80,7 @@ def test_a_message_that_waits_for_the_other_side_is_kept_by_its_serialized_form_
             await never.wait()
 
         pumping = asyncio.ensure_future(
-            pump(messages(Call()), lambda _: None, lambda: outbox.pop() if outbox else None, write, ready)
+            pump(messages(OneMessageCall()), lambda _: None, lambda: outbox.pop() if outbox else None, write, ready)
         )
         await settled(lambda: sent() is None)
         pumping.cancel()

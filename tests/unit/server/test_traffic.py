@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from minilog_broker.server.budget import Budget
-from minilog_broker.server.traffic import LARGE_BYTES, ClientStream, Flow
-from minilog_broker.server.turns import Turns
+from minilog_broker.server.runtime.budget import Budget
+from minilog_broker.server.runtime.traffic import LARGE_BYTES, ClientStream, Flow
+from minilog_broker.server.runtime.turns import Turns
 
 READERS = 20
 ALLOWED = 3  # of their messages, for each of which there are two copies

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 
-from minilog_broker.server.turns import SLICE_S, Turns
+from minilog_broker.server.runtime.turns import SLICE_S, Turns
 
 
 def busy(seconds: float) -> None:

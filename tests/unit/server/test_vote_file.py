@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from minilog.errors import StorageError
-from minilog_broker.quorum.effects import VoteState
+from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
-from minilog_broker.server.vote_file import FILE_NAME, open_vote, write_vote
+from minilog_broker.server.disk.vote_file import FILE_NAME, open_vote, write_vote
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.errors import DataDirectoryError
 from minilog_broker.storage.log import Log

@@ -5,7 +5,7 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from minilog.errors import InconsistentVoters
-from minilog_broker.server.quorum_peers import SILENT_VOTER_S, VoterNews
+from minilog_broker.server.clients.quorum_peers import SILENT_VOTER_S, VoterNews
 
 
 def words_of(news: VoterNews, asked_s: list[float]) -> list[str]:

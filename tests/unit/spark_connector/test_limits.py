@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_minilog.limits import Limits, Marks, Pace, capped, share, share_bytes, sizes_to_ask
+from pyspark_minilog.limits import Limits, Pace, SizeMarks, capped, share, share_bytes, sizes_to_ask
 from pyspark_minilog.offsets import Partition
 from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import batch, open_log, run_of
@@ -51,14 +51,14 @@ class TestSharingOffsets:
         assert sum(shared[p] - begin[p] for p in end) <= limit + len(end)
 
 
-def measured(start: int, sizes: list[int], asked: list[int]) -> Marks:
+def measured(start: int, sizes: list[int], asked: list[int]) -> SizeMarks:
     """What a broker answers of records of these sizes, when its index knows every record."""
     ends = list(accumulate(sizes))
     points = []
     for size in asked:
         number = next((n for n, end in enumerate(ends) if end >= size), len(ends) - 1)
         points.append((start + number + 1, ends[number]))
-    return Marks.ascending(start, points)
+    return SizeMarks.ascending(start, points)
 
 
 class TestSharingBytes:
@@ -111,7 +111,7 @@ class TestSharingBytes:
     def test_what_a_broker_says_is_believed_only_where_it_ascends(
         self, points: list[tuple[int, int]], offset: int, size: int
     ) -> None:
-        marks = Marks.ascending(10, points)
+        marks = SizeMarks.ascending(10, points)
         assert all(a[0] < b[0] and a[1] < b[1] for a, b in zip(marks.points, marks.points[1:], strict=False))
         assert marks.bytes_to(offset) >= 0
         assert marks.offset_at(size) >= 10
@@ -135,7 +135,7 @@ def test_what_is_stored_as_a_few_large_batches_is_read_in_even_parts(
     end, stored = log.log_end_offset, log.offsets_at_sizes(0, [2**63 - 1], log.log_end_offset)[0][1] // 3
     limit, begin, counts = stored * limit_of_a_batch[0] // limit_of_a_batch[1] + 1, 0, []
     while begin < end:
-        marks = {A0: Marks.ascending(begin, log.offsets_at_sizes(begin, sizes_to_ask(limit), end))}
+        marks = {A0: SizeMarks.ascending(begin, log.offsets_at_sizes(begin, sizes_to_ask(limit), end))}
         reached = share_bytes({A0: begin}, {A0: end}, limit, marks)[A0]
         counts.append(reached - begin)
         begin = reached

@@ -12,7 +12,7 @@ from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.offsets import Partition, Positions, SourceOffset
 from pyspark_minilog.planning import (
     MAX_TASKS,
-    Range,
+    PlannedRange,
     continue_from,
     end_offset,
     missing_topics,
@@ -43,7 +43,7 @@ class TestStream:
         end = end_offset(start, way, way.end)
         assert end.to_json() == {"__from": {"a": {"0": 10}}, "__topic_ids": {"a": "ia"}, "a": {"0": 50}}
         # the batch is replayed after a restart, and "latest" has moved on meanwhile
-        assert stream_ranges(initial({A0: 70}), end) == [Range(A0, 10, 50, "ia")]
+        assert stream_ranges(initial({A0: 70}), end) == [PlannedRange(A0, 10, 50, "ia")]
 
     def test_a_first_batch_of_a_union_that_had_nothing_for_this_source_is_replayed_as_nothing(self) -> None:
         assert stream_ranges(initial({A0: 70}), initial({A0: 10})) == []
@@ -53,14 +53,18 @@ class TestStream:
         way = continue_from(start, snapshot({A0: 60}))
         end = end_offset(start, way, way.end)
         assert end.begun_from is None
-        assert stream_ranges(start, end) == [Range(A0, 50, 60, "ia")]
+        assert stream_ranges(start, end) == [PlannedRange(A0, 50, 60, "ia")]
         assert stream_ranges(start, start) == []
 
     def test_new_partitions_and_topics_begin_at_earliest(self) -> None:
         start = SourceOffset({A0: 50}, {"a": "ia"})
         way = continue_from(start, snapshot({A0: 60, A1: 9, B0: 5}, earliest={B0: 2}))
         end = end_offset(start, way, way.end)
-        assert stream_ranges(start, end) == [Range(A0, 50, 60, "ia"), Range(A1, 0, 9, "ia"), Range(B0, 2, 5, "ib")]
+        assert stream_ranges(start, end) == [
+            PlannedRange(A0, 50, 60, "ia"),
+            PlannedRange(A1, 0, 9, "ia"),
+            PlannedRange(B0, 2, 5, "ib"),
+        ]
         assert end.begun_from == {A1: 0, B0: 2}
         assert way.lower == {}
 
@@ -83,7 +87,7 @@ class TestStream:
         start = SourceOffset({A0: 5}, {"a": "ia"})
         way = continue_from(start, snapshot({A0: 60}, earliest={A0: 20}))
         assert way.losses == ("offsets 5 to 20 of partition a-0 are not there any more: its log starts at offset 20",)
-        assert stream_ranges(start, end_offset(start, way, way.end)) == [Range(A0, 20, 60, "ia")]
+        assert stream_ranges(start, end_offset(start, way, way.end)) == [PlannedRange(A0, 20, 60, "ia")]
 
     def test_a_topic_created_again_is_loss_and_read_from_its_start(self) -> None:
         start = SourceOffset({A0: 5, A1: 4}, {"a": "ia"})
@@ -93,7 +97,7 @@ class TestStream:
             "topic 'a' was deleted and created again (id ia, now new): partition a-0 was read to offset 5, now it has "
             "offsets 0 to 60, partition a-1 was read to offset 4, now it is not there",
         )
-        assert stream_ranges(start, end) == [Range(A0, 0, 60, "new")]
+        assert stream_ranges(start, end) == [PlannedRange(A0, 0, 60, "new")]
         assert end.positions == {A0: 60}
 
     def test_a_topic_that_is_gone_is_loss_and_its_place_is_kept(self) -> None:
@@ -173,26 +177,36 @@ class TestStream:
 
 class TestSplitting:
     def test_without_a_wish_one_task_for_each_range_that_has_anything(self) -> None:
-        ranges = [Range(A0, 0, 10), Range(A1, 5, 5)]
-        assert split(ranges, None) == split(ranges, 1) == [Range(A0, 0, 10)]
+        ranges = [PlannedRange(A0, 0, 10), PlannedRange(A1, 5, 5)]
+        assert split(ranges, None) == split(ranges, 1) == [PlannedRange(A0, 0, 10)]
 
     def test_the_largest_is_cut_first(self) -> None:
-        pieces = split([Range(A0, 0, 90, "i"), Range(A1, 0, 10, "i")], 4)
-        assert pieces == [Range(A0, 0, 30, "i"), Range(A0, 30, 60, "i"), Range(A0, 60, 90, "i"), Range(A1, 0, 10, "i")]
+        pieces = split([PlannedRange(A0, 0, 90, "i"), PlannedRange(A1, 0, 10, "i")], 4)
+        assert pieces == [
+            PlannedRange(A0, 0, 30, "i"),
+            PlannedRange(A0, 30, 60, "i"),
+            PlannedRange(A0, 60, 90, "i"),
+            PlannedRange(A1, 0, 10, "i"),
+        ]
 
     def test_a_piece_has_at_most_so_many_records(self) -> None:
-        pieces = split([Range(A0, 5, 30, "i"), Range(A1, 0, 10, "i")], None, 10)
-        assert pieces == [Range(A0, 5, 13, "i"), Range(A0, 13, 21, "i"), Range(A0, 21, 30, "i"), Range(A1, 0, 10, "i")]
+        pieces = split([PlannedRange(A0, 5, 30, "i"), PlannedRange(A1, 0, 10, "i")], None, 10)
+        assert pieces == [
+            PlannedRange(A0, 5, 13, "i"),
+            PlannedRange(A0, 13, 21, "i"),
+            PlannedRange(A0, 21, 30, "i"),
+            PlannedRange(A1, 0, 10, "i"),
+        ]
 
     def test_both_wishes_hold_at_once(self) -> None:
-        ranges = [Range(A0, 0, 30), Range(A1, 0, 10)]
+        ranges = [PlannedRange(A0, 0, 30), PlannedRange(A1, 0, 10)]
         assert [each.size for each in split(ranges, 6, 20)] == [7, 8, 7, 8, 5, 5]
         assert [each.size for each in split(ranges, 2, 10)] == [10, 10, 10, 10]
 
     def test_more_tasks_than_a_driver_can_hold_are_refused(self) -> None:
         for least, most in ((None, 1), (2**40, None)):
             with pytest.raises(InvalidOption, match=f"more than {MAX_TASKS}, which Spark's driver could not hold"):
-                split([Range(A0, 0, 2**50)], least, most)
+                split([PlannedRange(A0, 0, 2**50)], least, most)
 
     @given(
         st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 200)), max_size=8),
@@ -202,7 +216,7 @@ class TestSplitting:
     def test_no_offset_is_lost_or_read_twice(
         self, bounds: list[tuple[int, int]], least: int | None, most: int | None
     ) -> None:
-        ranges = [Range(Partition("a", n), start, start + size) for n, (start, size) in enumerate(bounds)]
+        ranges = [PlannedRange(Partition("a", n), start, start + size) for n, (start, size) in enumerate(bounds)]
         pieces = split(ranges, least, most)
         for whole in ranges:
             cut = [each for each in pieces if each.partition == whole.partition]

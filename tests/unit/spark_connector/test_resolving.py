@@ -19,7 +19,7 @@ from pyspark_minilog.places import (
     parse_timestamps,
     timestamps_ms,
 )
-from pyspark_minilog.planning import Range, batch_ranges
+from pyspark_minilog.planning import PlannedRange, batch_ranges
 from pyspark_minilog.resolving import Resolved, Snapshot, resolve
 
 A0, A1 = Partition("a", 0), Partition("a", 1)
@@ -106,7 +106,7 @@ class TestTimestamps:
         assert resolve(place, NOW, {A0: 3, A1: 9}).positions == {A0: 10, A1: 7}
 
 
-def ranges(start: Place, end: Place) -> list[Range]:
+def ranges(start: Place, end: Place) -> list[PlannedRange]:
     starting, ending = (resolve(each, NOW, {A0: 20, A1: 5}) for each in (start, end))
     return batch_ranges(starting, ending, NOW)
 
@@ -114,7 +114,7 @@ def ranges(start: Place, end: Place) -> list[Range]:
 class TestBatch:
     def test_the_range_between_start_and_end(self) -> None:
         start = parse_offset_spec(STARTING, '{"a":{"0":20,"1":7}}')
-        assert ranges(start, parse_offset_spec(ENDING, '{"a":{"0":30,"1":-1}}')) == [Range(A0, 20, 30, "ia")]
+        assert ranges(start, parse_offset_spec(ENDING, '{"a":{"0":30,"1":-1}}')) == [PlannedRange(A0, 20, 30, "ia")]
 
     def test_an_end_before_the_start_is_refused_with_both_numbers(self) -> None:
         start = parse_offset_spec(STARTING, '{"a":{"0":30,"1":0}}')

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from minilog.transactions import AlreadyCommitted, Attempt, Contents, Enlistment, Winner, WrittenPartition
+from minilog.transactions.messages import AlreadyCommitted, Attempt, Contents, Enlistment, Winner, WrittenPartition
 from pyspark_minilog.checkpoint import offsets_digest
 from pyspark_minilog.errors import InconsistentWrite, NotAReplay
 from pyspark_minilog.sink_protocol import (

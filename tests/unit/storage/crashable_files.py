@@ -73,7 +73,7 @@ class Inode:
         return Inode(bytearray(content), bytes(content))
 
 
-class MemoryFile:
+class CrashableFile:
     def __init__(self, files: CrashableFiles, inode: Inode, path: str) -> None:
         self._files = files
         self._inode = inode
@@ -235,11 +235,11 @@ class CrashableFiles:
             self._rename_entries({path: (True, Inode())})
         inode = self.names[path]
         assert inode is not None, f"{path} is a directory"
-        return MemoryFile(self, inode, path)
+        return CrashableFile(self, inode, path)
 
     def lock(self, path: str) -> File | None:
         file = self.open(path, create=True)
-        assert isinstance(file, MemoryFile)
+        assert isinstance(file, CrashableFile)
         if file._inode.locked:
             return None
         file._inode.locked = file._locks = True

@@ -18,8 +18,8 @@ from minilog.record_batch.header import (
     iterate_headers,
 )
 from minilog.v1 import records_pb2
-from minilog_broker.replication.effects import PlacedBatches
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import PlacedBatches
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings

@@ -8,7 +8,7 @@ import pytest
 
 from minilog.errors import OffsetOutOfRange
 from minilog.record_batch.header import decode_header
-from minilog_broker.replication.effects import PlacedBatches
+from minilog_broker.replication.replica_effects import PlacedBatches
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.settings import LogSettings

@@ -13,13 +13,13 @@ from minilog_broker.storage.checkpoint import Checkpoint, read_checkpoint, write
 from minilog_broker.storage.files import File
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.reserve import RETRY_S, Reserve
-from tests.unit.storage.crashable_files import CrashableFiles, MemoryFile
+from tests.unit.storage.crashable_files import CrashableFile, CrashableFiles
 from tests.unit.storage.logs import append, contents, open_log
 
 SIZE = 1000
 
 
-class BoundedFile(MemoryFile):
+class BoundedFile(CrashableFile):
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         """As far as there is space; then ENOSPC, with what fitted in the file."""
         files, data = self._files, b"".join(bytes(buffer) for buffer in buffers)

@@ -21,7 +21,7 @@ from tests.unit.storage.logs import DIRECTORY, batch, header, open_log, run_of
 
 
 @dataclass
-class Partition:
+class PartitionModel:
     """A producer state and the batches it has taken in, one record each."""
 
     state: ProducerState = field(default_factory=ProducerState)
@@ -54,7 +54,7 @@ def verdict(state: ProducerState, producer_id: int, sequence: int, *, transactio
 
 
 def test_without_transactions_all_below_the_high_watermark_is_stable() -> None:
-    partition = Partition()
+    partition = PartitionModel()
     partition.write(1, transactional=False)
     assert partition.stable() == 1
 
@@ -73,7 +73,7 @@ def test_a_log_of_many_transactions_that_was_just_opened_delays_nobody() -> None
 
 
 def test_the_first_offset_of_the_earliest_open_transaction_is_not_stable() -> None:
-    partition = Partition()
+    partition = PartitionModel()
     partition.write(9, transactional=False)
     partition.write(1)
     partition.write(2)
@@ -85,7 +85,7 @@ def test_the_first_offset_of_the_earliest_open_transaction_is_not_stable() -> No
 
 
 def test_a_transaction_is_unstable_until_the_high_watermark_has_passed_its_marker() -> None:
-    partition = Partition()
+    partition = PartitionModel()
     partition.write(1)
     marker = partition.end((1, True))
     assert partition.stable(marker) == 0
@@ -93,7 +93,7 @@ def test_a_transaction_is_unstable_until_the_high_watermark_has_passed_its_marke
 
 
 def test_of_several_markers_above_the_high_watermark_the_earliest_first_offset_counts() -> None:
-    partition = Partition()
+    partition = PartitionModel()
     partition.write(1)
     partition.write(2)
     partition.end((2, False))
@@ -103,7 +103,7 @@ def test_of_several_markers_above_the_high_watermark_the_earliest_first_offset_c
 
 
 def test_a_marker_of_who_wrote_nothing_holds_nothing_and_fences_all_the_same() -> None:
-    partition = Partition()
+    partition = PartitionModel()
     partition.end((1, False))
     assert partition.stable(0) == 0
     assert partition.stable(1) == 1
@@ -114,7 +114,7 @@ def test_a_marker_of_who_wrote_nothing_holds_nothing_and_fences_all_the_same() -
 
 
 def test_an_ended_producer_never_appends_again_whatever_it_sends() -> None:
-    partition = Partition()
+    partition = PartitionModel()
     partition.write(1)
     partition.end((1, True))
     assert verdict(partition.state, 1, 1) is ProducerFenced
@@ -128,7 +128,7 @@ def test_an_unknown_transactional_producer_begins_at_sequence_0() -> None:
 
 
 def test_a_producer_writes_in_a_transaction_or_outside_of_any() -> None:
-    partition = Partition()
+    partition = PartitionModel()
     partition.write(1)
     partition.write(2, transactional=False)
     assert verdict(partition.state, 1, 1, transactional=False) is InvalidTxnState
@@ -139,7 +139,7 @@ def test_a_producer_writes_in_a_transaction_or_outside_of_any() -> None:
 
 
 def test_a_second_marker_changes_nothing_not_even_how_it_ended() -> None:
-    partition = Partition()
+    partition = PartitionModel()
     partition.write(1)
     first = partition.end((1, False))
     partition.end((1, True))
@@ -163,7 +163,7 @@ def test_no_open_producer_is_dropped_for_silence_or_for_lack_of_room() -> None:
 
 def test_the_ends_longest_ago_go_when_there_are_too_many_and_old_ones_expire() -> None:
     transactions = PartitionTransactions(max_ended=2)
-    partition = Partition()
+    partition = PartitionModel()
     partition.state.transactions = transactions
     for producer_id in (1, 2, 3):
         partition.end((producer_id, True))
@@ -178,7 +178,7 @@ def test_the_ends_longest_ago_go_when_there_are_too_many_and_old_ones_expire() -
 @given(st.data())
 def test_the_index_tells_what_a_scan_of_the_log_would(data: st.DataObject) -> None:
     """Any interleaving of producers and markers, any range below the last stable offset, from any log start."""
-    partition = Partition()
+    partition = PartitionModel()
     ended: dict[int, bool] = {}
     for _ in range(data.draw(st.integers(0, 25))):
         producer_id = data.draw(st.integers(1, 6))
@@ -207,7 +207,7 @@ def test_the_index_tells_what_a_scan_of_the_log_would(data: st.DataObject) -> No
 
 
 def test_a_read_looks_no_further_than_its_range() -> None:
-    partition = Partition()
+    partition = PartitionModel()
     for producer_id in range(1000):
         partition.write(producer_id)
         partition.end((producer_id, False))
@@ -234,7 +234,7 @@ def test_a_read_looks_no_further_than_its_range() -> None:
 def test_all_is_rebuilt_from_the_log_where_the_snapshot_is_old_or_damaged() -> None:
     files = CrashableFiles()
     log = open_log(files, settings=LogSettings(segment_bytes=300))
-    partition = Partition()
+    partition = PartitionModel()
     partition.write(1)
     partition.write(2)
     partition.end((1, False))
@@ -250,7 +250,7 @@ def test_all_is_rebuilt_from_the_log_where_the_snapshot_is_old_or_damaged() -> N
 
 
 def test_a_stored_state_is_as_unstable_as_the_lower_high_watermark_of_the_next_life() -> None:
-    partition = Partition()
+    partition = PartitionModel()
     partition.write(1)
     partition.end((1, True))
     assert partition.stable(2) == 2
@@ -289,7 +289,7 @@ def test_retention_leaves_what_a_transaction_still_needs() -> None:
 def test_a_transaction_whose_marker_was_deleted_with_it_is_not_open_after_a_restart() -> None:
     """Its snapshot is older than what retention took: open there for ever, it would hold up every reader."""
     log = open_log(CrashableFiles(), settings=LogSettings(segment_bytes=200, retention_bytes=0))
-    partition = Partition()
+    partition = PartitionModel()
     partition.write(7)
     partition.write(8, transactional=False)
     snapshot = partition.state.snapshot()

@@ -24,8 +24,8 @@ from minilog.errors import (
     wire_error,
 )
 from minilog.v1 import coordinator_pb2
-from minilog_broker.coordinators.coordinator import Coordinator, State
-from minilog_broker.coordinators.effects import Answer, Moment, RegisterProducer
+from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState
+from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, Moment, RegisterProducer
 from minilog_broker.coordinators.groups import offsets as rules
 from minilog_broker.coordinators.groups.records import (
     GroupChange,
@@ -39,7 +39,7 @@ from minilog_broker.coordinators.groups.records import (
 )
 from minilog_broker.coordinators.groups.registrations import Registrations, WaitingCommit
 from minilog_broker.coordinators.table import AppendRecords, Change
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 
 NO_OFFSET = -1
 
@@ -193,7 +193,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
 
     def drop_deleted_topics(self) -> None:
         """The image lacks topics that it had: their offsets are of no use."""
-        if self._state is not State.ACTIVE:
+        if self._state is not CoordinatorState.ACTIVE:
             return
         for group in self._table.owners():
             gone = [key for key in self._offsets(group) if not self._knows_topic(key.topic_id)]
@@ -238,7 +238,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
     def _ended(self) -> None:
         self._groups_of.clear()
         response = self._refusal(coordinator_pb2.CommitOffsetsResponse, self._not_coordinator())
-        self._effects.extend(Answer(commit.ticket, response) for commit in self._registrations.take_all())
+        self._effects.extend(CoordinatorAnswer(commit.ticket, response) for commit in self._registrations.take_all())
 
 
 def _told(key: PartitionKey, offset: Offset | None) -> coordinator_pb2.CommittedOffset:

@@ -34,7 +34,7 @@ from minilog_broker.coordinators.groups.records import (
     partition_key,
 )
 from minilog_broker.coordinators.table import Change, Table
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 
 MAX_ID_CHARACTERS = 255
 MAX_METADATA_CHARACTERS = 4_096  # Kafka's offset.metadata.max.bytes

@@ -21,7 +21,7 @@ from minilog.v1 import common_pb2
 from minilog.v1 import coordinator_records_pb2 as records_pb2
 from minilog.versions import parse_known
 from minilog_broker.coordinators.table import Change, LogRecord
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 
 _WHAT = "a record in the log of groups"
 

@@ -35,7 +35,7 @@ class _Asked:
 
 
 class Registrations:
-    """See the module's text."""
+    """By producer: one question, and the commits that wait for its answer."""
 
     def __init__(self) -> None:
         self._asked: dict[int, _Asked] = {}

@@ -1,7 +1,7 @@
 """When open transactions time out: nothing was heard of their writers for as long as they asked for.
 
 A clock begins anew at every enlistment, registration and keep-alive. A coordinator that is new gives everybody a full
-period; the time in which its own process stood still does not count (replication/own_delay.py). Times are this
+period; the time in which its own process stood still does not count (replication/rules/own_delay.py). Times are this
 process's monotonic clock.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 
-from minilog_broker.replication.own_delay import excused, own_delay_ms
+from minilog_broker.replication.rules.own_delay import excused, own_delay_ms
 
 _TICKS_PER_TIMEOUT = 30  # silence is noticed at most a thirtieth of the shortest time-out late
 
 
 class Clocks:
-    """See the module's text."""
+    """By transactional id. A tick that is late itself excuses everybody for so long."""
 
     def __init__(self) -> None:
         self._heard: dict[str, tuple[float, float]] = {}  # when, and the time-out

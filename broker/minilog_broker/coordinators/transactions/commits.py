@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from minilog.errors import RequestTimedOut, wire_error
 from minilog.v1 import coordinator_pb2
-from minilog_broker.coordinators.effects import Answer
+from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class WaitingCommits:
         waiting, self._waiting = self._waiting, []
         return [each.ticket for each in waiting]
 
-    def look(self, committed: int, visible: Callable[[str, int], bool], now_ms: float) -> list[Answer]:
+    def look(self, committed: int, visible: Callable[[str, int], bool], now_ms: float) -> list[CoordinatorAnswer]:
         """Those who wait no more. `committed`: the high watermark; `visible(transactional id, generation)`."""
         answers, left = [], []
         for each in self._waiting:
@@ -55,9 +55,9 @@ class WaitingCommits:
             elif durable:
                 outcome = coordinator_pb2.TRANSACTION_OUTCOME_COMMITTED_BECOMING_VISIBLE
             else:
-                answers.append(Answer(each.ticket, _unknown(each)))
+                answers.append(CoordinatorAnswer(each.ticket, _unknown(each)))
                 continue
-            answers.append(Answer(each.ticket, coordinator_pb2.EndTransactionResponse(outcome=outcome)))
+            answers.append(CoordinatorAnswer(each.ticket, coordinator_pb2.EndTransactionResponse(outcome=outcome)))
         self._waiting = left
         return answers
 

@@ -22,26 +22,26 @@ import math
 from collections.abc import Callable, Sequence
 
 from minilog.errors import InvalidTxnState, MinilogError
-from minilog.transactions import contents_to_wire
+from minilog.transactions.messages import contents_to_wire
 from minilog.v1 import coordinator_pb2
-from minilog_broker.coordinators.coordinator import Coordinator, Response, State
-from minilog_broker.coordinators.effects import Answer, MarkersRefused, Moment, WriteMarkers
+from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState, Response
+from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, MarkersRefused, Moment, WriteMarkers
 from minilog_broker.coordinators.table import AppendRecords, Change
 from minilog_broker.coordinators.transactions import describing, ending, enlisting
 from minilog_broker.coordinators.transactions.clocks import Clocks
 from minilog_broker.coordinators.transactions.commits import WaitingCommits
-from minilog_broker.coordinators.transactions.enlisting import AlreadyCommitted, TransactionSettings
+from minilog_broker.coordinators.transactions.enlisting import CommittedGeneration, TransactionSettings
 from minilog_broker.coordinators.transactions.markers import Markers
 from minilog_broker.coordinators.transactions.records import (
     Fate,
-    Producer,
     TransactionChange,
     TransactionCodec,
     TransactionKey,
+    TransactionProducer,
     TransactionValue,
 )
-from minilog_broker.coordinators.transactions.view import View
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.coordinators.transactions.view import TransactionView
+from minilog_broker.replication.partition_state import PartitionKey
 
 EXPIRATION_US = 7 * 86_400_000_000  # of the ids of batch writes: docs/spec/transactions.md § Abort and time-out
 PRODUCER_EPOCH = 0
@@ -60,7 +60,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         super().__init__(name, TransactionCodec(), append)
         self._settings = settings
         self._knows_topic = knows_topic
-        self._view = View(self._table)
+        self._view = TransactionView(self._table)
         self._clocks = Clocks()
         self._markers = Markers(settings.marker_retry_ms, knows_topic)
         self._commits = WaitingCommits()
@@ -74,7 +74,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
 
         def decide() -> coordinator_pb2.EnlistResponse:
             verdict = enlisting.enlist(self._view, request, producer_id, self._settings, now.wall_us)
-            if isinstance(verdict, AlreadyCommitted):
+            if isinstance(verdict, CommittedGeneration):
                 return coordinator_pb2.EnlistResponse(
                     outcome=coordinator_pb2.ENLIST_OUTCOME_ALREADY_COMMITTED,
                     generation=verdict.generation,
@@ -226,7 +226,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
 
     def _go_on(self, now: Moment) -> None:
         """Ask for the markers that are due, answer who waited for them, remove producers that have all of theirs."""
-        if self._state is not State.ACTIVE:
+        if self._state is not CoordinatorState.ACTIVE:
             return
         self._effects.extend(self._markers.send(now.ms, self._leader_epoch))
         self._look_at_commits(now)
@@ -238,7 +238,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
                 removed.setdefault(transactional_id, []).append(Change(key, None))
         for changes in removed.values():
             if not self._try_write(changes):
-                if self._state is State.ACTIVE:  # else it was deposed, and has nothing to do any more
+                if self._state is CoordinatorState.ACTIVE:  # else it was deposed, and has nothing to do any more
                     self._remove_at_ms = now.ms + self._settings.marker_retry_ms
                 return
 
@@ -263,7 +263,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
 
     def expire(self, wall_us: int) -> None:
         """Forget ids of batch writes that were silent for seven days. Not called while the wall clock is distrusted."""
-        if self._state is not State.ACTIVE:
+        if self._state is not CoordinatorState.ACTIVE:
             return
         for transactional_id in self._view.ids():
             transaction = self._view.transaction(transactional_id)
@@ -299,13 +299,13 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
     def _changed(self, changes: Sequence[TransactionChange], high_watermark: int, now: Moment) -> None:
         self._committed = high_watermark
         for change in changes:
-            if isinstance(change.value, Producer):
+            if isinstance(change.value, TransactionProducer):
                 self._note_end(change.key, change.value)
             elif change.value is None and change.key.producer_id is not None:
                 self._markers.forgotten(change.key.owner, change.key.producer_id)
         self._go_on(now)
 
-    def _note_end(self, key: TransactionKey, producer: Producer) -> None:
+    def _note_end(self, key: TransactionKey, producer: TransactionProducer) -> None:
         if key.producer_id is not None and producer.fate is not Fate.OPEN:
             self._markers.decided(key.owner, key.producer_id, producer)
 
@@ -314,4 +314,4 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         self._markers.clear()
         self._committed, self._remove_at_ms = 0, math.inf
         refusal = self._refusal(coordinator_pb2.EndTransactionResponse, self._not_coordinator())
-        self._effects.extend(Answer(ticket, refusal) for ticket in self._commits.take())
+        self._effects.extend(CoordinatorAnswer(ticket, refusal) for ticket in self._commits.take())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from minilog.v1 import common_pb2, coordinator_pb2
-from minilog_broker.coordinators.transactions.records import Fate, Producer, Transaction
-from minilog_broker.coordinators.transactions.view import View
+from minilog_broker.coordinators.transactions.records import Fate, TransactionMetadata, TransactionProducer
+from minilog_broker.coordinators.transactions.view import TransactionView
 
 _FATES = {
     Fate.OPEN: coordinator_pb2.PRODUCER_FATE_OPEN,
@@ -13,7 +13,7 @@ _FATES = {
 }
 
 
-def listing(view: View, transactional_id: str) -> coordinator_pb2.TransactionListing:
+def listing(view: TransactionView, transactional_id: str) -> coordinator_pb2.TransactionListing:
     """One line. Raises TransactionalIdNotFound."""
     transaction, producers = view.known(transactional_id), view.producers(transactional_id)
     return coordinator_pb2.TransactionListing(
@@ -25,7 +25,7 @@ def listing(view: View, transactional_id: str) -> coordinator_pb2.TransactionLis
     )
 
 
-def _state(producers: dict[int, Producer]) -> coordinator_pb2.TransactionState.ValueType:
+def _state(producers: dict[int, TransactionProducer]) -> coordinator_pb2.TransactionState.ValueType:
     if not producers:
         return coordinator_pb2.TRANSACTION_STATE_IDLE
     if any(producer.fate is Fate.OPEN for producer in producers.values()):
@@ -34,10 +34,10 @@ def _state(producers: dict[int, Producer]) -> coordinator_pb2.TransactionState.V
 
 
 def description(
-    view: View, transactional_id: str, silent_ms: float | None
+    view: TransactionView, transactional_id: str, silent_ms: float | None
 ) -> coordinator_pb2.DescribeTransactionResponse:
     """All of it. Raises TransactionalIdNotFound."""
-    transaction: Transaction = view.known(transactional_id)
+    transaction: TransactionMetadata = view.known(transactional_id)
     return coordinator_pb2.DescribeTransactionResponse(
         listing=listing(view, transactional_id),
         attempt_id=transaction.attempt_id,
@@ -50,7 +50,7 @@ def description(
     )
 
 
-def _described(producer_id: int, producer: Producer) -> coordinator_pb2.EnlistedProducer:
+def _described(producer_id: int, producer: TransactionProducer) -> coordinator_pb2.EnlistedProducer:
     return coordinator_pb2.EnlistedProducer(
         producer_id=producer_id,
         generation=producer.generation,

@@ -27,40 +27,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from minilog.errors import InvalidArgument, InvalidTxnState, ProducerFenced, StaleGeneration
-from minilog.transactions import Contents, contents_from_wire
+from minilog.transactions.messages import Contents, contents_from_wire
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.table import Change
 from minilog_broker.coordinators.transactions.records import (
     NOTHING_WRITTEN,
     Fate,
-    Producer,
     Registered,
-    Transaction,
     TransactionChange,
     TransactionKey,
+    TransactionMetadata,
+    TransactionProducer,
 )
-from minilog_broker.coordinators.transactions.view import View
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.coordinators.transactions.view import TransactionView
+from minilog_broker.replication.partition_state import PartitionKey
 
 MAX_DIGEST_BYTES = 64  # a SHA-512; it is written with every enlisting
 
 
-def abort_changes(transactional_id: str, producers: Mapping[int, Producer]) -> list[TransactionChange]:
+def abort_changes(transactional_id: str, producers: Mapping[int, TransactionProducer]) -> list[TransactionChange]:
     """These end without being seen. One that is registered nowhere is gone at once."""
     return [_ended(transactional_id, producer_id, each, Fate.ABORTING) for producer_id, each in producers.items()]
 
 
-def _ended(transactional_id: str, producer_id: int, producer: Producer, fate: Fate) -> TransactionChange:
+def _ended(transactional_id: str, producer_id: int, producer: TransactionProducer, fate: Fate) -> TransactionChange:
     key = TransactionKey(transactional_id, producer_id)
     return Change(key, replace(producer, fate=fate) if producer.partitions else None)
 
 
-def registration_count(view: View, transactional_id: str) -> int:
+def registration_count(view: TransactionView, transactional_id: str) -> int:
     """How many markers an end of all would take."""
     return sum(len(producer.partitions) for producer in view.producers(transactional_id).values())
 
 
-def end(view: View, request: coordinator_pb2.EndTransactionRequest, wall_us: int) -> list[TransactionChange]:
+def end(view: TransactionView, request: coordinator_pb2.EndTransactionRequest, wall_us: int) -> list[TransactionChange]:
     """The decision; nothing where it was made before. Raises what the table of the module says."""
     transactional_id = request.transactional_id
     if not request.winners:
@@ -103,7 +103,7 @@ def _contents(request: coordinator_pb2.EndTransactionRequest) -> Contents | None
     return contents_from_wire(request.contents)
 
 
-def is_committed(transaction: Transaction, transactional_id: str, generation: int) -> bool:
+def is_committed(transaction: TransactionMetadata, transactional_id: str, generation: int) -> bool:
     """Raises StaleGeneration where a later one is committed."""
     last = transaction.last_committed
     if last is not None and generation < last:
@@ -114,7 +114,7 @@ def is_committed(transaction: Transaction, transactional_id: str, generation: in
     return generation == last
 
 
-def _check_current(transaction: Transaction, request: coordinator_pb2.EndTransactionRequest) -> None:
+def _check_current(transaction: TransactionMetadata, request: coordinator_pb2.EndTransactionRequest) -> None:
     asked = (request.run_id, request.generation, request.attempt_id)
     if asked != (transaction.run_id, transaction.generation, transaction.attempt_id):
         raise ProducerFenced(
@@ -128,11 +128,13 @@ def _check_current(transaction: Transaction, request: coordinator_pb2.EndTransac
 
 
 def _winners(
-    request: coordinator_pb2.EndTransactionRequest, transaction: Transaction, open_producers: Mapping[int, Producer]
-) -> dict[int, Producer]:
+    request: coordinator_pb2.EndTransactionRequest,
+    transaction: TransactionMetadata,
+    open_producers: Mapping[int, TransactionProducer],
+) -> dict[int, TransactionProducer]:
     """The named producers with what they say that they wrote. Raises InvalidTxnState for all, where one is wrong."""
     where = f"transactional id '{request.transactional_id}', generation {request.generation}"
-    winners: dict[int, Producer] = {}
+    winners: dict[int, TransactionProducer] = {}
     tasks: dict[int, int] = {}
     for named in request.winners:
         producer = open_producers.get(named.producer_id)
@@ -148,7 +150,7 @@ def _winners(
     return winners
 
 
-def _with_sequences(producer: Producer, named: coordinator_pb2.Winner, where: str) -> Producer:
+def _with_sequences(producer: TransactionProducer, named: coordinator_pb2.Winner, where: str) -> TransactionProducer:
     written = {
         PartitionKey(each.partition_id.topic_id, each.partition_id.partition): each.last_sequence
         for each in named.partitions
@@ -166,7 +168,7 @@ def _with_sequences(producer: Producer, named: coordinator_pb2.Winner, where: st
 
 
 def abort(
-    view: View, request: coordinator_pb2.AbortAttemptRequest, wall_us: int
+    view: TransactionView, request: coordinator_pb2.AbortAttemptRequest, wall_us: int
 ) -> tuple[bool, list[TransactionChange]]:
     """(whether the generation is committed, the decision). Raises StaleGeneration."""
     transactional_id = request.transactional_id
@@ -180,13 +182,17 @@ def abort(
     return False, _aborted(view, transactional_id, transaction, request.producer_ids, wall_us)
 
 
-def abort_everything(view: View, transactional_id: str, wall_us: int) -> list[TransactionChange]:
+def abort_everything(view: TransactionView, transactional_id: str, wall_us: int) -> list[TransactionChange]:
     """By command. Raises TransactionalIdNotFound."""
     return _aborted(view, transactional_id, view.known(transactional_id), (), wall_us)
 
 
 def _aborted(
-    view: View, transactional_id: str, transaction: Transaction, producer_ids: Sequence[int], wall_us: int
+    view: TransactionView,
+    transactional_id: str,
+    transaction: TransactionMetadata,
+    producer_ids: Sequence[int],
+    wall_us: int,
 ) -> list[TransactionChange]:
     open_producers = view.open_producers(transactional_id)
     if producer_ids:

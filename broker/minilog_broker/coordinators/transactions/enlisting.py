@@ -34,19 +34,19 @@ from minilog.errors import (
     StaleGeneration,
     UnknownTopicId,
 )
-from minilog.transactions import Contents
+from minilog.transactions.messages import Contents
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.table import Change
 from minilog_broker.coordinators.transactions.ending import abort_changes, registration_count
 from minilog_broker.coordinators.transactions.records import (
-    Producer,
     Registered,
-    Transaction,
     TransactionChange,
     TransactionKey,
+    TransactionMetadata,
+    TransactionProducer,
 )
-from minilog_broker.coordinators.transactions.view import View
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.coordinators.transactions.view import TransactionView
+from minilog_broker.replication.partition_state import PartitionKey
 
 MAX_ID_CHARACTERS = 1_000  # of a transactional id; a record of it is written with every enlisting
 MAX_ID_BYTES = 64  # of an attempt or a run: a UUID in any spelling
@@ -65,7 +65,7 @@ class TransactionSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class AlreadyCommitted:
+class CommittedGeneration:
     """Drain the input, write nothing. `contents`: what is committed, for who replays it to compare."""
 
     generation: int
@@ -76,17 +76,17 @@ class AlreadyCommitted:
 class Enlisted:
     """`changes` are the decision; all that was open and is none of this attempt is aborted by it."""
 
-    transaction: Transaction
+    transaction: TransactionMetadata
     changes: tuple[TransactionChange, ...]
 
 
 def enlist(
-    view: View,
+    view: TransactionView,
     request: coordinator_pb2.EnlistRequest,
     producer_id: int,
     settings: TransactionSettings,
     wall_us: int,
-) -> Enlisted | AlreadyCommitted:
+) -> Enlisted | CommittedGeneration:
     """Raises what the table of the module says, and InvalidArgument for what is malformed."""
     _check_ids(request)
     timeout_ms = _timeout_ms(request, settings)
@@ -98,7 +98,7 @@ def enlist(
             raise ProducerFenced(f"{_who(request)}: its run was superseded by another, which goes on in its place")
         if former.last_committed is not None and generation <= former.last_committed:
             if generation == former.last_committed and request.run_id != former.run_id:
-                return AlreadyCommitted(generation, former.last_contents)
+                return CommittedGeneration(generation, former.last_contents)
             raise StaleGeneration(
                 f"{_who(request)}: generation {generation} is asked for, {former.last_committed} is committed: only a "
                 "run that begins may ask for the last one again. Is this a copied or restored checkpoint?"
@@ -115,12 +115,12 @@ def enlist(
     if former is None or transaction.attempt_id != former.attempt_id:
         changes += abort_changes(transactional_id, view.open_producers(transactional_id))
     task = request.task if request.HasField("task") else None
-    producer = Producer(generation, transaction.attempt_id, task)
+    producer = TransactionProducer(generation, transaction.attempt_id, task)
     changes.append(Change(TransactionKey(transactional_id, producer_id), producer))
     return Enlisted(transaction, tuple(changes))
 
 
-def _generation(request: coordinator_pb2.EnlistRequest, former: Transaction | None) -> int:
+def _generation(request: coordinator_pb2.EnlistRequest, former: TransactionMetadata | None) -> int:
     if request.HasField("generation"):
         return request.generation
     if former is None:
@@ -134,10 +134,14 @@ def _generation(request: coordinator_pb2.EnlistRequest, former: Transaction | No
 
 
 def _taken_up(
-    request: coordinator_pb2.EnlistRequest, former: Transaction | None, generation: int, timeout_ms: int, wall_us: int
-) -> Transaction:
+    request: coordinator_pb2.EnlistRequest,
+    former: TransactionMetadata | None,
+    generation: int,
+    timeout_ms: int,
+    wall_us: int,
+) -> TransactionMetadata:
     """The transaction with this attempt as its current one."""
-    asked = Transaction(generation, request.attempt_id, request.run_id, timeout_ms, request.expires, wall_us)
+    asked = TransactionMetadata(generation, request.attempt_id, request.run_id, timeout_ms, request.expires, wall_us)
     if former is None:
         return asked
     if request.attempt_id in former.superseded_attempts:
@@ -161,7 +165,9 @@ def _taken_up(
     )
 
 
-def _same_attempt(request: coordinator_pb2.EnlistRequest, former: Transaction, generation: int) -> Transaction:
+def _same_attempt(
+    request: coordinator_pb2.EnlistRequest, former: TransactionMetadata, generation: int
+) -> TransactionMetadata:
     if (request.run_id, generation) != (former.run_id, former.generation):
         raise InvalidTxnState(
             f"{_who(request)}: an attempt is one of one run at one generation, and this one is of {former.generation}"
@@ -198,7 +204,7 @@ def _who(request: coordinator_pb2.EnlistRequest) -> str:
 # -- producers that are enlisted
 
 
-def require_open(view: View, transactional_id: str, producer_id: int) -> Producer:
+def require_open(view: TransactionView, transactional_id: str, producer_id: int) -> TransactionProducer:
     """Raises ProducerFenced: it has ended, or never was."""
     producer = view.open_producers(transactional_id).get(producer_id) if transactional_id else None
     if producer is None:
@@ -207,7 +213,7 @@ def require_open(view: View, transactional_id: str, producer_id: int) -> Produce
 
 
 def register(
-    view: View,
+    view: TransactionView,
     transactional_id: str,
     producer_id: int,
     partitions: Iterable[PartitionKey],

@@ -16,9 +16,9 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from minilog_broker.coordinators.effects import Marker, WriteMarkers
-from minilog_broker.coordinators.transactions.records import Fate, Producer, Registered
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.coordinators.coordinator_effects import MarkerToWrite, WriteMarkers
+from minilog_broker.coordinators.transactions.records import Fate, Registered, TransactionProducer
+from minilog_broker.replication.partition_state import PartitionKey
 
 _REFUSED_RETRY_MS = 10_000.0  # it takes an operator, or the copy that was lost, to change it
 
@@ -26,12 +26,12 @@ _Target: TypeAlias = tuple[str, PartitionKey]
 
 
 class Markers:
-    """See the module's text."""
+    """By partition; each marker is asked for until its leader has it."""
 
     def __init__(self, retry_ms: float, knows_topic: Callable[[bytes], bool]) -> None:
         self._retry_ms = retry_ms
         self._knows_topic = knows_topic
-        self._waiting: dict[_Target, dict[int, Marker]] = {}
+        self._waiting: dict[_Target, dict[int, MarkerToWrite]] = {}
         self._in_flight: dict[_Target, WriteMarkers] = {}
         self._retry_at: dict[_Target, float] = {}
         # By transactional id and producer: (generation, partitions that lack the marker).
@@ -45,7 +45,7 @@ class Markers:
         self._missing.clear()
         self._done.clear()
 
-    def decided(self, transactional_id: str, producer_id: int, producer: Producer) -> None:
+    def decided(self, transactional_id: str, producer_id: int, producer: TransactionProducer) -> None:
         """Its end is committed."""
         partitions = {registered.partition for registered in producer.partitions}
         self._missing.setdefault(transactional_id, {})[producer_id] = (producer.generation, partitions)
@@ -124,5 +124,5 @@ class Markers:
             self._missing.pop(transactional_id, None)
 
 
-def _marker(producer_id: int, producer: Producer, registered: Registered) -> Marker:
-    return Marker(producer_id, producer.fate is Fate.COMMITTING, registered.last_sequence)
+def _marker(producer_id: int, producer: TransactionProducer, registered: Registered) -> MarkerToWrite:
+    return MarkerToWrite(producer_id, producer.fate is Fate.COMMITTING, registered.last_sequence)

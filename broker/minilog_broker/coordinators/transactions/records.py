@@ -22,12 +22,12 @@ from typing import NamedTuple, TypeAlias
 from google.protobuf.message import DecodeError
 
 from minilog.errors import CorruptMessage
-from minilog.transactions import Contents, contents_from_wire, contents_to_wire
+from minilog.transactions.messages import Contents, contents_from_wire, contents_to_wire
 from minilog.v1 import common_pb2
 from minilog.v1 import coordinator_records_pb2 as records_pb2
 from minilog.versions import parse_known, written_later
 from minilog_broker.coordinators.table import Change, LogRecord
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 
 _WHAT = "a record in the log of transactions"
 NOTHING_WRITTEN = -1
@@ -41,7 +41,7 @@ class TransactionKey(NamedTuple):
 
 
 class Fate(enum.IntEnum):
-    """See the module's text."""
+    """How far the end of a generation is known."""
 
     OPEN = records_pb2.PRODUCER_STATE_OPEN
     COMMITTING = records_pb2.PRODUCER_STATE_COMMITTING
@@ -56,7 +56,7 @@ class Registered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class TransactionMetadata:
     """What outlives a generation. Times in milliseconds and, of the wall clock, in microseconds since 1970."""
 
     generation: int
@@ -73,7 +73,7 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Producer:
+class TransactionProducer:
     """One that was enlisted, and has not ended everywhere."""
 
     generation: int
@@ -86,7 +86,7 @@ class Producer:
         return any(registered.partition == partition for registered in self.partitions)
 
 
-TransactionValue: TypeAlias = Transaction | Producer
+TransactionValue: TypeAlias = TransactionMetadata | TransactionProducer
 TransactionChange: TypeAlias = Change[TransactionKey, TransactionValue]
 
 
@@ -113,7 +113,7 @@ def _encoded(value: TransactionValue | None) -> bytes | None:
     match value:
         case None:
             return None
-        case Transaction():
+        case TransactionMetadata():
             return records_pb2.TransactionRecord(
                 generation=value.generation,
                 attempt_id=value.attempt_id,
@@ -127,7 +127,7 @@ def _encoded(value: TransactionValue | None) -> bytes | None:
                 updated_us=value.updated_us,
                 last_committed_contents=None if value.last_contents is None else contents_to_wire(value.last_contents),
             ).SerializeToString()
-        case Producer():
+        case TransactionProducer():
             return records_pb2.ProducerRecord(
                 generation=value.generation,
                 attempt_id=value.attempt_id,
@@ -143,9 +143,9 @@ def _encoded(value: TransactionValue | None) -> bytes | None:
             ).SerializeToString()
 
 
-def _transaction(value: bytes) -> Transaction:
+def _transaction(value: bytes) -> TransactionMetadata:
     record = parse_known(records_pb2.TransactionRecord, value, _WHAT)
-    return Transaction(
+    return TransactionMetadata(
         generation=record.generation,
         attempt_id=record.attempt_id,
         run_id=record.run_id,
@@ -162,11 +162,11 @@ def _transaction(value: bytes) -> Transaction:
     )
 
 
-def _producer(value: bytes) -> Producer:
+def _producer(value: bytes) -> TransactionProducer:
     record = parse_known(records_pb2.ProducerRecord, value, _WHAT)
     if record.state not in records_pb2.ProducerState.values():
         raise written_later(_WHAT)
-    return Producer(
+    return TransactionProducer(
         generation=record.generation,
         attempt_id=record.attempt_id,
         task=record.task if record.HasField("task") else None,

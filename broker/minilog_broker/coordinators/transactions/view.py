@@ -6,15 +6,15 @@ from minilog.errors import TransactionalIdNotFound
 from minilog_broker.coordinators.table import Table
 from minilog_broker.coordinators.transactions.records import (
     Fate,
-    Producer,
-    Transaction,
     TransactionKey,
+    TransactionMetadata,
+    TransactionProducer,
     TransactionValue,
 )
 
 
-class View:
-    """See the module's text."""
+class TransactionView:
+    """Reads only; a rule that changes something gives the changes back to its coordinator."""
 
     def __init__(self, table: Table[TransactionKey, TransactionValue]) -> None:
         self._table = table
@@ -23,11 +23,11 @@ class View:
         """The transactional ids that are known."""
         return [owner for owner in self._table.owners() if self.transaction(owner) is not None]
 
-    def transaction(self, transactional_id: str) -> Transaction | None:
+    def transaction(self, transactional_id: str) -> TransactionMetadata | None:
         value = self._table.get(TransactionKey(transactional_id))
-        return value if isinstance(value, Transaction) else None
+        return value if isinstance(value, TransactionMetadata) else None
 
-    def known(self, transactional_id: str) -> Transaction:
+    def known(self, transactional_id: str) -> TransactionMetadata:
         """Raises TransactionalIdNotFound."""
         transaction = self.transaction(transactional_id)
         if transaction is None:
@@ -36,20 +36,20 @@ class View:
             )
         return transaction
 
-    def producer(self, transactional_id: str, producer_id: int) -> Producer | None:
+    def producer(self, transactional_id: str, producer_id: int) -> TransactionProducer | None:
         value = self._table.get(TransactionKey(transactional_id, producer_id))
-        return value if isinstance(value, Producer) else None
+        return value if isinstance(value, TransactionProducer) else None
 
-    def producers(self, transactional_id: str) -> dict[int, Producer]:
+    def producers(self, transactional_id: str) -> dict[int, TransactionProducer]:
         """All that have not ended everywhere, by producer id."""
         found = {
             key.producer_id: value
             for key, value in self._table.owned(transactional_id)
-            if key.producer_id is not None and isinstance(value, Producer)
+            if key.producer_id is not None and isinstance(value, TransactionProducer)
         }
         return dict(sorted(found.items()))
 
-    def open_producers(self, transactional_id: str) -> dict[int, Producer]:
+    def open_producers(self, transactional_id: str) -> dict[int, TransactionProducer]:
         """Those whose fate is not decided."""
         return {
             producer_id: producer

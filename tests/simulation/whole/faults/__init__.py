@@ -30,21 +30,21 @@ from tests.simulation.whole.operations import Operations
 from tests.simulation.whole.plan import FAULTS
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.host import Host
+    from tests.simulation.whole.cluster import SimulatedCluster
+    from tests.simulation.whole.host import SimulatedHost
     from tests.simulation.whole.transacting import Transacting
     from tests.simulation.whole.workload import Workload
-    from tests.simulation.whole.world import World
 
 
 class Faults:
     """See the module's text. `lost`: hosts that never return; they are at most what the cluster can spare."""
 
-    def __init__(self, world: World, workload: Workload, transacting: Transacting) -> None:
-        self._world = world
-        self._ground = ground = Ground(world, workload, transacting)
+    def __init__(self, cluster: SimulatedCluster, workload: Workload, transacting: Transacting) -> None:
+        self._cluster = cluster
+        self._ground = ground = Ground(cluster, workload, transacting)
         links = Links(ground)
         kinds = (Processes(ground), Disks(ground), Damage(ground), links, Peers(ground), Programs(ground))
-        self._by_name = {name: _method(name, (*kinds, Operations(world, workload))) for name in FAULTS}
+        self._by_name = {name: _method(name, (*kinds, Operations(cluster, workload))) for name in FAULTS}
 
     @property
     def lost(self) -> set[str]:
@@ -55,7 +55,7 @@ class Faults:
         return self._ground.cut_for_good
 
     @property
-    def rotten(self) -> Host | None:
+    def rotten(self) -> SimulatedHost | None:
         """Whose disk has rotted; None: nobody's."""
         return self._ground.rotten
 
@@ -65,17 +65,17 @@ class Faults:
 
     async def rage(self, for_s: float) -> None:
         """Faults until so much time has passed."""
-        world, plan, chance = self._world, self._world.plan, self._world.random
+        cluster, plan, chance = self._cluster, self._cluster.plan, self._cluster.random
         names, weights = list(plan.faults), list(plan.faults.values())
-        until_s = world.now_s + for_s
-        while names and world.now_s < until_s:
+        until_s = cluster.now_s + for_s
+        while names and cluster.now_s < until_s:
             await asyncio.sleep(chance.uniform(0.1, 2.0) * plan.fault_pause_s)
             (name,) = chance.choices(names, weights)
-            world.note(f"fault: {name}")
+            cluster.note(f"fault: {name}")
             if self._by_name[name]() is False:
-                world.note(f"fault: no {name}: there is no place for one")
+                cluster.note(f"fault: no {name}: there is no place for one")
             else:
-                world.count(name)
+                cluster.count(name)
         if plan.outage:
             strike(self._ground)
 

@@ -16,7 +16,7 @@ from tests.simulation.whole.host import DATA_PATH
 
 if TYPE_CHECKING:
     from tests.simulation.whole.faults.ground import Ground
-    from tests.simulation.whole.host import Host
+    from tests.simulation.whole.host import SimulatedHost
 
 _LOGS = f"{DATA_PATH}/t0-"
 _METADATA = f"{DATA_PATH}/__cluster_metadata-0"
@@ -117,17 +117,17 @@ class Damage:
         self._ground.erred.add(host.name)
         return self._flip(host, path, self._random.randrange(least, host.disk.size(path)))
 
-    def _flip(self, host: Host, path: str, position: int) -> bool:
+    def _flip(self, host: SimulatedHost, path: str, position: int) -> bool:
         if position >= host.disk.size(path):  # what was there was lost with the power
             return False
         self._ground.rotten = host
         host.ails("rot")
         host.disk.flip_bit(path, position, self._random.randrange(8))
-        self._ground.world.note(f"{host.name}: {path} rots at {position}")
+        self._ground.cluster.note(f"{host.name}: {path} rots at {position}")
         return True
 
 
-def _batches(host: Host, path: str) -> list[tuple[int, BatchHeader]]:
+def _batches(host: SimulatedHost, path: str) -> list[tuple[int, BatchHeader]]:
     """As far as they can be read."""
     found = []
     try:

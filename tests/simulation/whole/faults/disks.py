@@ -52,11 +52,11 @@ class Disks:
         return True
 
     def _fail(self, name: str, operation: str) -> None:
-        host, path = self._ground.world.host(name), self._random.choice(_PATHS)
+        host, path = self._ground.cluster.host(name), self._random.choice(_PATHS)
         self._ground.erred.add(name)
         host.ails("disk error")
         host.disk.fail(operation, errno.EIO, path)
-        self._ground.world.note(f"{name}: the next {operation} of {path or 'any file'} fails")
+        self._ground.cluster.note(f"{name}: the next {operation} of {path or 'any file'} fails")
 
     def full_disk(self) -> None:
         host = self._ground.host()

@@ -52,7 +52,7 @@ class Links:
         name = self._ground.host().name
         others = self._brokers()
         if self._random.random() < 0.5:
-            others += list(self._ground.world.clients)
+            others += list(self._ground.cluster.clients)
         self._cut(((name, other) for other in others if other != name), 0.5)
 
     def isolate_leader(self) -> None:
@@ -65,14 +65,14 @@ class Links:
             leader = topic.partitions[at.partition].leader
             if leader is None or self._ground.over:
                 return
-            self._ground.world.note(f"b{leader} leads, and is isolated")
+            self._ground.cluster.note(f"b{leader} leads, and is isolated")
             self._cut(((f"b{leader}", other) for other in self._brokers() if other != f"b{leader}"), 0.5)
 
         self._ground.workload.command(ask)
 
     def isolate_client(self) -> bool:
         """What it has sent last may have arrived."""
-        clients = list(self._ground.world.clients)
+        clients = list(self._ground.cluster.clients)
         if not clients:
             return False
         name = self._random.choice(clients)
@@ -81,7 +81,7 @@ class Links:
 
     def split(self) -> None:
         """Some brokers from the rest; half the time each client is on one side, else it hears both."""
-        brokers, clients = self._brokers(), list(self._ground.world.clients)
+        brokers, clients = self._brokers(), list(self._ground.cluster.clients)
         side = set(self._random.sample(brokers, self._random.randint(1, len(brokers) - 1)))
         if self._random.random() < 0.5:
             side |= {name for name in clients if self._random.random() < 0.5}
@@ -97,7 +97,7 @@ class Links:
         return True
 
     def _brokers(self) -> list[str]:
-        return [host.name for host in self._ground.world.hosts.values()]
+        return [host.name for host in self._ground.cluster.hosts.values()]
 
     # -- slow, lossy, broken, refused
 
@@ -106,31 +106,31 @@ class Links:
         extra_s = self._random.choice((0.01, 0.05, 0.3))
         for pair in ((one, other), (other, one)):
             self._network.extra_s[pair] = extra_s
-            self._ground.world.ails(pair[0], "slow link")
+            self._ground.cluster.ails(pair[0], "slow link")
 
         def mend() -> None:
             for pair in ((one, other), (other, one)):
                 self._network.extra_s.pop(pair, None)
-                self._ground.world.mends(pair[0], "slow link")
+                self._ground.cluster.mends(pair[0], "slow link")
 
         self._ground.later(0.5, LONGEST_CUT_S, mend)
 
     def lossy_link(self) -> None:
         """Connections between two break again and again: calls are lost before they are heard, or their answers."""
         pair = self._ground.pair()
-        until_s = self._ground.world.now_s + self._random.uniform(0.5, LONGEST_CUT_S)
+        until_s = self._ground.cluster.now_s + self._random.uniform(0.5, LONGEST_CUT_S)
         for name in pair:
-            self._ground.world.ails(name, "lossy link")
+            self._ground.cluster.ails(name, "lossy link")
 
         async def be_lossy() -> None:
-            while self._ground.world.now_s < until_s and not self._ground.over:
+            while self._ground.cluster.now_s < until_s and not self._ground.over:
                 self._network.reset(*pair)
                 await asyncio.sleep(self._random.uniform(*LOSSY_PAUSE_S))
             if not self._ground.over:
                 for name in pair:
-                    self._ground.world.mends(name, "lossy link")
+                    self._ground.cluster.mends(name, "lossy link")
 
-        self._ground.world.loop.create_task(be_lossy())
+        self._ground.cluster.loop.create_task(be_lossy())
 
     def reset(self) -> None:
         self._network.reset(*self._ground.pair())

@@ -12,27 +12,27 @@ from tests.simulation.whole.host import DATA_PATH
 
 if TYPE_CHECKING:
     from tests.simulation.whole.faults.ground import Ground
-    from tests.simulation.whole.host import Host
+    from tests.simulation.whole.host import SimulatedHost
 
 NEWEST_BYTES = 400  # about a batch
 
 
 def strike(ground: Ground) -> None:
     """All lose power now."""
-    world = ground.world
+    cluster = ground.cluster
     victim = ground.weak_host()
     assert victim is not None, "an outage needs three voters"
-    for host in world.hosts.values():
+    for host in cluster.hosts.values():
         host.lose_power()
-    if world.plan.outage == "absent":
+    if cluster.plan.outage == "absent":
         victim.wanted = False
         ground.lost.add(victim.name)
     else:
         _rot(ground, victim)
-    world.count(f"power lost by all, one {'stays away' if ground.lost else 'rots'}")
+    cluster.count(f"power lost by all, one {'stays away' if ground.lost else 'rots'}")
 
 
-def _rot(ground: Ground, host: Host) -> None:
+def _rot(ground: Ground, host: SimulatedHost) -> None:
     ground.rotten = host
     for directory in sorted({name.rpartition("/")[0] for name in host.disk.names if f"{DATA_PATH}/t0-" in name}):
         segments = [name for name in host.disk.list(directory) if name.endswith(".log")]

@@ -19,7 +19,7 @@ from tests.simulation.whole.host import DATA_PATH, PORT
 
 if TYPE_CHECKING:
     from tests.simulation.whole.faults.ground import Ground
-    from tests.simulation.whole.host import Host
+    from tests.simulation.whole.host import SimulatedHost
     from tests.simulation.whole.machine import ClientMachine
 
 STEPS = (0, 1, 2, NEAR_EPOCHS, NEAR_EPOCHS + 1, LEAP_EPOCHS)
@@ -40,19 +40,19 @@ class Peers:
     def sick_peer(self) -> None:
         """Some messages in a row, each ahead of what its receiver had on its disk then."""
         self._number += 1
-        process, machine = self._ground.world.client(f"sick{self._number}")
-        self._ground.world.run_client(process, self._say_things(machine))
+        process, machine = self._ground.cluster.client(f"sick{self._number}")
+        self._ground.cluster.run_client(process, self._say_things(machine))
 
     async def _say_things(self, machine: ClientMachine) -> None:
         pause_s = self._random.choice((0.0, 0.001, 0.03))
         for _ in range(self._random.randint(1, MESSAGES)):
-            to, name = self._random.sample(self._ground.world.voters, 2)
+            to, name = self._random.sample(self._ground.cluster.voters, 2)
             epoch = self._epoch(to)
             if epoch is not None and not self._ground.over:
                 await self._say(machine, to, name, epoch + self._random.choice(STEPS))
             await asyncio.sleep(pause_s)
 
-    async def _say(self, machine: ClientMachine, to: Host, name: Host, epoch: int) -> None:
+    async def _say(self, machine: ClientMachine, to: SimulatedHost, name: SimulatedHost, epoch: int) -> None:
         ground = self._ground
         async with machine.open_channel((to.name, PORT)) as channel:
             stub = peer_pb2_grpc.PeerServiceStub(channel)
@@ -65,9 +65,9 @@ class Peers:
                 else:
                     await stub.Vote(self._vote(to, name, epoch), timeout=ANSWER_S)
             except grpc.aio.AioRpcError as error:
-                ground.world.note(f"the sick peer is not heard: {error.details()}")
+                ground.cluster.note(f"the sick peer is not heard: {error.details()}")
 
-    def _vote(self, to: Host, candidate: Host, epoch: int) -> peer_pb2.VoteRequest:
+    def _vote(self, to: SimulatedHost, candidate: SimulatedHost, epoch: int) -> peer_pb2.VoteRequest:
         ground = self._ground
         return peer_pb2.VoteRequest(
             cluster_id=ground.cluster_id(to),
@@ -79,30 +79,30 @@ class Peers:
             last_epoch=-1,
             voter_id=to.number,
             voter_directory_id=bytes.fromhex(ground.directory_id(to) or ""),
-            voter_ids=list(ground.world.plan.voter_ids),
+            voter_ids=list(ground.cluster.plan.voter_ids),
         )
 
     def stray_epoch(self) -> bool:
         """A voter that is down has an epoch on its disk that is some leaps above all others, where none is already."""
         ground = self._ground
-        voters = ground.world.plan.voter_ids
+        voters = ground.cluster.plan.voter_ids
         host = ground.some_host(
             lambda host: host.number in voters and host.process is None and not host.disk.armed
             and self._epoch(host) is not None
         )  # fmt: skip
         if host is None:
             return False
-        epochs = [epoch for each in ground.world.voters if (epoch := self._epoch(each)) is not None]
+        epochs = [epoch for each in ground.cluster.voters if (epoch := self._epoch(each)) is not None]
         if max(epochs) - min(epochs) >= LEAP_EPOCHS:
             return False
         vote = {**(ground.stored(host, VOTE_FILE) or {}), "voted_for": -1, "voted_directory": ""}
         vote["epoch"] = int(vote["epoch"]) + self._random.choice((1, 2, 3)) * LEAP_EPOCHS
         write_durable_file(host.disk, f"{DATA_PATH}/{VOTE_FILE}", json.dumps(vote).encode())
-        ground.world.note(f"{host.name} has epoch {vote['epoch']} on its disk")
-        for each in ground.world.voters:
+        ground.cluster.note(f"{host.name} has epoch {vote['epoch']} on its disk")
+        for each in ground.cluster.voters:
             ground.ails_for(each, "epochs far apart", SETTLES_S, SETTLES_S, lambda: None)
         return True
 
-    def _epoch(self, host: Host) -> int | None:
+    def _epoch(self, host: SimulatedHost) -> int | None:
         stored = self._ground.stored(host, VOTE_FILE)
         return None if stored is None else int(stored["epoch"])

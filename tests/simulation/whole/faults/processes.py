@@ -6,10 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from tests.simulation.disk import Death, Killed, PowerLoss
+from tests.simulation.whole.plan import LATER, OLDER
 
 if TYPE_CHECKING:
     from tests.simulation.whole.faults.ground import Ground
-    from tests.simulation.whole.host import Host
+    from tests.simulation.whole.host import SimulatedHost
 
 LATE_S = (0.05, 0.5)
 LATE_TIMES = 20
@@ -32,7 +33,7 @@ class Processes:
         self._ground.start_later(host, 4.0)
 
     def kill_all(self) -> None:
-        for host in self._ground.world.hosts.values():
+        for host in self._ground.cluster.hosts.values():
             host.kill()
             self._ground.start_later(host, 4.0)
 
@@ -42,13 +43,13 @@ class Processes:
         self._ground.start_later(host, 6.0)
 
     def power_all(self) -> None:
-        for host in self._ground.world.hosts.values():
+        for host in self._ground.cluster.hosts.values():
             host.lose_power()
             self._ground.start_later(host, 6.0)
 
     def power_early(self) -> bool:
         """What a process found, and took for safe, is lost with what was not synced."""
-        since_s = self._ground.world.now_s - EARLY_S
+        since_s = self._ground.cluster.now_s - EARLY_S
         host = self._ground.some_host(lambda host: host.process is not None and host.started_s > since_s)
         if host is None:
             return False
@@ -64,11 +65,24 @@ class Processes:
 
     def reconfigure(self) -> None:
         """The same, and it is configured otherwise from then on."""
-        host, other = self._ground.host(), self._ground.world.plan.other_configs
+        host, other = self._ground.host(), self._ground.cluster.plan.other_configs
         for name in self._random.sample(sorted(other), self._random.randint(1, 3)):
             host.configs[name] = self._random.choice(other[name])
-        self._ground.world.note(f"{host.name} will be configured with {host.configs}")
+        self._ground.cluster.note(f"{host.name} will be configured with {host.configs}")
         host.stop()
+        self._ground.start_later(host, 3.0)
+
+    def other_version(self) -> None:
+        """One comes back as the other version, forth more often than back; where that cannot be, an operator sees to it
+        (host.py)."""
+        older = self._ground.some_host(lambda host: host.levels == OLDER)
+        host = older if older is not None and self._random.random() < 0.7 else self._ground.host()
+        host.levels = OLDER if host.levels == LATER else LATER
+        self._ground.cluster.note(f"{host.name} will support levels {host.levels}")
+        if self._random.random() < 0.5:
+            host.kill()
+        else:
+            host.stop()
         self._ground.start_later(host, 3.0)
 
     def wrong_voters(self) -> bool:
@@ -76,11 +90,11 @@ class Processes:
         host = self._ground.some_host(lambda host: host.process is None and self._ground.cluster_id(host) != "")
         if host is None:
             return False
-        others = [number for number in self._ground.world.hosts if number != host.number]
+        others = [number for number in self._ground.cluster.hosts if number != host.number]
         wrong = sorted({host.number, *self._random.sample(others, self._random.choice((0, 2)))})
         if wrong == list(host.voters):
             return False
-        self._ground.world.note(f"{host.name} is started with voters {wrong}")
+        self._ground.cluster.note(f"{host.name} is started with voters {wrong}")
         host.start(wrong)
         return True
 
@@ -102,7 +116,7 @@ class Processes:
                 host.go_on()
                 await asyncio.sleep(self._random.uniform(0.0, 1.0))
 
-        self._ground.world.loop.create_task(be_late())
+        self._ground.cluster.loop.create_task(be_late())
 
     def wall_clock(self) -> None:
         host = self._ground.host()
@@ -134,7 +148,7 @@ class Processes:
         ground.lost.add(host.name)
         return True
 
-    def _living(self) -> Host | None:
+    def _living(self) -> SimulatedHost | None:
         return self._ground.some_host(lambda host: host.process is not None)
 
     def _death(self) -> type[Death]:

@@ -23,7 +23,7 @@ class Programs:
         if not kind:
             return False
         name = kind.pop(self._random.randrange(len(kind)))
-        self._ground.world.kill_client(name)
+        self._ground.cluster.kill_client(name)
         if kind is self._workload.producers:
             self._workload.add_producer()
         elif kind is self._transacting.writers:
@@ -40,25 +40,25 @@ class Programs:
         return self._stall([*self._workload.producers, *self._transacting.writers], 8.0)
 
     def _stall(self, names: list[str], most_s: float) -> bool:
-        world = self._ground.world
-        living = [name for name in names if name in world.clients]
+        cluster = self._ground.cluster
+        living = [name for name in names if name in cluster.clients]
         if not living:
             return False
         name = self._random.choice(living)
-        process = world.clients[name]
-        world.loop.stand_still(process)
-        world.ails(name, "stands still")
+        process = cluster.clients[name]
+        cluster.loop.stand_still(process)
+        cluster.ails(name, "stands still")
 
         def mend() -> None:
-            world.loop.go_on(process)
-            world.mends(name, "stands still")
+            cluster.loop.go_on(process)
+            cluster.mends(name, "stands still")
 
         self._ground.later(0.2, most_s, mend)
         return True
 
     def alter(self) -> None:
         """Another min.insync.replicas, or flush.policy, while it runs."""
-        plan = self._ground.world.plan
+        plan = self._ground.cluster.plan
         settings = {"min.insync.replicas": str(self._random.randint(plan.least_min, max(2, plan.min_in_sync)))}
         if self._random.random() < 0.5:
             settings = {"flush.policy": self._random.choice(plan.policies)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.judge.metadata import Change
 

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from minilog.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
+from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.record_batch.header import BatchHeader
 from minilog.record_batch.reader import read_payload
 from minilog.v1 import common_pb2, coordinator_pb2, coordinator_records_pb2
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.whole.judge.partition import Partition
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.calls import Call
+    from tests.simulation.whole.calls import SimulatedCall
     from tests.simulation.whole.judge.copies import View
     from tests.simulation.whole.judge.truth import Truth
 
@@ -80,25 +80,25 @@ class Coordinators:
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
         self._logs: dict[tuple[int, PartitionKey], _Log] = {}
-        self._requests: weakref.WeakKeyDictionary[Call, Any] = weakref.WeakKeyDictionary()
+        self._requests: weakref.WeakKeyDictionary[SimulatedCall, Any] = weakref.WeakKeyDictionary()
         self._registered: set[tuple[int, PartitionKey]] = set()
-        self._asked: dict[str, Callable[[Call, Any], None]] = {
+        self._asked: dict[str, Callable[[SimulatedCall, Any], None]] = {
             "/minilog.v1.MarkerService/WriteMarkers": self._markers,
             "/minilog.v1.TransactionService/EndTransaction": self._keep,
             "/minilog.v1.TransactionService/RegisterPartitions": self._keep,
         }
-        self._answered: dict[str, Callable[[Call, Any], None]] = {
+        self._answered: dict[str, Callable[[SimulatedCall, Any], None]] = {
             "/minilog.v1.TransactionService/EndTransaction": self._ended,
             "/minilog.v1.TransactionService/RegisterPartitions": self._did_register,
         }
 
-    def saw(self, call: Call, message: Any, answers: bool) -> None:
+    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
         """A message is sent."""
         look = (self._answered if answers else self._asked).get(call.method)
         if look is not None:
             look(call, message)
 
-    def _keep(self, call: Call, message: Any) -> None:
+    def _keep(self, call: SimulatedCall, message: Any) -> None:
         self._requests[call] = message
 
     def _partition(self, number: int) -> Partition | None:
@@ -115,7 +115,7 @@ class Coordinators:
 
     # -- decisions
 
-    def _markers(self, call: Call, message: Any) -> None:
+    def _markers(self, call: SimulatedCall, message: Any) -> None:
         number, _ = self._truth.speaker(call.client)
         partition = self._partition(message.coordinator_partition)
         if number < 0 or partition is None:
@@ -131,7 +131,7 @@ class Coordinators:
                 text = f"b{number} {what} producer {marker.producer_id}, and that is not committed yet"
                 raise partition.fail("V15", text, number)
 
-    def _ended(self, call: Call, message: Any) -> None:
+    def _ended(self, call: SimulatedCall, message: Any) -> None:
         number, _ = self._truth.speaker(call.host)
         request = self._requests.get(call)
         if request is None or message.error.code != _OK or message.outcome not in _COMMITTED:
@@ -149,7 +149,7 @@ class Coordinators:
 
     # -- who may write
 
-    def _did_register(self, call: Call, message: Any) -> None:
+    def _did_register(self, call: SimulatedCall, message: Any) -> None:
         request = self._requests.get(call)
         if request is not None and message.error.code == _OK:
             for each in request.partitions:

@@ -16,7 +16,7 @@ from tests.simulation.disk import NEVER, Inode
 from tests.simulation.whole.host import DATA_PATH
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.host import Host
+    from tests.simulation.whole.host import SimulatedHost
 
 _SUFFIX = ".log"
 _SNAPSHOT = re.compile(r"\d{20}-\d{10}\.snapshot")
@@ -175,7 +175,7 @@ class View:
 class Copy:
     """One host's copy of one log."""
 
-    def __init__(self, host: Host, name: str) -> None:
+    def __init__(self, host: SimulatedHost, name: str) -> None:
         self.host = host
         self.path = f"{DATA_PATH}/{name}"
         self._changes = self._renames = -1
@@ -219,7 +219,7 @@ class Copy:
         return read_json(self.host, f"{self.path}/{name}")
 
 
-def read_json(host: Host, path: str) -> Any:
+def read_json(host: SimulatedHost, path: str) -> Any:
     """What a durable file says on the disk; None where there is none that is whole."""
     content = host.disk.durable_content(path)
     if content is None:
@@ -239,7 +239,7 @@ def _least(one: int | None, other: int | None) -> int | None:
 class Copies:
     """All of them, by host and the log's name (`topic-partition`)."""
 
-    def __init__(self, hosts: list[Host]) -> None:
+    def __init__(self, hosts: list[SimulatedHost]) -> None:
         self._hosts = hosts
         self._copies: dict[tuple[int, str], Copy] = {}
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.whole.host import DATA_PATH
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.host import Host
+    from tests.simulation.whole.host import SimulatedHost
     from tests.simulation.whole.judge.metadata import Metadata
 
 
@@ -27,7 +27,7 @@ class _Excuse:
 class Damage:
     """See the module's text."""
 
-    def __init__(self, hosts: list[Host], metadata: Metadata) -> None:
+    def __init__(self, hosts: list[SimulatedHost], metadata: Metadata) -> None:
         self._hosts = {host.number: host for host in hosts}
         self._metadata = metadata
         self._flips: dict[int, int] = dict.fromkeys(self._hosts, 0)  # that were looked at

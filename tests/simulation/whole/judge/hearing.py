@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.invariants.violation import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.calls import Call
+    from tests.simulation.whole.calls import SimulatedCall
+    from tests.simulation.whole.cluster import SimulatedCluster
     from tests.simulation.whole.judge.truth import Truth
-    from tests.simulation.whole.world import World
 
 GAP, STEADY, PATIENCE = 0.5, 2.0, 2.5
 FETCH_TIMEOUT = "quorum.fetch.timeout.ms"
@@ -28,12 +28,12 @@ _CALLS = ("/minilog.v1.PeerService/Vote", "/minilog.v1.PeerService/BeginQuorumEp
 class Hearing:
     """See the module's text."""
 
-    def __init__(self, world: World, truth: Truth) -> None:
-        self._world = world
+    def __init__(self, cluster: SimulatedCluster, truth: Truth) -> None:
+        self._cluster = cluster
         self._truth = truth
-        told_ms = (int(values.get(FETCH_TIMEOUT, 1_000)) for values in world.plan.configs.values())
+        told_ms = (int(values.get(FETCH_TIMEOUT, 1_000)) for values in cluster.plan.configs.values())
         self._fetch_timeout_s = max(told_ms, default=1_000) / 1e3
-        self._streams: weakref.WeakSet[Call] = weakref.WeakSet()  # of the metadata log
+        self._streams: weakref.WeakSet[SimulatedCall] = weakref.WeakSet()  # of the metadata log
         self._heard_s: dict[tuple[int, int], float] = {}
         self._steady_s: dict[tuple[int, int], float] = {}
         self._resumed_s: dict[int, float] = {}
@@ -43,18 +43,18 @@ class Hearing:
 
     # -- what comes
 
-    def saw(self, call: Call, message: Any, answers: bool) -> None:
+    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
         """A message is sent."""
         if call.method == _REPLICATE and not answers and message.cluster_metadata:
             self._streams.add(call)
 
-    def heard(self, call: Call, answers: bool | None) -> None:
+    def heard(self, call: SimulatedCall, answers: bool | None) -> None:
         """A message has come, or the connection broke."""
         if call.method not in _CALLS and call not in self._streams:
             return
         client, server = self._truth.speaker(call.client)[0], self._truth.speaker(call.host)[0]
         pairs = [(client, server), (server, client)]
-        now_s = self._world.now_s
+        now_s = self._cluster.now_s
         if answers is None:
             for pair in pairs:
                 self._steady_s[pair] = now_s
@@ -66,20 +66,20 @@ class Hearing:
 
     def look(self) -> None:
         """Who stands still, or runs anew."""
-        for host in self._world.hosts.values():
+        for host in self._cluster.hosts.values():
             stopped = host.process is None or host.process.stands_still or host.process.dead
             if stopped or self._lives.get(host.number) != host.lives:
                 self._lives[host.number] = host.lives
-                self._resumed_s[host.number] = self._world.now_s
+                self._resumed_s[host.number] = self._cluster.now_s
                 for pair in self._steady_s:
                     if host.number in pair:
-                        self._steady_s[pair] = self._world.now_s
+                        self._steady_s[pair] = self._cluster.now_s
 
     # -- what must be
 
     def check_answers(self, number: int, epoch: int) -> None:
         """V21: the controller of an epoch answers."""
-        voters, now_s = self._truth.metadata.voters, self._world.now_s
+        voters, now_s = self._truth.metadata.voters, self._cluster.now_s
         began_s = self._began_s.get((epoch, number))
         if began_s is None or len(voters) < 2:
             return
@@ -93,18 +93,18 @@ class Hearing:
     def leads(self, number: int, life: int, epoch: int) -> None:
         """V20: somebody is heard of who leads an epoch, for the first time."""
         before = self._leader
-        self._began_s[epoch, number] = self._world.now_s
+        self._began_s[epoch, number] = self._cluster.now_s
         if before is not None and before[0] > epoch:
             return
-        self._leader = epoch, number, life, self._world.now_s
+        self._leader = epoch, number, life, self._cluster.now_s
         if before is None or before[1] == number:
             return
         led, other, other_life, since_s = before
-        host = self._world.hosts[other]
+        host = self._cluster.hosts[other]
         if host.process is None or host.lives != other_life or not host.wanted or host.process.stands_still:
             return
         voters = self._truth.metadata.voters
-        if self._world.now_s - since_s < STEADY * self._fetch_timeout_s or other not in voters:
+        if self._cluster.now_s - since_s < STEADY * self._fetch_timeout_s or other not in voters:
             return
         hearing = [v for v in voters if v != other and self._is_steady(other, v)]
         if len(hearing) + 1 > len(voters) // 2:
@@ -112,7 +112,7 @@ class Hearing:
             raise Violation("V20", text, nodes=(other, number), epoch=epoch)
 
     def _is_steady(self, one: int, other: int) -> bool:
-        now_s = self._world.now_s
+        now_s = self._cluster.now_s
         for pair in ((one, other), (other, one)):
             if now_s - self._heard_s.get(pair, -1e9) > GAP * self._fetch_timeout_s:
                 return False

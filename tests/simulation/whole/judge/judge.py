@@ -17,8 +17,8 @@ from tests.simulation.whole.judge.transactions import Transactions
 from tests.simulation.whole.judge.truth import Truth
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.calls import Call
-    from tests.simulation.whole.world import World
+    from tests.simulation.whole.calls import SimulatedCall
+    from tests.simulation.whole.cluster import SimulatedCluster
 
 LOOK_S = 0.2
 
@@ -26,10 +26,10 @@ LOOK_S = 0.2
 class Judge:
     """See the module's text."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.truth = Truth(world)
-        self._hearing = Hearing(world, self.truth)
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self.truth = Truth(cluster)
+        self._hearing = Hearing(cluster, self.truth)
         coordinators = Coordinators(self.truth)
         transactions = Transactions(self.truth.copies, coordinators.may_write)
         self._replication = Replication(self.truth, transactions)
@@ -39,10 +39,10 @@ class Judge:
             coordinators.saw,
             self._hearing.saw,
         ]
-        world.wire.watch(self._saw)
-        world.wire.listen(self._hearing.heard)
+        cluster.wire.watch(self._saw)
+        cluster.wire.listen(self._hearing.heard)
 
-    def _saw(self, call: Call, message: Any, answers: bool) -> None:
+    def _saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
         """Of whoever speaks it is not the fault."""
         payloads: Sequence[Buffer] = ()
         if isinstance(message, StreamMessage):
@@ -52,7 +52,7 @@ class Judge:
                 watcher(call, message, answers)
             self._replication.saw(call, message, payloads, answers)
         except Exception as error:
-            self._world.fail(error)
+            self._cluster.fail(error)
 
     async def watch(self) -> None:
         """Until cancelled: at all disks, whether anybody speaks or not."""
@@ -62,4 +62,4 @@ class Judge:
                 self._hearing.look()
                 self.truth.look()
             except Exception as error:
-                self._world.fail(error)
+                self._cluster.fail(error)

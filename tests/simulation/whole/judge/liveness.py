@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import decode_header, iterate_headers
 from minilog.types import TopicPartition
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
 from tests.simulation.history import History, Outcome
@@ -24,55 +24,55 @@ from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.host import DATA_PATH
 
 if TYPE_CHECKING:
+    from tests.simulation.whole.cluster import SimulatedCluster
     from tests.simulation.whole.exceptions import Exceptions
     from tests.simulation.whole.faults import Faults
-    from tests.simulation.whole.host import Host
+    from tests.simulation.whole.host import SimulatedHost
     from tests.simulation.whole.transacting import Transacting
     from tests.simulation.whole.workload import Workload
-    from tests.simulation.whole.world import World
 
 LOOK_S = 0.25
 STALL_S = 10.0
 SETTLE_S = 3.0  # of writing after the faults
 
 
-async def watch(world: World, workload: Workload, exceptions: Exceptions) -> None:
+async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Exceptions) -> None:
     """Until cancelled. V19 while faults rage: where so many replicas as a write needs, and a majority of the voters,
     have been well for long, and one of them has all that was acknowledged on its disk, writes go on."""
-    moves = "reassign" in world.plan.faults  # then any broker may be needed
+    moves = "reassign" in cluster.plan.faults  # then any broker may be needed
     while True:
         await asyncio.sleep(LOOK_S)
         for at, key in workload.keys.items():
             if exceptions.lost_all(key):
                 continue
-            every = [host.name for host in world.hosts.values()]
-            replicas, count = (every, len(every)) if moves else (workload.replicas[key], world.plan.min_in_sync)
+            every = [host.name for host in cluster.hosts.values()]
+            replicas, count = (every, len(every)) if moves else (workload.replicas[key], cluster.plan.min_in_sync)
             since_s = max(
-                _good_since_s(world, replicas, count),
-                world.clients_well_since_s,
-                workload.acknowledged_s.get(key, world.now_s),
+                _good_since_s(cluster, replicas, count),
+                cluster.clients_well_since_s,
+                workload.acknowledged_s.get(key, cluster.now_s),
             )
-            if world.now_s - since_s > STALL_S and _is_held(world, workload, at, replicas):
+            if cluster.now_s - since_s > STALL_S and _is_held(cluster, workload, at, replicas):
                 raise Violation(
                     "V19", f"{at} acknowledges nothing since {since_s:.1f} s, and all it needs is well", key=key
                 )
 
 
-def _good_since_s(world: World, replicas: list[str], count: int) -> float:
+def _good_since_s(cluster: SimulatedCluster, replicas: list[str], count: int) -> float:
     """Since when there is all that a write needs; infinity where something is missing."""
-    hosts = list(world.hosts.values())
-    voters = sorted(host.well_since_s if host.is_well else math.inf for host in world.voters)
+    hosts = list(cluster.hosts.values())
+    voters = sorted(host.well_since_s if host.is_well else math.inf for host in cluster.voters)
     needed = sorted(host.well_since_s if host.is_well else math.inf for host in hosts if host.name in replicas)
     return max(voters[len(voters) // 2], needed[count - 1])
 
 
-def _is_held(world: World, workload: Workload, at: TopicPartition, replicas: list[str]) -> bool:
+def _is_held(cluster: SimulatedCluster, workload: Workload, at: TopicPartition, replicas: list[str]) -> bool:
     """Whether a host that is well for so long, and lost no power before, has all that was acknowledged."""
-    until_s = world.now_s - STALL_S
+    until_s = cluster.now_s - STALL_S
     wanted = workload.acknowledged_end.get(workload.keys[at], 0)
     return any(
         _end_on(host, at) >= wanted
-        for host in world.hosts.values()
+        for host in cluster.hosts.values()
         if host.name in replicas
         and host.is_well
         and host.well_since_s <= until_s
@@ -80,7 +80,7 @@ def _is_held(world: World, workload: Workload, at: TopicPartition, replicas: lis
     )
 
 
-def _end_on(host: Host, at: TopicPartition) -> int:
+def _end_on(host: SimulatedHost, at: TopicPartition) -> int:
     """Where the copy ends, as its files are read now, and nothing is written."""
     path, end = f"{DATA_PATH}/{at.topic}-{at.partition}", 0
     for name in host.disk.list(path) if host.disk.exists(path) else []:
@@ -92,21 +92,21 @@ def _end_on(host: Host, at: TopicPartition) -> int:
 
 
 async def check_over(
-    world: World, history: History, workload: Workload, faults: Faults, exceptions: Exceptions
+    cluster: SimulatedCluster, history: History, workload: Workload, faults: Faults, exceptions: Exceptions
 ) -> None:
     """The faults are over: all comes right within the plan's time, under load; then the last reader reads all."""
-    deadline_s = world.now_s + world.plan.liveness_s
+    deadline_s = cluster.now_s + cluster.plan.liveness_s
     writable = [
         key
         for key, replicas in workload.replicas.items()
         if faults.leave_enough(replicas) and not exceptions.lost_all(key)
     ]
-    await _all_acknowledge(world, workload, writable, deadline_s)
+    await _all_acknowledge(cluster, workload, writable, deadline_s)
     await asyncio.sleep(SETTLE_S)
     workload.writing = False
-    while history.counts()[Outcome.PENDING] and _pending(world, history):
-        if world.now_s > deadline_s:
-            raise Violation("V19", f"{_pending(world, history)} writes are never answered")
+    while history.counts()[Outcome.PENDING] and _pending(cluster, history):
+        if cluster.now_s > deadline_s:
+            raise Violation("V19", f"{_pending(cluster, history)} writes are never answered")
         await asyncio.sleep(LOOK_S)
     ends = {
         key: 0 for key in writable if not history.is_exempt(key)
@@ -116,47 +116,49 @@ async def check_over(
             ends[write.key] = max(ends[write.key], write.offset + 1)
     last = workload.add_consumer()
     while any(workload.positions(last)[key] < end for key, end in ends.items()):
-        if world.now_s > deadline_s + world.plan.liveness_s:
+        if cluster.now_s > deadline_s + cluster.plan.liveness_s:
             raise Violation("V14", f"the last reader stops at {workload.positions(last)}, {ends} are acknowledged")
         await asyncio.sleep(LOOK_S)
     history.check_end(last, {key: (workload.may_be_gone(key), end) for key, end in ends.items()})
 
 
-async def check_transactions(world: World, transacting: Transacting, faults: Faults) -> None:
+async def check_transactions(cluster: SimulatedCluster, transacting: Transacting, faults: Faults) -> None:
     """A reader of what is committed, from the beginning, finds each transaction as a whole or not at all."""
     if faults.lost or faults.cut_for_good:
         return  # markers may wait for who is gone
-    deadline_s = world.now_s + world.plan.liveness_s
+    deadline_s = cluster.now_s + cluster.plan.liveness_s
     transacting.add_reader()
     while (missing := transacting.missing()) is not None:
-        if world.now_s > deadline_s:
+        if cluster.now_s > deadline_s:
             raise Violation("V15", missing)
         await asyncio.sleep(LOOK_S)
 
 
-def _pending(world: World, history: History) -> int:
+def _pending(cluster: SimulatedCluster, history: History) -> int:
     """Writes that a living client waits for."""
-    living = world.clients
+    living = cluster.clients
     return sum(write.outcome is Outcome.PENDING and write.client in living for write in history.writes.values())
 
 
-async def _all_acknowledge(world: World, workload: Workload, writable: list[PartitionKey], deadline_s: float) -> None:
-    since_s = world.now_s
+async def _all_acknowledge(
+    cluster: SimulatedCluster, workload: Workload, writable: list[PartitionKey], deadline_s: float
+) -> None:
+    since_s = cluster.now_s
     while True:
         silent = [k for k in writable if workload.acknowledged_s.get(k, -1.0) <= since_s]
         if not silent:
             return
-        if world.now_s > deadline_s:
+        if cluster.now_s > deadline_s:
             raise Violation(
                 "V19", f"nothing is acknowledged in partitions {[k.partition for k in silent]}", key=silent[0]
             )
         await asyncio.sleep(LOOK_S)
 
 
-def copies_agree(world: World, workload: Workload, faults: Faults) -> None:
+def copies_agree(cluster: SimulatedCluster, workload: Workload, faults: Faults) -> None:
     """Batches at the same offset are the same bytes, up to the shorter high watermark of two copies. Of a host whose
     disk rotted a copy may be what nobody has read yet."""
-    hosts = [host for host in world.hosts.values() if host is not faults.rotten]
+    hosts = [host for host in cluster.hosts.values() if host is not faults.rotten]
     for at, key in workload.keys.items():
         copies = [found for host in hosts if (found := _copy(host, at, key)) is not None]
         for batches, high_watermark in copies:
@@ -169,7 +171,7 @@ def copies_agree(world: World, workload: Workload, faults: Faults) -> None:
                     raise Violation("V3", f"two copies of {at} differ below {upto}", key=key)
 
 
-def _copy(host: Host, at: TopicPartition, key: PartitionKey) -> tuple[dict[int, bytes], int] | None:
+def _copy(host: SimulatedHost, at: TopicPartition, key: PartitionKey) -> tuple[dict[int, bytes], int] | None:
     """The batches of a copy by offset, and the high watermark that it has recorded."""
     disk, path = host.disk, f"{DATA_PATH}/{at.topic}-{at.partition}"
     if not disk.exists(path):

@@ -18,7 +18,7 @@ from minilog.record_batch.header import BatchHeader
 from minilog.v1 import records_pb2
 from minilog_broker.controller.topic_config import effective_topic_config
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_leader_change, decode_run
-from minilog_broker.replication.state import PartitionKey, TopicConfig
+from minilog_broker.replication.partition_state import PartitionKey, TopicConfig
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.host import DATA_PATH
 from tests.simulation.whole.judge.copies import Copies, Copy, View, read_json

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
 from minilog.v1 import records_pb2
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.judge.copies import Copies, Copy, View
 from tests.simulation.whole.judge.damage import Damage

@@ -9,7 +9,7 @@ from minilog.v1 import common_pb2, coordinator_pb2
 from tests.simulation.invariants.violation import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.calls import Call
+    from tests.simulation.whole.calls import SimulatedCall
     from tests.simulation.whole.judge.truth import Truth
 
 RULE = "V14"  # two producers of one id would be taken for one that repeats itself
@@ -23,33 +23,33 @@ class Producers:
         self._truth = truth
         self._given: dict[int, str] = {}
         self._blocks: dict[int, str] = {}
-        self._answered: dict[str, Callable[[Call, Any], None]] = {
+        self._answered: dict[str, Callable[[SimulatedCall, Any], None]] = {
             "/minilog.v1.MetadataService/InitProducerId": self._initialized,
             "/minilog.v1.TransactionService/Enlist": self._enlisted,
             "/minilog.v1.PeerService/AllocateProducerIds": self._allocated,
         }
 
-    def saw(self, call: Call, message: Any, answers: bool) -> None:
+    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
         """A message is sent."""
         look = self._answered.get(call.method)
         if look is not None and answers and message.error.code == _OK:
             look(call, message)
 
-    def _initialized(self, call: Call, message: Any) -> None:
+    def _initialized(self, call: SimulatedCall, message: Any) -> None:
         self._give(message.producer_id, call)
 
-    def _enlisted(self, call: Call, message: Any) -> None:
+    def _enlisted(self, call: SimulatedCall, message: Any) -> None:
         if message.outcome == coordinator_pb2.ENLIST_OUTCOME_ENLISTED:
             self._give(message.producer_id, call)
 
-    def _give(self, producer_id: int, call: Call) -> None:
+    def _give(self, producer_id: int, call: SimulatedCall) -> None:
         whom = f"{call.client} by {call.host}"
         before = self._given.setdefault(producer_id, whom)
         if before is not whom:
             raise Violation(RULE, f"producer id {producer_id} is given to {whom}, and was given to {before}")
         self._check_committed(producer_id + 1, call)
 
-    def _allocated(self, call: Call, message: Any) -> None:
+    def _allocated(self, call: SimulatedCall, message: Any) -> None:
         before = self._blocks.setdefault(message.first_producer_id, call.client)
         self._blocks[message.first_producer_id] = call.client
         if before != call.client:
@@ -57,7 +57,7 @@ class Producers:
             raise Violation(RULE, text)
         self._check_committed(message.first_producer_id + message.count, call)
 
-    def _check_committed(self, end: int, call: Call) -> None:
+    def _check_committed(self, end: int, call: SimulatedCall) -> None:
         metadata = self._truth.metadata
         if end > metadata.next_producer_id and all(end > later for later in metadata.later_producer_ids()):
             text = f"{call.host} gives producer ids below {end}; committed are those below {metadata.next_producer_id}"

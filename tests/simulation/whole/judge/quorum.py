@@ -20,7 +20,7 @@ from tests.simulation.whole.judge.copies import read_json
 from tests.simulation.whole.judge.metadata import LOG_NAME
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.calls import Call
+    from tests.simulation.whole.calls import SimulatedCall
     from tests.simulation.whole.judge.hearing import Hearing
     from tests.simulation.whole.judge.truth import Truth
 
@@ -33,22 +33,22 @@ class Quorum:
     def __init__(self, truth: Truth, hearing: Hearing) -> None:
         self._truth = truth
         self._hearing = hearing
-        self._requests: weakref.WeakKeyDictionary[Call, Any] = weakref.WeakKeyDictionary()
+        self._requests: weakref.WeakKeyDictionary[SimulatedCall, Any] = weakref.WeakKeyDictionary()
         self._votes: dict[tuple[int, bytes, int], int] = {}  # voter, its disk, epoch: whom it voted for
         self._promised: dict[tuple[int, bytes], int] = {}
         self.leaders: dict[int, tuple[int, int]] = {}
-        self._asked: dict[str, Callable[[Call, Any], None]] = {
+        self._asked: dict[str, Callable[[SimulatedCall, Any], None]] = {
             "/minilog.v1.PeerService/Vote": self._vote_asked,
             "/minilog.v1.PeerService/BeginQuorumEpoch": self._began,
         }
-        self._answered: dict[str, Callable[[Call, Any], None]] = {
+        self._answered: dict[str, Callable[[SimulatedCall, Any], None]] = {
             "/minilog.v1.PeerService/Vote": self._voted,
             "/minilog.v1.PeerService/Heartbeat": self._heard,
             "/minilog.v1.PeerService/Replicate": self._sent,
             "/minilog.v1.MetadataService/GetMetadata": self._described,
         }
 
-    def saw(self, call: Call, message: Any, answers: bool) -> None:
+    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
         """A message is sent."""
         look = (self._answered if answers else self._asked).get(call.method)
         if look is not None:
@@ -56,10 +56,10 @@ class Quorum:
 
     # -- votes
 
-    def _vote_asked(self, call: Call, message: Any) -> None:
+    def _vote_asked(self, call: SimulatedCall, message: Any) -> None:
         self._requests[call] = message
 
-    def _voted(self, call: Call, message: Any) -> None:
+    def _voted(self, call: SimulatedCall, message: Any) -> None:
         voter, _ = self._truth.speaker(call.host)
         request = self._requests.get(call)
         if request is None or message.error.code != _OK:
@@ -99,23 +99,23 @@ class Quorum:
 
     # -- who leads
 
-    def _began(self, call: Call, message: Any) -> None:
+    def _began(self, call: SimulatedCall, message: Any) -> None:
         number, life = self._truth.speaker(call.client)  # a forger has no number
         if message.leader_id == number:
             self._leads(number, life, message.epoch)
 
-    def _heard(self, call: Call, message: Any) -> None:
+    def _heard(self, call: SimulatedCall, message: Any) -> None:
         if message.error.code == _OK:
             number, life = self._truth.speaker(call.host)
             self._leads(number, life, message.controller_epoch)
             self._hearing.check_answers(number, message.controller_epoch)
 
-    def _described(self, call: Call, message: Any) -> None:
+    def _described(self, call: SimulatedCall, message: Any) -> None:
         number, _ = self._truth.speaker(call.host)
         if message.error.code == _OK and message.controller_id == number:
             self._hearing.check_answers(number, message.controller_epoch)
 
-    def _sent(self, call: Call, message: Any) -> None:
+    def _sent(self, call: SimulatedCall, message: Any) -> None:
         for run in message.runs:
             if run.partition_id.topic_id == CLUSTER_METADATA_TOPIC_ID and run.error.code == _OK:
                 self._leads(*self._truth.speaker(call.host), run.leader_epoch)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from minilog.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog_broker.controller.topic_config import BUILT_IN
 from minilog_broker.quorum.records import METADATA_KEY
-from minilog_broker.replication.state import PartitionKey
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.judge.bounds import Joins
 from tests.simulation.whole.judge.copies import Copies
@@ -17,7 +17,7 @@ from tests.simulation.whole.judge.metadata import LOG_NAME, Change, Metadata
 from tests.simulation.whole.judge.partition import Partition
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.world import World
+    from tests.simulation.whole.cluster import SimulatedCluster
 
 STRANGER = (-1, -1)
 _OWN = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)  # brokers delete of them what they do not need
@@ -26,12 +26,12 @@ _OWN = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)  # brokers delete of them wh
 class Truth:
     """See the module's text."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._hosts = {host.name: host for host in world.hosts.values()}
-        self.copies = Copies(list(world.hosts.values()))
-        self.metadata = Metadata(self.copies, list(world.plan.voter_ids), self._changed)
-        self.damage = Damage(list(world.hosts.values()), self.metadata)
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self._hosts = {host.name: host for host in cluster.hosts.values()}
+        self.copies = Copies(list(cluster.hosts.values()))
+        self.metadata = Metadata(self.copies, list(cluster.plan.voter_ids), self._changed)
+        self.damage = Damage(list(cluster.hosts.values()), self.metadata)
         self.partitions: dict[PartitionKey, Partition] = {}
         self._joins = Joins()
 
@@ -66,10 +66,10 @@ class Truth:
         if config.retention_bytes >= 0 or 0 <= config.retention_ms < BUILT_IN.retention_ms:
             partition.deletable = math.inf
         if partition.was_unsynced and not partition.exempt:
-            partition.exempt = any(host.boots for host in self._world.hosts.values())
+            partition.exempt = any(host.boots for host in self._cluster.hosts.values())
 
     def _changed(self, change: Change) -> None:
-        self._joins.changed(change, self.metadata.broker_epochs, self._world.now_s)
+        self._joins.changed(change, self.metadata.broker_epochs, self._cluster.now_s)
         partition = self.partition(change.key)
         if partition is not None:
             partition.changed(change)

@@ -1,0 +1,70 @@
+"""What the controller asks of its shell, beside the records it appends.
+
+effect            what the shell does
+Answer            give `message` to whoever waits with `ticket`: it is committed, or refused
+ProbeBroker       try to connect; refused by the host -> broker_refused_connection, else nothing
+UncleanElection   log it, count it: acknowledged records may be lost
+PartitionWaits    log it: the partition has no leader and will not get one by itself
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from minilog.v1 import admin_pb2, peer_pb2
+from minilog_broker.replication.partition_state import PartitionKey
+
+Response: TypeAlias = (
+    peer_pb2.RegisterResponse
+    | peer_pb2.HeartbeatResponse
+    | peer_pb2.ProposeInSyncReplicasResponse
+    | peer_pb2.AllocateProducerIdsResponse
+    | peer_pb2.CreateInternalTopicResponse
+    | admin_pb2.CreateTopicsResponse
+    | admin_pb2.DeleteTopicsResponse
+    | admin_pb2.AlterTopicsResponse
+    | admin_pb2.ElectLeadersResponse
+    | admin_pb2.AlterPartitionReassignmentsResponse
+    | admin_pb2.ReplaceVoterResponse
+    | admin_pb2.UpgradeLevelResponse
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerAnswer:
+    """Exactly one for each call that took a ticket; also when the controller is deposed (NOT_CONTROLLER)."""
+
+    ticket: object
+    message: Response
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeBroker:
+    """The heartbeat stream of this life broke: is its process dead?"""
+
+    broker_id: int
+    broker_epoch: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanElection:
+    """A replica that may lack acknowledged records leads, as unclean.leader.election.enable says."""
+
+    key: PartitionKey
+    topic_name: str
+    leader_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWaits:
+    """No replica may lead; `reason` says which come into question and why they may not."""
+
+    key: PartitionKey
+    topic_name: str
+    reason: str
+
+
+ControllerEffect: TypeAlias = ControllerAnswer | ProbeBroker | UncleanElection | PartitionWaits

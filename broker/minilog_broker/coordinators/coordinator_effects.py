@@ -1,0 +1,99 @@
+"""What a coordinator asks of its shell, beside the records it appends.
+
+effect              what the shell does                                                     and then calls
+LoadLog             read the partition from its log start to `end_offset`, in order         replayed, until all is given
+DeleteRecordsBelow             delete what is below `offset`, on all replicas, some day                  -
+Answer              give `message` to whoever waits with `ticket`                           -
+WriteMarkers        have the leader of `target` write them below its high watermark         markers_written, or
+                                                                                            markers_failed
+MarkersRefused      log it, count it: what was to be committed is not what the leader has   -
+RegisterProducer    RegisterPartitions for this partition, to the coordinator of the        registered
+                    transactional id
+
+An effect of a term that is over is carried out all the same: markers are those of decisions that stand for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from google.protobuf.message import Message
+
+from minilog.errors import MinilogError
+from minilog_broker.replication.partition_state import PartitionKey
+
+
+class Moment(NamedTuple):
+    """`ms` is this process's monotonic clock; `wall_us`, microseconds since 1970, goes into records only."""
+
+    ms: float
+    wall_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLog:
+    """The state is the replay of all below `end_offset`, which is committed."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsBelow:
+    """Whoever loads the log does not need what is below `offset`; all of it is committed."""
+
+    leader_epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorAnswer:
+    """Exactly one for each call that took a ticket; also when the coordinator is deposed (NOT_COORDINATOR)."""
+
+    ticket: object
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerToWrite:
+    """One producer's end. `last_sequence`: of a committed one, -1 where it wrote nothing in this partition."""
+
+    producer_id: int
+    committed: bool
+    last_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMarkers:
+    """All markers of one transaction that `target` still lacks: one control batch.
+
+    `coordinator_epoch`: the leader epoch in which the asking one leads its partition of `__transactions`."""
+
+    target: PartitionKey
+    transactional_id: str
+    markers: tuple[MarkerToWrite, ...]
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkersRefused:
+    """The leader of the partition says that it does not have what was committed. It is asked again, and again."""
+
+    target: PartitionKey
+    transactional_id: str
+    error: MinilogError
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterProducer:
+    """`number` goes back with `registered`: an answer that comes late is not taken for that of a later question."""
+
+    number: int
+    transactional_id: str
+    producer_id: int
+
+
+CoordinatorEffect: TypeAlias = (
+    LoadLog | DeleteRecordsBelow | CoordinatorAnswer | WriteMarkers | MarkersRefused | RegisterProducer
+)

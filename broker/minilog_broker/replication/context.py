@@ -1,0 +1,102 @@
+"""What the roles of one broker share: who it is, whom it knows, its timers, and the effects they ask for."""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
+from minilog_broker.replication.follower.throttle import Throttle
+from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionKey
+from minilog_broker.replication.replica_effects import Effect
+from minilog_broker.replication.sessions.copy_checks import CopyChecks
+from minilog_broker.replication.settings import ReplicationSettings
+
+
+class TimerKind(enum.IntEnum):
+    """What falls due."""
+
+    SESSION = 1  # a session on this leader: sign of life, silence, news held back
+    LEADER_SESSION = 2  # a session to a leader: sign of life, silence, opening anew
+    FOLLOWER_RESUME = 3  # a follower's pause is over
+    LAG = 4  # a led partition: who is late
+    PRODUCE = 5  # a led partition: a parked produce times out
+    PROPOSAL = 6  # a led partition: the same proposal again
+    THROTTLE = 7  # a follower that is held back: its turn
+    TRIM = 8  # a led partition: a call that deletes records times out
+    CONTROLLER_SESSION = 9  # of this broker: it is over, where no heartbeat was answered since
+
+
+Timer: TypeAlias = tuple[TimerKind, int | PartitionKey]
+
+
+class Timers:
+    """A heap of what falls due. Each timer is armed once; what fires looks for itself whether it is really due."""
+
+    __slots__ = ("_armed", "_count", "_heap")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._armed: dict[Timer, float] = {}
+        self._count = itertools.count()
+
+    def arm(self, kind: TimerKind, reference: int | PartitionKey, due_ms: float) -> None:
+        """Fire at `due_ms`, or earlier where it is armed for earlier."""
+        timer = (kind, reference)
+        if self._armed.get(timer, math.inf) > due_ms:
+            self._armed[timer] = due_ms
+            heapq.heappush(self._heap, (due_ms, next(self._count), timer))
+
+    def due(self, now_ms: float) -> Iterator[Timer]:
+        """Take what is due, earliest first; what is armed anew meanwhile for now waits for the next call."""
+        fired = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            due_ms, _, timer = heapq.heappop(self._heap)
+            if self._armed.get(timer) == due_ms:
+                del self._armed[timer]
+                fired.append(timer)
+        return iter(fired)
+
+    def next_ms(self) -> float:
+        """When the next one is due; infinity where nothing is armed."""
+        while self._heap and self._armed.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else math.inf
+
+
+@dataclass(slots=True)
+class ReplicationContext:
+    """See the module's text. One per broker."""
+
+    broker_id: int
+    settings: ReplicationSettings
+    broker_epoch: int | None = None
+    level: ClusterLevel = field(default_factory=lambda: ClusterLevel(SUPPORTED_LEVELS))
+    session_ends_ms: float = -math.inf  # with the controller, by this broker's clock: see rules/fencing.py
+    incarnations: dict[int, BrokerIncarnation] = field(default_factory=dict)
+    timers: Timers = field(default_factory=Timers)
+    effects: list[Effect] = field(default_factory=list)
+    throttles: dict[int, Throttle] = field(default_factory=dict)  # by rate
+    waiting_bytes: int = 0  # of batches that wait for the coordinators of their transactions
+    copy_checks: CopyChecks = field(init=False)
+    _number: int = 0
+
+    def __post_init__(self) -> None:
+        self.copy_checks = CopyChecks(self.emit, self.settings.message_bytes)
+
+    def emit(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def next_number(self) -> int:
+        """For a question of this life, so that an answer that comes late is not taken for that of a later one."""
+        self._number += 1
+        return self._number
+
+    def throttle(self, rate_bytes_per_second: int) -> Throttle:
+        """What all of this rate share."""
+        return self.throttles.setdefault(rate_bytes_per_second, Throttle(rate_bytes_per_second))

@@ -1,0 +1,1 @@
+"""A replica that follows: its fetching, its throttle, and what consumers read from it."""

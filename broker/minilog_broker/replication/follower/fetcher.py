@@ -1,0 +1,336 @@
+"""A follower's session to one leader: what goes up, and whether it is alive.
+
+    state    entered when                                    left by
+    CLOSED   nothing follows this leader                     the first follower -> OPENING
+    OPENING  OpenLeaderSession was asked for                 opened -> OPEN; closed -> BROKEN
+    OPEN     the stream is open                              closed, silence of five keep-alives -> BROKEN
+    BROKEN   it broke; a pause with back-off and jitter      the pause is over -> OPENING
+
+A replica that is being added may be throttled: its position asks for a turn's worth, and no other one goes before the
+next turn is due. The others of the session are not held up by it.
+
+Credit is given back for every byte received, appended or dropped: an appended one when it is written, so that what
+waits for the disk is bounded by the session's credit.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import random
+from dataclasses import dataclass
+
+from minilog.limits import MAX_POSITIONS
+from minilog.stream_messages import StreamMessage
+from minilog.v1 import common_pb2, data_pb2, peer_pb2
+from minilog_broker.replication.context import ReplicationContext, TimerKind
+from minilog_broker.replication.follower.partition import FollowerPartition
+from minilog_broker.replication.follower.throttle import Throttle
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import CloseLeaderSession, LeaderSessionReady, OpenLeaderSession
+from minilog_broker.replication.rules.own_delay import excused
+
+_GRANT_SHARE = 4  # credit is told alone when a quarter of it came back; it rides along with anything else
+
+
+class FetcherState(enum.Enum):
+    """See the module's table."""
+
+    CLOSED = enum.auto()
+    OPENING = enum.auto()
+    OPEN = enum.auto()
+    BROKEN = enum.auto()
+
+
+@dataclass(slots=True)
+class _Credit:
+    """Absolute counts of bytes since the session was opened."""
+
+    window_bytes: int
+    returned_bytes: int = 0
+    told_bytes: int = 0
+
+    @property
+    def granted_bytes(self) -> int:
+        return self.window_bytes + self.returned_bytes
+
+
+class ReplicaFetcher:
+    """See the module's text. The Outbox of every FollowerPartition that follows this leader."""
+
+    def __init__(self, leader_id: int, context: ReplicationContext, rng: random.Random) -> None:
+        self.leader_id = leader_id
+        self.followers: dict[PartitionKey, FollowerPartition] = {}
+        self.state = FetcherState.CLOSED
+        self._context = context
+        self._rng = rng
+        self._number = 0
+        self._credit = _Credit(context.settings.replica_fetch_max_bytes)
+        self._positions: dict[PartitionKey, None] = {}
+        self._progress: dict[PartitionKey, None] = {}
+        self._forgotten: dict[PartitionKey, None] = {}
+        self._throttles: dict[PartitionKey, Throttle] = {}
+        self._turns: dict[PartitionKey, int] = {}  # bytes that are left of the turn of a throttled follower
+        self._held_back: set[PartitionKey] = set()
+        self._first = True
+        self._awake = False
+        self._last_sent_ms = 0.0
+        self._last_heard_ms = 0.0
+        self._since_ms = 0.0
+        self._pause_ms = context.settings.reopen_min_ms
+        self._leader_incarnation: int | None = None
+
+    # -- who follows
+
+    def follow(self, follower: FollowerPartition, now_ms: float) -> None:
+        """A partition follows this leader from now on."""
+        self.followers[follower.key] = follower
+        self._forgotten.pop(follower.key, None)
+        if self.state is FetcherState.OPEN:
+            follower.connect()
+        elif self.state is FetcherState.CLOSED:
+            self._open(now_ms)
+
+    def unfollow(self, key: PartitionKey) -> None:
+        """It does not any more."""
+        follower = self.followers.pop(key, None)
+        if follower is None:
+            return
+        follower.disconnect()
+        self._positions.pop(key, None)
+        self._progress.pop(key, None)
+        self._throttles.pop(key, None)
+        self._turns.pop(key, None)
+        self._held_back.discard(key)
+        if self.state is FetcherState.OPEN:
+            self._forgotten[key] = None
+            self._wake()
+
+    def close_if_idle(self) -> None:
+        """Nothing follows this leader: let the session go."""
+        if not self.followers and self.state is not FetcherState.CLOSED:
+            self.state = FetcherState.CLOSED
+            self._context.emit(CloseLeaderSession(self.leader_id))
+
+    # -- who is throttled
+
+    def limit(self, key: PartitionKey, throttle: Throttle | None, now_ms: float) -> None:
+        """What a follower may fetch from now on; None: all there is."""
+        if throttle is not None:
+            under_way = key in self.followers and key not in self._throttles
+            self._throttles[key] = throttle
+            if under_way:  # the leader sends without a bound, until it is told one
+                self.position_due(key)
+        elif self._throttles.pop(key, None) is not None:
+            self._held_back.add(key)
+            self.take_turn(key, now_ms)
+
+    def _spend(self, key: PartitionKey, size_bytes: int, now_ms: float) -> None:
+        self._throttles[key].take(size_bytes, now_ms)
+        self._turns[key] = self._turns.get(key, 0) - size_bytes
+        if self._turns[key] <= 0:
+            self._held_back.add(key)
+            self.take_turn(key, now_ms)
+
+    def take_turn(self, key: PartitionKey, now_ms: float) -> None:
+        """Timer: let one that was held back ask again, if it is time."""
+        if key not in self._held_back:
+            return
+        throttle = self._throttles.get(key)
+        if throttle is not None and (wait_ms := throttle.wait_ms(now_ms)):
+            self._context.timers.arm(TimerKind.THROTTLE, key, now_ms + wait_ms)
+            return
+        self._held_back.discard(key)
+        self.position_due(key)
+        self.progress_due(key)
+
+    def _position(self, key: PartitionKey) -> data_pb2.FetchPosition | None:
+        position = self.followers[key].position()
+        throttle = self._throttles.get(key)
+        if position is not None and throttle is not None:
+            position.limit_bytes = self._turns[key] = throttle.turn_bytes
+        return position
+
+    # -- its life
+
+    def _open(self, now_ms: float) -> None:
+        incarnation = self._context.incarnations.get(self.leader_id)
+        if incarnation is None or self._context.broker_epoch is None:
+            self._break(now_ms)
+            return
+        self._leader_incarnation = incarnation.broker_epoch
+        self.state, self._since_ms = FetcherState.OPENING, now_ms
+        self._context.emit(OpenLeaderSession(self.leader_id, incarnation.broker_epoch))
+        self._arm(now_ms + self._context.settings.silence_ms)
+
+    def opened(self, now_ms: float) -> None:
+        """The stream is open."""
+        if self.state is not FetcherState.OPENING:
+            return
+        self.state = FetcherState.OPEN
+        self._number += 1
+        self._credit = _Credit(self._context.settings.replica_fetch_max_bytes)
+        self._first = True
+        self._awake = False
+        self._forgotten.clear()
+        self._last_heard_ms = self._last_sent_ms = now_ms
+        for follower in self.followers.values():
+            follower.connect()
+        self._wake()
+        self._arm(now_ms + self._context.settings.session_keepalive_ms)
+
+    def closed(self, now_ms: float) -> None:
+        """The stream broke or could not be opened."""
+        if self.state in (FetcherState.OPENING, FetcherState.OPEN):
+            self._break(now_ms)
+
+    def _break(self, now_ms: float) -> None:
+        settings = self._context.settings
+        self.state = FetcherState.BROKEN
+        for follower in self.followers.values():
+            follower.disconnect()
+            follower.on_change(now_ms)
+        self._positions.clear()
+        self._progress.clear()
+        self._since_ms = now_ms + self._pause_ms * self._rng.uniform(0.5, 1.0)
+        self._pause_ms = min(self._pause_ms * 2, settings.reopen_max_ms)
+        self._arm(self._since_ms)
+
+    def leader_incarnation_changed(self, now_ms: float) -> None:
+        """The image says where the leader's current life is: a session to another one is worth nothing."""
+        incarnation = self._context.incarnations.get(self.leader_id)
+        if self.state is FetcherState.BROKEN or self.state is FetcherState.CLOSED:
+            if self.followers:
+                self._pause_ms = self._context.settings.reopen_min_ms
+                self._open(now_ms)
+        elif incarnation is None or incarnation.broker_epoch != self._leader_incarnation:
+            self._drop(now_ms)
+
+    def _drop(self, now_ms: float) -> None:
+        self._context.emit(CloseLeaderSession(self.leader_id))
+        self._break(now_ms)
+
+    def look(self, now_ms: float) -> None:
+        """Timer: a sign of life, silence, or time to open anew."""
+        settings = self._context.settings
+        match self.state:
+            case FetcherState.BROKEN if now_ms >= self._since_ms:
+                self._open(now_ms) if self.followers else self.close_if_idle()
+            case FetcherState.BROKEN:
+                self._arm(self._since_ms)
+            case FetcherState.OPENING:
+                self._arm(now_ms + settings.silence_ms)  # the shell tells how the opening ends
+            case FetcherState.OPEN if now_ms >= self._last_heard_ms + settings.silence_ms:
+                self._drop(now_ms)
+            case FetcherState.OPEN:
+                due_ms = self._last_sent_ms + settings.session_keepalive_ms
+                if due_ms <= now_ms:
+                    self._wake()
+                    due_ms = now_ms + settings.session_keepalive_ms
+                self._arm(min(due_ms, self._last_heard_ms + settings.silence_ms))
+
+    def excuse(self, delay_ms: float, now_ms: float) -> None:
+        """This process stood still for so long: the other side is not to blame for that."""
+        self._last_heard_ms = excused(self._last_heard_ms, delay_ms, now_ms)
+
+    def _arm(self, due_ms: float) -> None:
+        self._context.timers.arm(TimerKind.LEADER_SESSION, self.leader_id, due_ms)
+
+    # -- the outbox of its followers
+
+    def position_due(self, key: PartitionKey) -> None:
+        self._positions[key] = None
+        self._wake()
+
+    def progress_due(self, key: PartitionKey) -> None:
+        self._progress[key] = None
+        self._wake()
+
+    def resume_at(self, key: PartitionKey, due_ms: float) -> None:
+        self._context.timers.arm(TimerKind.FOLLOWER_RESUME, key, due_ms)
+
+    def next_position_number(self) -> int:
+        return self._context.next_number()
+
+    def credit_source(self) -> tuple[int, int]:
+        return self.leader_id, self._number
+
+    def give_back(self, number: int, size_bytes: int) -> None:
+        """Bytes received in session `number` are written or dropped."""
+        if number != self._number:
+            return
+        self._credit.returned_bytes += size_bytes
+        if self._credit_due():
+            self._wake()
+
+    def _credit_due(self) -> bool:
+        credit = self._credit
+        return credit.granted_bytes - credit.told_bytes >= credit.window_bytes // _GRANT_SHARE
+
+    # -- messages
+
+    def receive(self, response: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
+        """A message of the leader."""
+        if self.state is not FetcherState.OPEN:
+            return
+        self._last_heard_ms = now_ms
+        if response.message.error.code:
+            self._drop(now_ms)
+            return
+        self._pause_ms = self._context.settings.reopen_min_ms
+        for run, batches in zip(response.message.runs, response.payloads, strict=True):
+            key = PartitionKey(run.partition_id.topic_id, run.partition_id.partition)
+            follower = self.followers.get(key)
+            dropped_bytes = len(batches) if follower is None else follower.receive(run, batches, now_ms)
+            if dropped_bytes:
+                self.give_back(self._number, dropped_bytes)
+            if key in self._throttles and batches:
+                self._spend(key, len(batches), now_ms)
+
+    def next_request(self, now_ms: float) -> peer_pb2.ReplicateRequest | None:
+        """All there is to tell; an empty request as a sign of life; else None, and the next thing wakes again."""
+        if self.state is not FetcherState.OPEN:
+            self._awake = False
+            return None
+        positions, progress, forgotten = self._take()
+        keepalive_due = now_ms >= self._last_sent_ms + self._context.settings.session_keepalive_ms
+        more = self._forgotten or self._positions or self._progress
+        if not (positions or progress or forgotten or more or self._first or self._credit_due() or keepalive_due):
+            self._awake = False
+            return None
+        credit_bytes = self._credit.told_bytes = self._credit.granted_bytes
+        request = peer_pb2.ReplicateRequest(
+            credit_bytes=credit_bytes, positions=positions, progress=progress, forgotten=forgotten
+        )
+        if self._first:
+            self._first = False
+            request.broker_id = self._context.broker_id
+            request.broker_epoch = -1 if self._context.broker_epoch is None else self._context.broker_epoch
+        self._last_sent_ms = now_ms
+        return request
+
+    def _take(
+        self,
+    ) -> tuple[list[data_pb2.FetchPosition], list[peer_pb2.ReplicaProgress], list[common_pb2.PartitionId]]:
+        """No more of each than one message may name: what is left goes with the next. What is forgotten goes before any
+        position, and positions before any progress, which is judged by the position it belongs to."""
+        followers = self.followers
+        forgotten = _first_of(self._forgotten)
+        asking = [] if self._forgotten else _first_of(self._positions)
+        telling = [] if self._forgotten or self._positions else _first_of(self._progress)
+        positions = [p for key in asking if key not in self._held_back and (p := self._position(key)) is not None]
+        progress = [told for key in telling if (told := followers[key].progress()) is not None]
+        return positions, progress, [common_pb2.PartitionId(topic_id=key[0], partition=key[1]) for key in forgotten]
+
+    def _wake(self) -> None:
+        if not self._awake and self.state is FetcherState.OPEN:
+            self._awake = True
+            self._context.emit(LeaderSessionReady(self.leader_id))
+
+
+def _first_of(keys: dict[PartitionKey, None]) -> list[PartitionKey]:
+    """Take the first of them out, as many as one message may name."""
+    taken = list(itertools.islice(keys, MAX_POSITIONS))
+    for key in taken:
+        del keys[key]
+    return taken

@@ -1,0 +1,139 @@
+"""What consumers read from a replica that follows (KIP-392): below its own high watermark, while it hears its leader.
+
+    state    entered when                                              consumers are told
+    SILENT   made; the leader's session is lost; the logs diverge;     NOT_LEADER_OR_FOLLOWER: read from the leader
+             the committed metadata takes it out of the ISR
+    READING  the leader has accepted a position of this leader epoch   what is below the high watermark, and its moves
+             and this replica is in the ISR
+
+The high watermark is the leader's, clamped to our durable end, so all below it is on every member of the ISR (V5,
+V9) and nothing above it is shown. The last stable offset follows from it and from our own log, which has the markers.
+What a follower cannot know it does not judge: an offset above its high watermark waits (it may only be late here); one
+below its log start (each replica deletes by itself), or behind a record of another epoch, is the leader's matter, and
+the consumer is sent there. So is one that retention overtakes while it is read: a client takes no OFFSET_OUT_OF_RANGE
+from a follower for an answer. A new position waits until the follower reads; one that was being sent is never left
+waiting in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from minilog.errors import (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    MinilogError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+    UnsupportedVersion,
+)
+from minilog.v1 import data_pb2
+from minilog_broker.replication.follower.partition import FollowerPartition
+from minilog_broker.replication.replica_log import LogOffsets
+from minilog_broker.replication.sessions.session import ServedSession, SessionPartition, SubscriptionState
+from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Wait, readable_end
+
+
+class FollowerReads:
+    """See the module's text. A session.Source for consumers; `read_failed(error)` is called when our copy is bad."""
+
+    def __init__(
+        self,
+        follower: FollowerPartition,
+        subscribers: Mapping[int, SessionPartition],
+        read_failed: Callable[[Exception], None],
+        *,
+        in_sync: bool,
+    ) -> None:
+        self.in_sync = in_sync
+        self.reading = False
+        self._follower = follower
+        self._log = follower.log
+        self._subscribers = subscribers
+        self.read_failed = read_failed
+        self._told = (-1, -1)
+
+    def __str__(self) -> str:
+        return f"partition {self._follower.key.partition} of topic id {self._follower.key.topic_id.hex()}"
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._follower.leader_epoch
+
+    # -- events
+
+    def look(self, now_ms: float) -> None:
+        """Something may have changed: what the leader said, our durable end, the log start, the ISR."""
+        reading = self.in_sync and self._follower.accepted
+        if reading != self.reading:
+            self.reading = reading
+            for subscription in self._consumers():
+                if reading:
+                    subscription.session.check_positions_again(subscription, now_ms)
+                elif subscription.state is SubscriptionState.SENDING:
+                    subscription.session.stop(subscription, self._silent(), now_ms)
+        told = (self._log.high_watermark, self._log.log_start)
+        if reading and told != self._told:
+            self._told = told
+            for subscription in self._consumers():
+                subscription.session.available(subscription, now_ms, news=True)
+
+    def _consumers(self) -> list[SessionPartition]:
+        return [each for each in self._subscribers.values() if each.session.audience is not Audience.FOLLOWER]
+
+    def _silent(self) -> MinilogError:
+        why = "does not hear its leader" if self.in_sync else "is not in sync"
+        return NotLeaderOrFollower(
+            f"{self}: this replica {why}: read from the leader, broker {self._follower.leader_id}"
+        )
+
+    # -- what sessions ask (session.Source)
+
+    def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
+        """The checks of a consumer's position: leader epoch, log start, and the record before it where we have it."""
+        epoch = self.leader_epoch
+        if position.leader_epoch > epoch:
+            return Wait(
+                UnknownLeaderEpoch(f"{self}: leader epoch {position.leader_epoch} is not known here, {epoch} is")
+            )
+        if 0 <= position.leader_epoch < epoch:
+            return Refuse(FencedLeaderEpoch(f"{self}: leader epoch {position.leader_epoch} is over, it is {epoch}"))
+        if not self.in_sync:
+            return Refuse(self._silent())
+        if not self.reading:
+            return Wait()
+        return self._check_log(position)
+
+    def _check_log(self, position: data_pb2.FetchPosition) -> PositionAnswer:
+        offset, log = position.fetch_offset, self._log
+        if offset < log.log_start:
+            text = f"{self}: offset {offset} is below this replica's log start {log.log_start}: ask the leader"
+            return Refuse(NotLeaderOrFollower(text))
+        if position.HasField("last_fetched_epoch") and log.log_start < offset <= log.high_watermark:
+            found = log.log.epoch_before(offset)
+            if found not in (None, position.last_fetched_epoch):
+                text = f"{self}: offset {offset} follows a record of epoch {found}: ask the leader"
+                return Refuse(NotLeaderOrFollower(text))
+        return SendRuns()
+
+    def readable_end(self, audience: Audience) -> int:
+        return readable_end(self._log, audience)
+
+    def ends(self) -> LogOffsets:
+        return self._log.ends()
+
+    def aborted_within(self, from_offset: int, to_offset: int) -> list[int]:
+        return self._log.producers.transactions.aborted_within(from_offset, to_offset)
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        try:
+            return self._log.log.read(offset, max_bytes, end_offset)
+        except OffsetOutOfRange:  # retention was quicker: the session looks at the log start
+            return b""
+        except (OSError, CorruptMessage, UnsupportedVersion) as error:
+            self.read_failed(error)
+            return b""
+
+    def epoch_before(self, offset: int) -> int | None:
+        return self._log.log.epoch_before(offset)

@@ -1,0 +1,214 @@
+"""The ISR of one led partition: what the followers told, the committed ISR, and the one proposal in flight.
+
+    the proposal                         ends by
+    committed                            metadata with a higher partition epoch
+    refused, the joiner is ineligible    the same: the refusal is committed, as a higher partition epoch and no other
+                                         change; the joiner is not proposed for a while
+    lost, or refused otherwise           never: the same proposal again (it may have been committed)
+
+So the maximal ISR contains the controller's ISR at any time (V10): an answer alone takes nobody back, for it may come
+of a controller that is deposed, and a copy of the proposal may still be under way; what is committed decides on both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from minilog_broker.replication.context import ReplicationContext, TimerKind
+from minilog_broker.replication.partition_state import PartitionState
+from minilog_broker.replication.replica_effects import ProposalAnswer, ProposeInSyncReplicas
+from minilog_broker.replication.rules import in_sync
+from minilog_broker.replication.rules.high_watermark import next_high_watermark
+from minilog_broker.replication.rules.in_sync import FollowerView, LogEndMarks, Proposal
+
+
+class IsrState:
+    """Of one leader epoch. Times are milliseconds of the monotonic clock."""
+
+    def __init__(
+        self, context: ReplicationContext, state: PartitionState, epoch_start: int, log_end: int, now_ms: float
+    ) -> None:
+        self.state = state
+        self.proposal: Proposal | None = None
+        self.views: dict[int, FollowerView] = {}
+        self.log_start = -1  # our own; a joiner's is no lower
+        self.marks = LogEndMarks(context.settings.replica_lag_time_max_ms)
+        self._context = context
+        self._epoch_start = epoch_start
+        self._previous_check_end = log_end
+        self._update_views(self.committed, now_ms)
+
+    @property
+    def committed(self) -> frozenset[int]:
+        return frozenset(self.state.in_sync_replicas)
+
+    @property
+    def maximal(self) -> frozenset[int]:
+        return in_sync.maximal_in_sync(self.committed, self.proposal)
+
+    def _update_views(self, fresh: frozenset[int], now_ms: float) -> None:
+        """A view for each other replica; one that left is forgotten. The `fresh` members get a full lag period."""
+        own = self._context.broker_id
+        self.views = {b: self.views.get(b) or FollowerView(b) for b in self.state.replicas if b != own}
+        for broker_id, view in self.views.items():
+            if broker_id in fresh:
+                view.last_caught_up_ms = max(view.last_caught_up_ms, now_ms)
+            elif broker_id not in self.committed:
+                view.is_out(self.state.partition_epoch)
+
+    # -- the committed state
+
+    def commit(self, state: PartitionState, now_ms: float) -> bool:
+        """Committed metadata of this leader epoch; whether it is news. It ends whatever is pending."""
+        if state.partition_epoch <= self.state.partition_epoch:
+            return False
+        before, proposal = self.state, self.proposal
+        self.state, self.proposal = state, None
+        self._update_views(self.committed - frozenset(before.in_sync_replicas), now_ms)
+        if proposal is not None and state == replace(before, partition_epoch=state.partition_epoch):
+            self._refused(proposal, now_ms)
+        return True
+
+    def _refused(self, proposal: Proposal, now_ms: float) -> None:
+        """Its joiners, if any, are not proposed again before a pause."""
+        until_ms = now_ms + self._context.settings.refused_joiner_pause_ms
+        for broker_id in (proposal.broker_ids - self.committed) & self.views.keys():
+            self.views[broker_id].refused_until_ms = until_ms
+            self._arm_lag(until_ms)
+
+    def excuse(self, delay_ms: float, log_end: int, now_ms: float) -> None:
+        """We stood still for so long: nobody is later for it."""
+        for view in self.views.values():
+            view.excuse(delay_ms, log_end=log_end, marks=self.marks, now_ms=now_ms)
+
+    def left(self, broker_id: int) -> bool:
+        """A follower is heard no more: what it told goes on to count, but it does not join. Whether it was heard."""
+        view = self.views.get(broker_id)
+        if view is None:
+            return False
+        heard, view.wants_in, view.waiting = view.wants_in, False, None
+        return heard
+
+    def forget_unsynced(self) -> None:
+        """We are under fsync: the durable ends that were told under flush.policy=os count no more."""
+        for view in self.views.values():
+            view.forget_unsynced()
+
+    def count_unsynced(self, log_end: int, now_ms: float) -> None:
+        """We are under flush.policy=os: what waited for that counts. Who heard of it first may never say it again."""
+        for view in self.views.values():
+            if view.waiting is not None:
+                view.progressed(view.waiting, log_end=log_end, marks=self.marks, now_ms=now_ms)
+
+    # -- high watermark
+
+    def high_watermark(
+        self, current: int, *, own_durable_end: int, log_end: int, min_in_sync: int, now_ms: float
+    ) -> int:
+        """See rules/high_watermark.py."""
+        members = self.maximal - {self._context.broker_id}
+        incarnations, views = self._context.incarnations, self.views
+        member_ends = [in_sync.known_end(views[b], incarnations.get(b)) if b in views else None for b in members]
+        return next_high_watermark(
+            current,
+            own_durable_end=own_durable_end,
+            member_ends=member_ends,
+            joiner_ends=self._joiner_ends(members, log_end, now_ms) if len(members) < len(views) else (),
+            in_sync_count=len(self.state.in_sync_replicas),
+            min_in_sync=min_in_sync,
+        )
+
+    def _joiner_ends(self, members: frozenset[int], log_end: int, now_ms: float) -> list[int]:
+        """The ends of those outside the maximal ISR that are waited for; looked at again when one is late."""
+        ends: list[int] = []
+        lag_ms = self._context.settings.replica_lag_time_max_ms
+        for broker_id, view in self.views.items():
+            if broker_id in members:
+                continue
+            end = in_sync.eligible_end(view, self._context.incarnations.get(broker_id), epoch_start=self._epoch_start)
+            caught_up_ms = view.caught_up_ms(log_end=log_end, marks=self.marks, now_ms=now_ms)
+            if end is not None and now_ms - caught_up_ms <= lag_ms:
+                ends.append(end)
+                if end < log_end:
+                    self._arm_lag(caught_up_ms + lag_ms + 1.0)
+        return ends
+
+    # -- proposals
+
+    def check_lag(self, log_end: int, now_ms: float) -> None:
+        """Timer: propose the ISR without those that are late; look again while anybody may become late."""
+        settings = self._context.settings
+        late: set[int] = set()
+        due_ms = None
+        for broker_id in self.committed & self.views.keys():
+            view = self.views[broker_id]
+            caught_up_ms = view.caught_up_ms(log_end=log_end, marks=self.marks, now_ms=now_ms)
+            behind = in_sync.is_behind_in_records(
+                view, previous_check_end=self._previous_check_end, lag_max_records=settings.replica_lag_max_records
+            )
+            if behind or now_ms - caught_up_ms > settings.replica_lag_time_max_ms:
+                late.add(broker_id)
+            if view.durable_end is None or view.durable_end < log_end:
+                half_ms = now_ms + settings.replica_lag_time_max_ms / 2
+                own_due_ms = caught_up_ms + settings.replica_lag_time_max_ms + 1.0
+                due_ms = min(due_ms or half_ms, half_ms, max(own_due_ms, now_ms + 1.0))
+        self._previous_check_end = log_end
+        if late:
+            self._propose(self.committed - late)
+            due_ms = now_ms + settings.replica_lag_time_max_ms / 2
+        if due_ms is not None:
+            self._arm_lag(due_ms)
+
+    def watch_lag(self, now_ms: float) -> None:
+        """The log grows: from now on somebody may become late."""
+        if self.views:
+            self._arm_lag(now_ms + self._context.settings.replica_lag_time_max_ms / 2)
+
+    def _arm_lag(self, due_ms: float) -> None:
+        self._context.timers.arm(TimerKind.LAG, self.state.key, due_ms)
+
+    def propose_joiner(self, broker_id: int, high_watermark: int, now_ms: float) -> None:
+        """Propose a follower that may join, unless a proposal is in flight."""
+        if self.proposal is not None or broker_id in self.committed:
+            return
+        view, incarnation = self.views[broker_id], self._context.incarnations.get(broker_id)
+        ends = {"epoch_start": self._epoch_start, "high_watermark": high_watermark, "log_start": self.log_start}
+        if in_sync.may_join(view, incarnation, **ends, now_ms=now_ms):
+            self._propose(self.committed | {broker_id})
+        elif now_ms < view.refused_until_ms:
+            self._arm_lag(view.refused_until_ms)
+
+    def propose_joiners(self, high_watermark: int, now_ms: float) -> None:
+        """The same for all: one at a time, so that one that is refused spoils no other."""
+        for broker_id in self.views:
+            self.propose_joiner(broker_id, high_watermark, now_ms)
+
+    def _propose(self, broker_ids: frozenset[int] | set[int]) -> None:
+        if self.proposal is not None or broker_ids == self.committed:
+            return
+        incarnations = self._context.incarnations
+        members = tuple((b, incarnations[b].broker_epoch if b in incarnations else -1) for b in sorted(broker_ids))
+        self.proposal = Proposal(self.state.leader_epoch, self.state.partition_epoch, members)
+        self.send_proposal()
+
+    def send_proposal(self) -> None:
+        """Ask, or ask the same again."""
+        if (proposal := self.proposal) is not None:
+            state = self.state
+            self._context.emit(
+                ProposeInSyncReplicas(state.key, proposal.leader_epoch, proposal.partition_epoch, proposal.members)
+            )
+
+    def answered(self, answer: ProposalAnswer, now_ms: float) -> None:
+        """The answer to a proposal. Refused: the same again, until what is committed ends it."""
+        if self.proposal is not None and answer.error is not None:
+            self._retry(now_ms)
+
+    def lost(self, now_ms: float) -> None:
+        """No answer."""
+        if self.proposal is not None:
+            self._retry(now_ms)
+
+    def _retry(self, now_ms: float) -> None:
+        due_ms = now_ms + self._context.settings.proposal_retry_ms
+        self._context.timers.arm(TimerKind.PROPOSAL, self.state.key, due_ms)

@@ -1,0 +1,86 @@
+"""Logs of this broker's own: partitions of internal topics, to which it appends what its coordinators decide.
+
+Such an append has no time-out and no answer: it is committed when the high watermark covers it, or it is dropped, and
+then StoppedLeading or another BeganToLead (leadership.py) says so. It names the offset it is meant for, so that a
+coordinator which was not told yet appends nothing. Clients read these logs and never write to them.
+"""
+
+from __future__ import annotations
+
+from minilog.errors import InvalidTopic, MessageTooLarge, NotEnoughReplicas, NotLeaderOrFollower
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog.record_batch.header import Buffer, decode_header
+from minilog_broker.replication.context import ReplicationContext
+from minilog_broker.replication.leader.delete_records import advance_log_start
+from minilog_broker.replication.leader.leadership import BeganToLead, HighWatermarkMoved, StoppedLeading
+from minilog_broker.replication.leader.partition import LeaderPartition
+from minilog_broker.replication.leader.placing import append_at_end
+
+OWN_TOPIC_NAMES = frozenset((TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME))
+
+
+def append_own(
+    context: ReplicationContext,
+    leader: LeaderPartition,
+    leader_epoch: int,
+    base_offset: int,
+    batch: Buffer,
+    now_ms: float,
+) -> int:
+    """Give one batch its place, `base_offset`, at once: the end behind it.
+
+    Raises NotLeaderOrFollower where the epoch is over or the log has gone another way; NotEnoughReplicas, NoSpace and
+    MessageTooLarge where nothing was written and it may go on."""
+    if not leader.leading or leader.leader_epoch != leader_epoch or leader.log.end != base_offset:
+        raise NotLeaderOrFollower(f"{leader}: leader epoch {leader_epoch} ended at offset {base_offset} here")
+    leader.require_space(now_ms)
+    members = leader.state.in_sync_replicas
+    if len(members) < leader.min_in_sync:
+        raise NotEnoughReplicas(
+            f"{leader}: the ISR {list(members)} is below min.insync.replicas={leader.min_in_sync}: nothing was written"
+        )
+    header = decode_header(batch)
+    if header.length > leader.config.max_message_bytes:
+        raise MessageTooLarge(
+            f"{leader}: {header.length} bytes in one decision are above "
+            f"max.message.bytes={leader.config.max_message_bytes}"
+        )
+    return append_at_end(context, leader.key, leader.log, leader_epoch, header, batch).next_offset
+
+
+def delete_own_records(
+    context: ReplicationContext, leader: LeaderPartition | None, leader_epoch: int, offset: int
+) -> None:
+    """Delete what is below `offset`, here and then on the followers. Where the epoch is over, nothing: the next
+    coordinator will say what it does not need."""
+    if leader is not None and leader.leading and leader.leader_epoch == leader_epoch:
+        advance_log_start(context, leader.key, leader.log, offset)
+
+
+def refuse_client(leader: LeaderPartition) -> None:
+    """Raises InvalidTopic where the partition is the brokers' own."""
+    if is_own(leader):
+        raise InvalidTopic(f"{leader} is the brokers' own: clients may read it, and cannot write to it")
+
+
+def is_own(leader: LeaderPartition) -> bool:
+    return leader.state.topic_name in OWN_TOPIC_NAMES
+
+
+def tell_leadership(context: ReplicationContext, leader: LeaderPartition) -> None:
+    """It leads from now on, or appends of it were dropped."""
+    if is_own(leader):
+        context.emit(BeganToLead(leader.key, leader.state.topic_name, leader.leader_epoch, leader.log.end))
+        tell_high_watermark(context, leader)
+
+
+def tell_high_watermark(context: ReplicationContext, leader: LeaderPartition) -> None:
+    """What its coordinator waits for, where it has one."""
+    if is_own(leader):
+        context.emit(HighWatermarkMoved(leader.key, leader.leader_epoch, leader.log.high_watermark))
+
+
+def tell_leadership_ended(context: ReplicationContext, leader: LeaderPartition) -> None:
+    """Nothing is appended here any more."""
+    if leader.leading and is_own(leader):
+        context.emit(StoppedLeading(leader.key))

@@ -1,0 +1,418 @@
+"""A replica that leads, in one leader epoch.
+
+    state      entered when                                      left by
+    SETTLING   the metadata names us leader                      the disk answered all it was asked before -> LEADING
+    LEADING    the start of the epoch was given to the disk      another leader epoch, or the disk fails -> (dropped)
+
+What happens                 what follows
+produce                      validated against state plus queue, given its place, appended; parked for its condition
+appended                     sessions of followers are woken
+flushed, progress, commit    the high watermark is looked at; parked entries, readers and joiners follow it
+time-out, resignation        parked entries are answered: outcome unknown (V16)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from minilog.errors import (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    LeaderNotAvailable,
+    MinilogError,
+    NoSpace,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+    UnsupportedVersion,
+)
+from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
+from minilog_broker.replication.context import ReplicationContext
+from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest, PendingDeleteRecords
+from minilog_broker.replication.leader.isr_state import IsrState
+from minilog_broker.replication.leader.list_offsets import list_offsets
+from minilog_broker.replication.leader.pending import ProduceEntry
+from minilog_broker.replication.leader.produce import ProduceHandler
+from minilog_broker.replication.leader.transaction_markers import MarkersRequest
+from minilog_broker.replication.partition_state import PartitionState, TopicConfig
+from minilog_broker.replication.replica_effects import ProposalAnswer, RecordEpochStart
+from minilog_broker.replication.replica_log import LogOffsets, QueuedAppend, ReplicaLog
+from minilog_broker.replication.rules.check_position import at_log_start, check_position, inside_a_batch
+from minilog_broker.replication.rules.divergence import LeaderEpochs
+from minilog_broker.replication.rules.fencing import check_epoch, check_session, cut_off, is_cut_off
+from minilog_broker.replication.rules.in_sync import Progress
+from minilog_broker.replication.sessions.session import ServedSession, SessionPartition
+from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Wait, readable_end
+from minilog_broker.storage.find_ends import FoundEnd
+from minilog_broker.storage.producer_state import ProducerState
+
+
+class LeaderPartition:
+    """See the module's text. `read_failed(error)` is called when our own copy cannot be read."""
+
+    def __init__(
+        self,
+        context: ReplicationContext,
+        state: PartitionState,
+        config: TopicConfig,
+        log: ReplicaLog,
+        subscribers: dict[int, SessionPartition],
+        read_failed: Callable[[Exception], None],
+        high_watermark_moved: Callable[[LeaderPartition], None],
+    ) -> None:
+        self.key = state.key
+        self.leader_epoch = state.leader_epoch
+        self.config = config
+        self.log = log
+        self.leading = False
+        self.epoch_start = -1
+        self.in_sync: IsrState
+        self._state = state
+        self._context = context
+        self._subscribers = subscribers
+        self.read_failed = read_failed
+        self._name = f"partition {state.topic_name}-{state.key.partition}"
+        self._produce_handler = ProduceHandler(context, self._name, state, log)
+        self.deletes = PendingDeleteRecords(context, self._name, state.key, log)
+        self.require_space = self._produce_handler.require_space
+        self._high_watermark_moved = high_watermark_moved  # who else follows it
+
+    def __str__(self) -> str:
+        return self._name
+
+    @property
+    def producers(self) -> ProducerState:
+        """What is known of the producers, and of their transactions."""
+        return self.log.producers
+
+    @property
+    def state(self) -> PartitionState:
+        return self.in_sync.state if self.leading else self._state
+
+    @property
+    def min_in_sync(self) -> int:
+        """The effective min.insync.replicas."""
+        return min(self.config.min_in_sync_replicas, self.state.replication_factor)
+
+    @property
+    def knows_its_end(self) -> bool:
+        """The high watermark reached the start of the epoch: all that any earlier leader committed is below it."""
+        return self.leading and self.log.high_watermark >= self.epoch_start
+
+    # -- life
+
+    def lead_when_settled(self, now_ms: float) -> None:
+        """Begin the epoch as soon as the disk has answered all that was asked before it."""
+        if self.leading or not self.log.settled:
+            return
+        self.epoch_start = self.log.end
+        self._context.emit(RecordEpochStart(self.key, self.leader_epoch, self.epoch_start))
+        self.in_sync = IsrState(self._context, self._state, self.epoch_start, self.log.end, now_ms)
+        self.in_sync.log_start = self.log.log_start
+        self.leading = True
+        self.in_sync.watch_lag(now_ms)
+        self._advance(now_ms)
+        self._check_subscribers(now_ms)
+
+    def _check_subscribers(self, now_ms: float) -> None:
+        for subscription in list(self._subscribers.values()):
+            subscription.session.check_positions_again(subscription, now_ms)
+
+    def commit(self, state: PartitionState, config: TopicConfig, now_ms: float) -> None:
+        """Committed metadata of this leader epoch, of one offset: repeated, it changes nothing."""
+        reconfigured, self.config = config != self.config, config
+        if not self.leading:
+            if state.partition_epoch > self._state.partition_epoch:
+                self._state = state
+            return
+        if not self.in_sync.commit(state, now_ms) and not reconfigured:
+            return
+        for subscription in list(self._subscribers.values()):
+            session = subscription.session
+            if session.audience is Audience.FOLLOWER and session.broker_id not in state.replicas:
+                session.stop(subscription, NotLeaderOrFollower(f"broker {session.broker_id} is no replica"), now_ms)
+        if (too_few := self._too_few()) is not None:
+            self._produce_handler.give_up(too_few)
+        self._advance(now_ms)
+        self._check_subscribers(now_ms)
+        self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
+        self.in_sync.watch_lag(now_ms)
+
+    def resign(self, why: str) -> None:
+        """This epoch is over here: whatever waits is unknown."""
+        self._produce_handler.resign(why)
+        self.deletes.resign(why)
+
+    def session_changed(self, now_ms: float) -> None:
+        """The broker's session with the controller has ended (what waits is unknown), or goes on."""
+        if is_cut_off(self._context, self.config, now_ms):
+            self.resign(cut_off(self._context))
+        elif self.leading:
+            self._advance(now_ms)
+
+    def excuse(self, delay_ms: float, now_ms: float) -> None:
+        """This process stood still for so long: nobody is later for it."""
+        if self.leading:
+            self.in_sync.excuse(delay_ms, self.log.appended_end, now_ms)
+
+    def follower_left(self, broker_id: int, now_ms: float) -> None:
+        """Its session is closed, or it follows no more: nobody waits for it to join."""
+        if self.leading and self.in_sync.left(broker_id):
+            self._advance(now_ms)
+
+    def incarnations_changed(self, now_ms: float) -> None:
+        """Another life of a replica began, or whether it may join changed."""
+        if self.leading:
+            self._advance(now_ms)
+            self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
+
+    # -- produce
+
+    def produce(self, entry: ProduceEntry, epoch: int, now_ms: float) -> None:
+        """One entry. Refused, it is answered at once, under acks=0 too; else when its condition holds."""
+        try:
+            self._check(epoch, now_ms)
+            self._produce_handler.accept(entry, self.config.max_message_bytes, self._too_few(), now_ms)
+        except MinilogError as error:
+            self._produce_handler.refuse(entry.ticket, error)
+
+    def is_registering(self, number: int) -> bool:
+        """Whether somebody waits for the answer to this RegisterPartition."""
+        return self._produce_handler.is_asked(number)
+
+    def registered(self, number: int, error: MinilogError | None, now_ms: float) -> None:
+        """RegisterPartition is answered."""
+        if error is None and is_cut_off(self._context, self.config, now_ms):
+            error = LeaderNotAvailable(f"{self}: {cut_off(self._context)}")
+        self._produce_handler.registered(number, error, self._too_few(), now_ms)
+
+    def write_markers(self, request: MarkersRequest, now_ms: float) -> None:
+        """Answered by AnswerMarkers: see transaction_markers.py. Raises LeaderNotAvailable."""
+        self._check(-1, now_ms)
+        may_lose = self.config.unclean_leader_election or not self.config.flush_on_append
+        self._produce_handler.write_markers(request, self._too_few(), now_ms, may_lose=may_lose)
+
+    def ends_found(self, number: int, ends: dict[int, FoundEnd]) -> None:
+        """FindEnds is done."""
+        self._produce_handler.ends_found(number, ends)
+
+    def delete_records(self, request: DeleteRecordsRequest, epoch: int, now_ms: float) -> None:
+        """Answered by AnswerDeleteRecords: see delete_records.py. Raises where it is refused."""
+        self._check(epoch, now_ms)
+        self.deletes.ask(request, self.in_sync, knows_its_end=self.knows_its_end)
+
+    def _check(self, epoch: int, now_ms: float) -> None:
+        check_epoch(self._name, epoch, self.leader_epoch)
+        if not self.leading:
+            raise LeaderNotAvailable(f"{self}: leader epoch {self.leader_epoch} is about to begin: retry")
+        check_session(self._name, self._context, self.config, now_ms)
+
+    def _too_few(self) -> str | None:
+        """What is wrong with the ISR for acks=all, if anything."""
+        members = self.state.in_sync_replicas
+        if len(members) >= self.min_in_sync:
+            return None
+        return f"{self}: the ISR {list(members)} is below min.insync.replicas={self.min_in_sync}"
+
+    def expire(self, now_ms: float) -> None:
+        """Timer: parked entries whose time is over."""
+        self._produce_handler.expire(now_ms)
+
+    # -- the disk
+
+    def appended(self, done: list[QueuedAppend], end_before: int, now_ms: float) -> None:
+        """Appends are readable; the producer state has them already."""
+        self._produce_handler.appended(done)
+        if not self.leading:
+            return
+        self.in_sync.marks.note(now_ms, end_before)
+        self.in_sync.watch_lag(now_ms)
+        self._tell_subscribers(now_ms, news=False)
+
+    def flush_policy_changed(self, now_ms: float) -> None:
+        """Our log is under another policy. What followers told before they were under fsync too is not synced there."""
+        if self.leading and self.log.flush_on_append:
+            self.in_sync.forget_unsynced()
+        elif self.leading:
+            self.in_sync.count_unsynced(self.log.appended_end, now_ms)
+        self.flushed(now_ms)
+        if self.leading:
+            self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
+
+    def flushed(self, now_ms: float) -> None:
+        """The durable end moved."""
+        if is_cut_off(self._context, self.config, now_ms):
+            return
+        self._produce_handler.became_durable()
+        if self.leading:
+            self._advance(now_ms)
+
+    def no_space(self, now_ms: float) -> None:
+        """The disk is full: what found it so, and all behind it, was not written."""
+        self._produce_handler.no_space(now_ms)
+        self.deletes.give_up(NoSpace(f"{self}: the disk of broker {self._context.broker_id} is full"))
+
+    def _advance(self, now_ms: float) -> None:
+        """Look at the high watermark, and let those go who wait for it, or for what was deleted."""
+        if is_cut_off(self._context, self.config, now_ms):
+            return
+        log = self.log
+        self.deletes.look(self.in_sync)
+        knew_its_end = self.knows_its_end
+        offset = self.in_sync.high_watermark(
+            log.high_watermark,
+            own_durable_end=log.durable_end,
+            log_end=log.appended_end,
+            min_in_sync=self.min_in_sync,
+            now_ms=now_ms,
+        )
+        if not log.raise_high_watermark(offset):
+            return
+        self._produce_handler.became_committed()
+        self._high_watermark_moved(self)
+        if not knew_its_end and self.knows_its_end:
+            self._check_subscribers(now_ms)
+        self._tell_subscribers(now_ms, news=True)
+
+    def _tell_subscribers(self, now_ms: float, *, news: bool) -> None:
+        for subscription in self._subscribers.values():
+            subscription.session.available(subscription, now_ms, news=news)
+
+    def log_start_moved(self, now_ms: float) -> None:
+        """Records were deleted: news for everybody."""
+        if self.leading:
+            self.in_sync.log_start = self.log.log_start
+            self.deletes.look(self.in_sync)
+        self._tell_subscribers(now_ms, news=True)
+
+    # -- followers
+
+    def progress(self, session: ServedSession, progress: peer_pb2.ReplicaProgress, now_ms: float) -> None:
+        """Durable progress behind an accepted position; what does not fit our log is never counted, nor what was told
+        before the follower was outside the ISR last."""
+        if not self.leading or (view := self.in_sync.views.get(session.broker_id)) is None:
+            return
+        if not view.accepted or view.broker_epoch != session.broker_epoch:
+            return
+        if progress.partition_epoch < view.counts_from:
+            return
+        if progress.HasField("corrupt_offset"):
+            self._context.copy_checks.ask(self.key, progress.corrupt_offset)  # it came damaged three times: is it ours?
+        end = progress.durable_end_offset
+        last_epoch = progress.last_epoch if progress.HasField("last_epoch") else None
+        if end > self.log.appended_end or not self._is_epoch_below(end, last_epoch):
+            view.forget(session.broker_epoch)
+            subscription = self._subscribers.get(session.session_id)
+            if subscription is not None:
+                session.stop(
+                    subscription, CorruptMessage(f"{self}: progress to {end} is not on the leader's log"), now_ms
+                )
+            return
+        told = Progress(end, progress.log_start_offset, progress.partition_epoch, progress.no_space, progress.unsynced)
+        if told.unsynced and self.log.flush_on_append:
+            view.waiting = told  # it has yet to learn of the policy, and says it again then; or we have
+            return
+        view.progressed(told, log_end=self.log.appended_end, marks=self.in_sync.marks, now_ms=now_ms)
+        self._advance(now_ms)
+        self.in_sync.propose_joiner(session.broker_id, self.log.high_watermark, now_ms)
+
+    def _is_epoch_below(self, end_offset: int, last_epoch: int | None) -> bool:
+        """Whether our record below `end_offset` has this epoch, as far as there is one to compare."""
+        if last_epoch is None:
+            return True
+        if end_offset > self.epoch_start:
+            return last_epoch == self.leader_epoch
+        return self.log.log.epoch_before(end_offset) in (None, last_epoch)
+
+    def check_lag(self, now_ms: float) -> None:
+        """Timer."""
+        if not self.leading:
+            return
+        self.in_sync.check_lag(self.log.appended_end, now_ms)
+        self._advance(now_ms)
+        self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
+
+    def proposal_answered(self, answer: ProposalAnswer, now_ms: float) -> None:
+        """What the controller says: what it committed comes as metadata."""
+        if self.leading:
+            self.in_sync.answered(answer, now_ms)
+
+    # -- what sessions ask (session.Source)
+
+    def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
+        """The checks of a position, in order: leader epoch, log start, divergence, end."""
+        try:
+            if session.audience is Audience.FOLLOWER or position.leader_epoch >= 0:
+                check_epoch(self._name, position.leader_epoch, self.leader_epoch)
+        except UnknownLeaderEpoch as error:
+            return Wait(error)
+        except FencedLeaderEpoch as error:
+            return Refuse(error)
+        if not self.leading:
+            return Wait()
+        if session.audience is Audience.FOLLOWER:
+            return self._check_follower(position, session)
+        return self._check_consumer(position)
+
+    def _check_follower(self, position: data_pb2.FetchPosition, session: ServedSession) -> PositionAnswer:
+        view = self.in_sync.views.get(session.broker_id)
+        if view is None:
+            return Wait(
+                NotLeaderOrFollower(f"{self}: broker {session.broker_id} is no replica, as far as is known here")
+            )
+        if view.broker_epoch != session.broker_epoch:
+            view.forget(session.broker_epoch)
+        try:
+            checked = inside_a_batch(self.log, position) or self._check_log(position)
+        except (OSError, CorruptMessage, UnsupportedVersion) as error:
+            self.read_failed(error)
+            return Wait()
+        view.accepted = isinstance(checked, SendRuns)
+        if not view.accepted:
+            view.forget(session.broker_epoch)
+        elif not position.HasField("last_fetched_epoch") and (below := self.producers.below(position.fetch_offset)):
+            return SendRuns(below.snapshot())
+        return checked
+
+    def _check_consumer(self, position: data_pb2.FetchPosition) -> PositionAnswer:
+        offset, end = position.fetch_offset, self.log.appended_end
+        checked = at_log_start(self.log, position) or self._check_log(position)
+        if not position.HasField("last_fetched_epoch") and offset > end:
+            if not self.knows_its_end:
+                return Wait()
+            return Refuse(OffsetOutOfRange(f"{self}: offset {offset} is above the log end {end}"))
+        return checked
+
+    def _check_log(self, position: data_pb2.FetchPosition) -> PositionAnswer:
+        epochs = LeaderEpochs(self.log.log.epochs, self.leader_epoch, self.epoch_start)
+        return check_position(self._name, self.log, epochs, position)
+
+    def readable_end(self, audience: Audience) -> int:
+        return readable_end(self.log, audience)
+
+    def ends(self) -> LogOffsets:
+        return self.log.ends()
+
+    def aborted_within(self, from_offset: int, to_offset: int) -> list[int]:
+        return self.producers.transactions.aborted_within(from_offset, to_offset)
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        try:
+            return self.log.log.read(offset, max_bytes, end_offset)
+        except OffsetOutOfRange:  # retention was quicker: the session looks at the log start
+            return b""
+        except (OSError, CorruptMessage, UnsupportedVersion) as error:
+            self.read_failed(error)
+            return b""
+
+    def epoch_before(self, offset: int) -> int | None:
+        return self.log.log.epoch_before(offset)
+
+    def list_offsets(self, entry: metadata_pb2.ListOffsetsEntry, now_ms: float) -> metadata_pb2.ListOffsetsResult:
+        """The four ends of one snapshot; raises OffsetNotAvailable while the end is not known (KIP-207)."""
+        check_epoch(self._name, entry.leader_epoch, self.leader_epoch)
+        if not self.knows_its_end:
+            raise OffsetNotAvailable(f"{self}: the leader of epoch {self.leader_epoch} does not know its end: retry")
+        check_session(self._name, self._context, self.config, now_ms)
+        return list_offsets(self.log, entry, self.leader_epoch)

@@ -1,0 +1,294 @@
+"""What a leader takes in: produce entries of one leader epoch, from validation to their one answer.
+
+    acks   is answered when
+    0      never, but where it is refused: its producer knows then that its picture of the cluster is old
+    1      the leader's durable end covers the batch
+    all    the high watermark covers it; refused before anything is written while the ISR is below min
+
+A batch is judged by the producer state plus the tentative queue, the batches accepted and not yet in the log. A
+duplicate is answered with the first one's offsets under the same condition. What was appended and is not confirmed is
+answered as unknown: by time-out, by an ISR that fell below min, by the end of the epoch (V16).
+
+A transactional batch is acks=all whatever is asked. Of a producer that is not known here it waits until the coordinator
+has it registered (pending_registrations.py); a marker ends its producer, whatever is on its way
+(transaction_markers.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from minilog.errors import (
+    InvalidArgument,
+    MinilogError,
+    NoSpace,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    OutOfOrderSequenceNumber,
+    RequestTimedOut,
+    UnknownOutcome,
+)
+from minilog.record_batch.header import (
+    NO_PRODUCER_ID,
+    BatchHeader,
+    Buffer,
+    check_attributes_of_level,
+    decode_header,
+)
+from minilog.record_batch.validation import validate_batch
+from minilog_broker.replication.context import ReplicationContext, TimerKind
+from minilog_broker.replication.leader.pending import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    ACKS_NONE,
+    PendingProduce,
+    PendingProduces,
+    ProduceEntry,
+)
+from minilog_broker.replication.leader.pending_registrations import PendingRegistrations
+from minilog_broker.replication.leader.placing import append_at_end
+from minilog_broker.replication.leader.transaction_markers import MarkersRequest, TransactionMarkers
+from minilog_broker.replication.partition_state import PartitionState
+from minilog_broker.replication.replica_effects import AnswerProduce
+from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
+from minilog_broker.storage.find_ends import FoundEnd
+from minilog_broker.storage.markers import Marker
+from minilog_broker.storage.producer_state import Accept, Duplicate, ProducerState, fenced, last_sequence
+
+MAX_UNANSWERED = 5  # batches of one producer on their way into the log; the state remembers as many
+
+
+class ProduceHandler:
+    """See the module's text. `name` is for messages."""
+
+    def __init__(self, context: ReplicationContext, name: str, state: PartitionState, log: ReplicaLog) -> None:
+        self._context = context
+        self._name = name
+        self._key = state.key
+        self._leader_epoch = state.leader_epoch
+        self._log = log
+        self._tentative: dict[int, deque[BatchHeader]] = {}
+        self._pending_all = PendingProduces()
+        self._pending_leader = PendingProduces()
+        self._registrations = PendingRegistrations(context, name, state.key)
+        self._markers = TransactionMarkers(context, name, state.key, log, self._append_control)
+        self._no_space_until_ms = float("-inf")
+
+    @property
+    def producers(self) -> ProducerState:
+        """What is in the log of them."""
+        return self._log.producers
+
+    # -- taking in
+
+    def accept(self, entry: ProduceEntry, max_message_bytes: int, too_few: str | None, now_ms: float) -> None:
+        """Append and park, or let it wait for its coordinator, or raise why not.
+
+        `too_few`: what is wrong with the ISR, if anything."""
+        self.require_space(now_ms)
+        header = entry.validated or validate_batch(*self._key, entry.batch, max_message_bytes=max_message_bytes)
+        if isinstance(header, MinilogError):
+            raise header
+        check_attributes_of_level(header, self._context.level.current)
+        if header.is_transactional or entry.transaction is not None:
+            entry = self._transactional(header, entry)
+            if self._is_to_be_registered(header):
+                # A copy: what came with it in one message is not to stay in memory for as long as this one waits.
+                self._registrations.wait(header.producer_id, replace(entry, batch=bytes(entry.batch)))
+                return
+        self._accept(header, entry, too_few)
+
+    def _transactional(self, header: BatchHeader, entry: ProduceEntry) -> ProduceEntry:
+        if entry.transaction is None or not entry.transaction.transactional_id or not header.is_transactional:
+            raise InvalidArgument(
+                f"{self._name}: a batch and its entry must both be of a transaction, or neither: the batch has "
+                f"attributes {header.attributes:#x}, the entry {'no' if entry.transaction is None else 'a'} transaction"
+            )
+        return replace(entry, acks=ACKS_ALL)
+
+    def _is_to_be_registered(self, header: BatchHeader) -> bool:
+        """Raises what its producer is refused for whatever the coordinator says."""
+        producer_id = header.producer_id
+        if self._markers.is_ending(producer_id):
+            raise fenced(producer_id)
+        if producer_id in self._registrations:
+            return True
+        if producer_id in self._tentative or self.producers.transactions.is_open(producer_id):
+            return False
+        verdict = self.producers.check(header)
+        if isinstance(verdict, MinilogError):
+            raise verdict
+        return True
+
+    def _accept(self, header: BatchHeader, entry: ProduceEntry, too_few: str | None) -> None:
+        if self._markers.is_ending(header.producer_id):
+            raise fenced(header.producer_id)
+        tentative = self._tentative.get(header.producer_id, ())
+        if entry.acks != ACKS_ALL:
+            too_few = None
+        match self.producers.check(header, tentative):
+            case Duplicate(base_offset=base_offset, last_offset=last_offset):
+                if too_few is not None and self._log.high_watermark <= last_offset:
+                    raise NotEnoughReplicasAfterAppend(f"{too_few}: the batch is in the log, its fate is open")
+                self._hold(entry, base_offset, last_offset + 1)
+            case Accept():
+                if too_few is not None:
+                    raise NotEnoughReplicas(f"{too_few}: nothing was written")
+                if len(tentative) >= MAX_UNANSWERED:
+                    raise OutOfOrderSequenceNumber(f"{self._name}: more than {MAX_UNANSWERED} batches on their way")
+                placed = self._append(header, entry.batch)
+                self._hold(entry, placed.base_offset, placed.next_offset)
+            case error:
+                raise error
+
+    def require_space(self, now_ms: float) -> None:
+        """Raises NoSpace for a while after the disk was full."""
+        if now_ms < self._no_space_until_ms:
+            raise self._no_space()
+
+    def _place(self, header: BatchHeader, batch: Buffer, markers: tuple[Marker, ...] = ()) -> BatchHeader:
+        return append_at_end(self._context, self._key, self._log, self._leader_epoch, header, batch, markers)
+
+    def _append_control(self, batch: bytes, markers: tuple[Marker, ...]) -> int:
+        return self._place(decode_header(batch), batch, markers).next_offset
+
+    def _append(self, header: BatchHeader, batch: Buffer) -> BatchHeader:
+        placed = self._place(header, batch)
+        if placed.producer_id != NO_PRODUCER_ID:
+            self._tentative.setdefault(placed.producer_id, deque()).append(placed)
+        return placed
+
+    def _hold(self, entry: ProduceEntry, base_offset: int, end_offset: int) -> None:
+        if entry.acks == ACKS_NONE:
+            return
+        at_leader = entry.acks == ACKS_LEADER
+        pending = PendingProduce(entry.ticket, base_offset, end_offset, entry.deadline_ms)
+        if end_offset <= (self._log.durable_end if at_leader else self._log.high_watermark):
+            self._acknowledge([pending])
+            return
+        (self._pending_leader if at_leader else self._pending_all).add(pending)
+        self._context.timers.arm(TimerKind.PRODUCE, self._key, pending.deadline_ms)
+
+    # -- transactions
+
+    def is_asked(self, number: int) -> bool:
+        """Whether somebody waits for this answer of a coordinator."""
+        return self._registrations.is_asked(number)
+
+    def registered(self, number: int, error: MinilogError | None, too_few: str | None, now_ms: float) -> None:
+        """A coordinator's answer: what waited for it is appended, or refused, in order."""
+        for entry in self._registrations.take_answered(number):
+            try:
+                if error is not None:
+                    raise error
+                if now_ms < self._no_space_until_ms:
+                    raise self._no_space()
+                self._accept(decode_header(entry.batch), entry, too_few)
+            except MinilogError as refusal:
+                self.refuse(entry.ticket, refusal)
+
+    def write_markers(self, request: MarkersRequest, too_few: str | None, now_ms: float, *, may_lose: bool) -> None:
+        """Append the markers that are not there; answered by AnswerMarkers. Whoever is marked writes no more."""
+        try:
+            if now_ms < self._no_space_until_ms:
+                raise self._no_space()
+            ended = self._markers.write(request, self._last_sequence, too_few, now_ms, may_lose=may_lose)
+        except MinilogError as error:
+            self._markers.answer(request.ticket, error)
+            return
+        for producer_id in ended:
+            for entry in self._registrations.take(producer_id):
+                self.refuse(entry.ticket, fenced(producer_id))
+
+    def ends_found(self, number: int, ends: dict[int, FoundEnd]) -> None:
+        """FindEnds is done."""
+        self._markers.forgotten.found(number, ends)
+
+    def _last_sequence(self, producer_id: int) -> int:
+        """Of a transaction's producer, in the log and on its way into it; -1 where there is nothing."""
+        if tentative := self._tentative.get(producer_id):
+            return last_sequence(tentative[-1])
+        entry = self.producers.entry(producer_id)
+        return -1 if entry is None else entry.batches[-1].last_sequence
+
+    # -- answers
+
+    def refuse(self, ticket: object, error: MinilogError) -> None:
+        """Answer at once: nothing was written, or the error says what is not known."""
+        self._answer(ticket, error, -1)
+
+    def _answer(self, ticket: object, error: MinilogError | None, base_offset: int) -> None:
+        context = self._context
+        context.emit(
+            AnswerProduce(ticket, error, base_offset, self._log.log_start, context.broker_id, self._leader_epoch)
+        )
+
+    def _acknowledge(self, reached: list[PendingProduce]) -> None:
+        for pending in reached:
+            self._answer(pending.ticket, None, pending.base_offset)
+
+    def became_durable(self) -> None:
+        """The durable end moved."""
+        self._acknowledge(self._pending_leader.take_reached(self._log.durable_end))
+
+    def became_committed(self) -> None:
+        """The high watermark moved."""
+        self._acknowledge(self._pending_all.take_reached(self._log.high_watermark))
+        self._markers.became_committed()
+
+    def expire(self, now_ms: float) -> None:
+        """Answer the entries whose time is over."""
+        for pending in (*self._pending_all.take_expired(now_ms), *self._pending_leader.take_expired(now_ms)):
+            text = (
+                f"{self._name}: offset {pending.base_offset} was not confirmed in time; whether it stays is not known"
+            )
+            self._answer(pending.ticket, RequestTimedOut(text), -1)
+        for entry in self._registrations.take_expired(now_ms):
+            text = f"{self._name}: the coordinator of its transaction did not answer in time; the batch was not written"
+            self._answer(entry.ticket, RequestTimedOut(text), -1)
+        self._markers.expire(now_ms)
+        waiting = (self._pending_all, self._pending_leader, self._registrations, self._markers)
+        due_ms = min(each.next_deadline_ms() for each in waiting)
+        if due_ms != float("inf"):
+            self._context.timers.arm(TimerKind.PRODUCE, self._key, due_ms)
+
+    def give_up(self, too_few: str) -> None:
+        """The ISR fell below min: what waits for it is unknown."""
+        for pending in self._pending_all.take_above(self._log.high_watermark):
+            error = NotEnoughReplicasAfterAppend(f"{too_few} since the append: whether it stays is not known")
+            self._answer(pending.ticket, error, -1)
+        self._markers.give_up(too_few)
+
+    def resign(self, why: str) -> None:
+        """The epoch is over here: whatever waits is unknown."""
+        for pending in (*self._pending_all.take_above(-1), *self._pending_leader.take_above(-1)):
+            error = UnknownOutcome(f"{self._name}: {why}; whether the batch stays is not known")
+            self._answer(pending.ticket, error, -1)
+        for entry in self._registrations.take_all():
+            self._answer(entry.ticket, UnknownOutcome(f"{self._name}: {why}; the batch was not written"), -1)
+        self._markers.resign(why)
+
+    # -- the disk
+
+    def appended(self, done: list[QueuedAppend]) -> None:
+        """These are in the log, and in the producer state."""
+        for append in done:
+            for header in append.headers:
+                if tentative := self._tentative.get(header.producer_id):
+                    tentative.popleft()
+                    if not tentative:
+                        del self._tentative[header.producer_id]
+        self._markers.appended()
+
+    def no_space(self, now_ms: float) -> None:
+        """The disk is full: of what was queued nothing was written, and for a while nothing more is taken."""
+        self._tentative.clear()
+        self._no_space_until_ms = now_ms + self._context.settings.no_space_pause_ms
+        end = self._log.end
+        for pending in (*self._pending_all.take_above(end), *self._pending_leader.take_above(end)):
+            self._answer(pending.ticket, self._no_space(), -1)
+        self._markers.no_space(self._no_space())
+
+    def _no_space(self) -> NoSpace:
+        return NoSpace(f"{self._name}: the disk of broker {self._context.broker_id} is full: nothing was written")

@@ -1,0 +1,85 @@
+"""What the committed metadata says of a partition, and the configuration its replicas need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+NO_LEADER = -1
+
+
+class PartitionKey(NamedTuple):
+    """A partition by topic id (16 bytes), never by name: a name used again is not the same topic."""
+
+    topic_id: bytes
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """The committed state of one partition, as every broker's image has it (records.proto, PartitionRecord)."""
+
+    key: PartitionKey
+    topic_name: str
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    eligible_leaders: tuple[int, ...]
+    damaged_replicas: tuple[int, ...]
+    leader_id: int
+    leader_epoch: int
+    partition_epoch: int
+    leader_broker_epoch: int
+    # A reassignment is under way where either is not empty; controller/assignment.py has its rules.
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    throttle_bytes_per_second: int = 0  # of each added replica while it is not in the ISR; 0: without limit
+
+    @property
+    def preferred_leader(self) -> int:
+        """The first replica: it is to lead where it can."""
+        return self.replicas[0]
+
+    @property
+    def reassigning(self) -> bool:
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def target_replicas(self) -> tuple[int, ...]:
+        """The replicas when the reassignment, if any, is done."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing_replicas)
+
+    @property
+    def original_replicas(self) -> tuple[int, ...]:
+        """The replicas before the reassignment, if any, began."""
+        return tuple(broker for broker in self.replicas if broker not in self.adding_replicas)
+
+    @property
+    def replication_factor(self) -> int:
+        """What bounds min.insync.replicas: as many as before the reassignment, until it is done."""
+        return len(self.replicas) - len(self.adding_replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """What a topic has: what was set for it, else what it was made with, else what is built in."""
+
+    min_in_sync_replicas: int
+    max_message_bytes: int
+    segment_bytes: int
+    segment_ms: int
+    flush_on_append: bool  # flush.policy=fsync
+    retention_ms: int
+    retention_bytes: int
+    unclean_leader_election: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIncarnation:
+    """A broker of the image: which life is current, and whether it may join an ISR."""
+
+    broker_id: int
+    broker_epoch: int
+    host: str
+    port: int
+    fenced: bool
+    stopping: bool

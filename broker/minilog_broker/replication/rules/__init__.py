@@ -1,0 +1,1 @@
+"""The rules of replication without the partition around them. Pure."""

@@ -1,0 +1,64 @@
+"""What a leader's log says of a position, once its leader epoch is the right one: see divergence.py for the rule.
+
+A trim may have cut inside a batch: then a follower that has nothing begins with the whole of it (KAFKA-6975), whether
+the trim was here or was the follower's own, and moves its log start as all others do; a consumer begins at the log
+start. (From inside of a batch it would be sent the whole of it, drop that, and ask again, for ever.)
+"""
+
+from __future__ import annotations
+
+from minilog.errors import OffsetOutOfRange
+from minilog.v1 import data_pb2
+from minilog_broker.replication.replica_log import ReplicaLog
+from minilog_broker.replication.rules.divergence import (
+    NO_COMMON_EPOCH,
+    Accepted,
+    BelowLogStart,
+    Diverged,
+    LeaderEpochs,
+    compare_position,
+)
+from minilog_broker.replication.sessions.source import PositionAnswer, Refuse, SendRuns
+
+
+def inside_a_batch(log: ReplicaLog, position: data_pb2.FetchPosition) -> PositionAnswer | None:
+    """What is said to a follower that has nothing yet, and asks from where our first batch begins, or from inside of it
+    or of a later one.
+
+    Raises OSError and CorruptMessage, where our own copy cannot be read."""
+    offset = position.fetch_offset
+    if position.HasField("last_fetched_epoch") or offset >= log.appended_end:
+        return None
+    try:
+        base = log.log.batch_base(max(offset, log.log_start))
+    except OffsetOutOfRange:  # deleted since: what is below our log start is judged by that
+        return None
+    if offset > base:
+        return Diverged(NO_COMMON_EPOCH, base)
+    return SendRuns() if offset == base else None
+
+
+def at_log_start(log: ReplicaLog, position: data_pb2.FetchPosition) -> PositionAnswer | None:
+    """What is said to a consumer at our log start: what it read before is deleted, and its epoch may be forgotten."""
+    return SendRuns() if position.fetch_offset == log.log_start else None
+
+
+def check_position(
+    name: str, log: ReplicaLog, epochs: LeaderEpochs, position: data_pb2.FetchPosition
+) -> PositionAnswer:
+    """In order: log start, divergence, end."""
+    log_start, offset = log.log_start, position.fetch_offset
+    verdict = compare_position(
+        epochs,
+        log_start=log_start,
+        log_end=log.appended_end,
+        fetch_offset=offset,
+        last_fetched_epoch=position.last_fetched_epoch if position.HasField("last_fetched_epoch") else None,
+    )
+    match verdict:
+        case Accepted():
+            return SendRuns()
+        case BelowLogStart():
+            return Refuse(OffsetOutOfRange(f"{name}: offset {offset} is below the log start {log_start}"))
+        case Diverged():
+            return verdict

@@ -1,0 +1,1 @@
+"""The sessions that followers and consumers have on this broker."""

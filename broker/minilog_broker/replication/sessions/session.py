@@ -1,0 +1,366 @@
+"""A session on a leader: positions and credit come up, runs and news go down. For followers and for consumers.
+
+    subscription  meaning                                                   left by
+    WAITING       its position is not judged yet: no leader here, an epoch  the source says what it is
+                  that is not known here yet, an end that is not known yet
+    SENDING       its position passed the checks in the source's epoch      an error, a divergence, a lost source
+    STOPPED       an error or a divergence was said                         a new position
+
+Credit is an absolute count of bytes since the session was opened; with any left, one batch of any size may go. Ready
+partitions take turns, and a message carries all that is ready, up to about 1 MiB and 500 partitions. News (high
+watermark, log start, divergence, errors) needs no credit, and goes at most every 5 ms. Nothing polls: appends and a
+moved high watermark make a subscription ready, and the first thing to say on a parked session wakes it, once.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+from minilog.errors import (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    MinilogError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnsupportedVersion,
+    wire_error,
+)
+from minilog.record_batch.header import decode_header
+from minilog.stream_messages import StreamMessage
+from minilog.v1 import common_pb2, data_pb2, peer_pb2
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.rules.divergence import Diverged
+from minilog_broker.replication.rules.own_delay import excused
+from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Source, Wait
+from minilog_broker.replication.settings import ReplicationSettings
+
+_LENGTH = struct.Struct("<I")
+_LENGTH_AT = 4
+_NO_LIMIT = 1 << 62
+_Response = TypeVar("_Response", data_pb2.FetchResponse, peer_pb2.ReplicateResponse)
+RunWithBatches: TypeAlias = tuple[data_pb2.PartitionRun, bytes]
+"""A run and its payload."""
+MAX_RUNS = 500  # of one message: what makes it, and what takes it, holds a loop for some ten milliseconds
+
+
+class SubscriptionState(enum.Enum):
+    """See the module's table."""
+
+    WAITING = enum.auto()
+    SENDING = enum.auto()
+    STOPPED = enum.auto()
+
+
+@dataclass(slots=True, eq=False)
+class SessionPartition:
+    """One partition of a session."""
+
+    session: ServedSession
+    key: PartitionKey
+    source: Source | None
+    position: data_pb2.FetchPosition
+    state: SubscriptionState = SubscriptionState.WAITING
+    next_offset: int = 0
+    sent_bytes: int = 0  # since the position was accepted
+    previous_epoch: int | None = None
+    error: MinilogError | None = None
+    diverged: Diverged | None = None
+    producers_below: bytes = b""  # said with the first run behind the position
+
+    @property
+    def end_offset(self) -> int | None:
+        return self.position.end_offset if self.position.HasField("end_offset") else None
+
+    def left(self) -> int:
+        """How many bytes may still go."""
+        limited = self.position.HasField("limit_bytes")
+        return self.position.limit_bytes - self.sent_bytes if limited else _NO_LIMIT
+
+    def bound(self) -> int:
+        """Nothing at or above it is sent now."""
+        assert self.source is not None
+        if self.left() <= 0:
+            return self.next_offset
+        readable = self.source.readable_end(self.session.audience)
+        return readable if self.end_offset is None else min(readable, self.end_offset)
+
+
+@dataclass(slots=True, eq=False)
+class ServedSession:
+    """See the module's text. `wake(session_id)` is called when a parked session has something to say, `hold(session_id,
+    due_ms)` when it must look again then."""
+
+    session_id: int
+    audience: Audience
+    settings: ReplicationSettings
+    wake: Callable[[int], None]
+    hold: Callable[[int, float], None]
+    opened_ms: float
+    broker_id: int = -1
+    broker_epoch: int = -1
+    subscriptions: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
+    credit_bytes: int = 0
+    sent_bytes: int = 0
+    last_heard_ms: float = 0.0
+    last_sent_ms: float = 0.0
+    _last_news_ms: float = float("-inf")
+    _awake: bool = False
+    _ready: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
+    _news: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.last_heard_ms = self.last_sent_ms = self.opened_ms
+        self.hold(self.session_id, self.opened_ms + self.settings.session_keepalive_ms)
+
+    # -- what comes up
+
+    def grant(self, credit_bytes: int, now_ms: float) -> None:
+        """Credit as the other side counts it; it never goes back."""
+        self.last_heard_ms = now_ms
+        if credit_bytes > self.credit_bytes:
+            self.credit_bytes = credit_bytes
+            if self._ready and self._has_credit():
+                self._wake()
+
+    def take_position(
+        self, key: PartitionKey, source: Source | None, position: data_pb2.FetchPosition, now_ms: float
+    ) -> SessionPartition:
+        """A position: from now on this one is what counts for the partition."""
+        subscription = self.subscriptions.get(key)
+        if subscription is None:
+            subscription = self.subscriptions[key] = SessionPartition(self, key, source, position)
+        subscription.source, subscription.position = source, position
+        self._judge(subscription, now_ms)
+        return subscription
+
+    def forget(self, key: PartitionKey) -> None:
+        """Send no more of it."""
+        self.subscriptions.pop(key, None)
+        self._ready.pop(key, None)
+        self._news.pop(key, None)
+
+    def is_at(self, key: PartitionKey, leader_epoch: int, position_number: int) -> bool:
+        """Whether progress so named belongs to the accepted position."""
+        found = self.subscriptions.get(key)
+        if found is None or found.state is not SubscriptionState.SENDING or found.source is None:
+            return False
+        return found.source.leader_epoch == leader_epoch and found.position.position_number == position_number
+
+    # -- what the source says
+
+    def source_changed(self, subscription: SessionPartition, source: Source | None, now_ms: float) -> None:
+        """Another leader epoch, or none here: all that was known of the position is forgotten."""
+        subscription.source = source
+        position_epoch = subscription.position.leader_epoch
+        never_checked = subscription.state is SubscriptionState.WAITING
+        was_sending = subscription.state is SubscriptionState.SENDING
+        if never_checked or (source is not None and position_epoch == source.leader_epoch):
+            self._judge(subscription, now_ms)
+            if was_sending and subscription.state is SubscriptionState.WAITING and subscription.error is None:
+                error = NotLeaderOrFollower("this replica begins anew: ask for metadata, and again")
+                self.stop(subscription, error, now_ms)  # else nobody would know that nothing comes any more
+        elif source is None:
+            error = NotLeaderOrFollower("this broker does not lead the partition any more: ask for metadata")
+            self.stop(subscription, error, now_ms)
+        elif position_epoch < source.leader_epoch:
+            text = f"leader epoch {position_epoch} is over, it is {source.leader_epoch}: ask for metadata"
+            self.stop(subscription, FencedLeaderEpoch(text), now_ms)
+
+    def check_positions_again(self, subscription: SessionPartition, now_ms: float) -> None:
+        """The source knows more than when it was asked."""
+        if subscription.state is SubscriptionState.WAITING:
+            self._judge(subscription, now_ms)
+
+    def available(self, subscription: SessionPartition, now_ms: float, *, news: bool) -> None:
+        """The source has more records, or (`news`) another high watermark or log start."""
+        if subscription.state is not SubscriptionState.SENDING:
+            return
+        if subscription.next_offset < subscription.bound():
+            self._ready[subscription.key] = subscription
+            if not self._awake and self._has_credit():
+                self._wake()
+        if news:
+            self._add_news(subscription, now_ms)
+
+    def stop(self, subscription: SessionPartition, error: MinilogError, now_ms: float) -> None:
+        """Say an error; nothing more goes before a new position."""
+        subscription.state, subscription.error, subscription.diverged = SubscriptionState.STOPPED, error, None
+        self._ready.pop(subscription.key, None)
+        self._add_news(subscription, now_ms)
+
+    def _judge(self, subscription: SessionPartition, now_ms: float) -> None:
+        self._ready.pop(subscription.key, None)
+        position, source = subscription.position, subscription.source
+        subscription.state, subscription.error, subscription.diverged = SubscriptionState.WAITING, None, None
+        subscription.producers_below = b""
+        checked: PositionAnswer = Wait(NotLeaderOrFollower("this broker does not lead the partition: ask for metadata"))
+        if source is not None:
+            checked = source.check_position(position, self, now_ms)
+        match checked:
+            case SendRuns(producers_below=producers_below) if source is not None:
+                subscription.state, subscription.producers_below = SubscriptionState.SENDING, producers_below
+                subscription.next_offset, subscription.sent_bytes = position.fetch_offset, 0
+                has_epoch = position.HasField("last_fetched_epoch")
+                follower = self.audience is Audience.FOLLOWER
+                # A consumer's first batch may begin below its position: its epoch before is looked up when it is sent.
+                epoch = position.last_fetched_epoch if has_epoch else source.epoch_before(position.fetch_offset)
+                subscription.previous_epoch = epoch if follower else None
+                self.available(subscription, now_ms, news=True)
+            case Diverged():
+                subscription.state, subscription.diverged = SubscriptionState.STOPPED, checked
+                self._add_news(subscription, now_ms)
+            case Refuse(error=error):
+                self.stop(subscription, error, now_ms)
+            case Wait(error=error) if error is not None:
+                subscription.error = error
+                self._add_news(subscription, now_ms)
+
+    # -- what goes down
+
+    def _has_credit(self) -> bool:
+        return self.sent_bytes < self.credit_bytes
+
+    def _wake(self) -> None:
+        if not self._awake:
+            self._awake = True
+            self.wake(self.session_id)
+
+    def _add_news(self, subscription: SessionPartition, now_ms: float) -> None:
+        self._news[subscription.key] = subscription
+        if self._awake:
+            return
+        due_ms = self._last_news_ms + self.settings.news_interval_ms
+        if due_ms <= now_ms:
+            self._wake()
+        else:
+            self.hold(self.session_id, due_ms)
+
+    def excuse(self, delay_ms: float, now_ms: float) -> None:
+        """This process stood still for so long: the other side is not to blame for that."""
+        self.last_heard_ms = excused(self.last_heard_ms, delay_ms, now_ms)
+
+    def look(self, now_ms: float) -> None:
+        """Held back long enough: is news due, or a sign of life?"""
+        keepalive_ms = self.last_sent_ms + self.settings.session_keepalive_ms
+        news_ms = self._last_news_ms + self.settings.news_interval_ms if self._news else keepalive_ms
+        due_ms = min(keepalive_ms, news_ms)
+        if due_ms <= now_ms:
+            self._wake()
+            due_ms = now_ms + self.settings.session_keepalive_ms
+        self.hold(self.session_id, due_ms)
+
+    def next_runs(self, now_ms: float) -> list[RunWithBatches] | None:
+        """The runs of the next message; empty: a sign of life; None: nothing to say (the next thing wakes again)."""
+        runs = self._data_runs(now_ms)
+        if self._news and now_ms >= self._last_news_ms + self.settings.news_interval_ms:
+            for key in list(itertools.islice(self._news, MAX_RUNS - len(runs))):
+                runs.append((self._run(self._news.pop(key)), b""))
+            if not self._news:  # else the rest goes with the next message, at once
+                self._last_news_ms = now_ms
+        if not runs and now_ms < self.last_sent_ms + self.settings.session_keepalive_ms:
+            self._awake = False
+            if self._news:
+                self.hold(self.session_id, self._last_news_ms + self.settings.news_interval_ms)
+            return None
+        self.last_sent_ms = now_ms
+        return runs
+
+    def _data_runs(self, now_ms: float) -> list[RunWithBatches]:
+        runs: list[RunWithBatches] = []
+        left = self.settings.message_bytes
+        while self._ready and left > 0 and len(runs) < MAX_RUNS and self._has_credit():
+            key = next(iter(self._ready))
+            subscription = self._ready.pop(key)
+            run = self._read(subscription, min(left, self.credit_bytes - self.sent_bytes, subscription.left()), now_ms)
+            if run is None:
+                continue
+            runs.append(run)
+            size_bytes = len(run[1])
+            left -= size_bytes
+            self.sent_bytes += size_bytes
+            subscription.sent_bytes += size_bytes
+            self._news.pop(key, None)
+            if subscription.next_offset < subscription.bound():
+                self._ready[key] = subscription  # its next turn is after the others'
+        return runs
+
+    def _read(self, subscription: SessionPartition, max_bytes: int, now_ms: float) -> RunWithBatches | None:
+        source = subscription.source
+        assert source is not None
+        offset, bound = subscription.next_offset, subscription.bound()
+        log_start = source.ends().log_start_offset
+        # A follower begins with the whole of a batch that the log start has cut.
+        wanted = max(offset, log_start) if self.audience is Audience.FOLLOWER else offset
+        batches = source.read(wanted, max_bytes, bound) if wanted < bound else b""
+        if not batches and offset < bound < source.readable_end(self.audience):
+            batches = source.read(offset, 1, source.readable_end(self.audience))  # the bound lies inside this batch
+        if not batches:
+            log_start = source.ends().log_start_offset  # it may have moved meanwhile
+            if offset < log_start:
+                self.stop(subscription, below_log_start(offset, log_start), now_ms)
+            return None
+        try:
+            first, end_offset, last_epoch = _bounds(batches)
+        except (CorruptMessage, UnsupportedVersion) as error:
+            source.read_failed(error)
+            return None
+        if self.audience is Audience.FOLLOWER and first > offset:
+            self.stop(subscription, below_log_start(offset, first), now_ms)
+            return None
+        if subscription.previous_epoch is None:
+            subscription.previous_epoch = source.epoch_before(first)
+        run = self._run(subscription)
+        run.first_offset = first
+        if subscription.previous_epoch is not None:
+            run.previous_epoch = subscription.previous_epoch
+        if self.audience is Audience.COMMITTED_CONSUMER:
+            run.aborted_producer_ids.extend(source.aborted_within(first, end_offset))
+        subscription.next_offset, subscription.previous_epoch = end_offset, last_epoch
+        return run, batches
+
+    def _run(self, subscription: SessionPartition) -> data_pb2.PartitionRun:
+        key, source = subscription.key, subscription.source
+        run = data_pb2.PartitionRun(
+            partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+            leader_epoch=-1 if source is None else source.leader_epoch,
+            position_number=subscription.position.position_number,
+        )
+        if source is not None:
+            ends = source.ends()
+            run.high_watermark, run.last_stable_offset = ends.high_watermark, ends.last_stable_offset
+            run.log_start_offset, run.log_end_offset = ends.log_start_offset, ends.log_end_offset
+        if subscription.producers_below:
+            run.producers_below, subscription.producers_below = subscription.producers_below, b""
+        if subscription.error is not None:
+            run.error.CopyFrom(wire_error(subscription.error))
+        if (diverged := subscription.diverged) is not None:
+            run.diverging_epoch.epoch, run.diverging_epoch.end_offset = diverged.epoch, diverged.end_offset
+        return run
+
+
+def message_of(kind: type[_Response], runs: Sequence[RunWithBatches]) -> StreamMessage[_Response]:
+    """The message that carries these runs."""
+    return StreamMessage(kind(runs=[run for run, _ in runs]), [batches for _, batches in runs])
+
+
+def below_log_start(offset: int, log_start_offset: int) -> OffsetOutOfRange:
+    """The error for a position that retention has passed."""
+    return OffsetOutOfRange(f"offset {offset} is below the log start {log_start_offset}: start there or at the end")
+
+
+def _bounds(batches: bytes) -> tuple[int, int, int]:
+    """(base offset of the first batch, offset behind the last, leader epoch of the last): two headers are decoded."""
+    first = decode_header(batches)
+    position, length = 0, first.length
+    while position + length < len(batches):
+        position += length
+        (length,) = _LENGTH.unpack_from(batches, position + _LENGTH_AT)
+        if length <= 0:
+            break
+    last = first if position == 0 else decode_header(batches, position)
+    return first.base_offset, last.next_offset, last.partition_leader_epoch

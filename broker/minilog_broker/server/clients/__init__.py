@@ -1,0 +1,1 @@
+"""What this broker asks of others: its channels, streams and calls."""

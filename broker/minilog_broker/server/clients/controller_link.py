@@ -1,0 +1,258 @@
+"""What this broker says to the active controller: registration, heartbeats, ISR proposals, producer ids, first uses
+of internal topics.
+
+Heartbeats have a stream and a channel of their own. When it breaks, or another broker comes to lead the quorum, the
+controller is looked for again at once; an answer that this life was replaced ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+import structlog
+
+from minilog.errors import BrokerNotAvailable, MinilogError, RetriableError, StaleBrokerEpoch, error_from_wire
+from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import PartitionOffline, ProposalAnswer, ProposeInSyncReplicas
+from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
+from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
+from minilog_broker.server.runtime.timer import now_ms
+
+logger = structlog.get_logger()
+
+RETRY_PAUSE_S = 0.05
+REGISTER_QUIETLY_MS = 5_000.0  # brokers that are started together, and an election, take less
+CALL_TIMEOUT_S = 2.0
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatSources:
+    """Where a heartbeat has from what it says of this broker: see HeartbeatRequest."""
+
+    metadata_offset: Callable[[], int]
+    offline_replicas: Callable[[], Iterable[PartitionOffline]]
+    unsettled_replicas: Callable[[], Iterable[peer_pb2.RecoveredReplica]]
+    no_space: Callable[[], bool]
+
+
+class ControllerLink:
+    """See the module's text. `find_controller` gives the address of the controller as far as it is known.
+
+    `session_goes_on` is told with each answer when the session ends, and which end of the metadata log must be replayed
+    before that counts.
+    """
+
+    def __init__(
+        self,
+        client: common_pb2.ClientIdentity,
+        broker_id: int,
+        find_controller: Callable[[], tuple[str, int] | None],
+        heartbeat_interval_ms: int,
+        sources: HeartbeatSources,
+        session_goes_on: Callable[[float, int], None],
+        runtime: BrokerRuntime,
+    ) -> None:
+        self._runtime = runtime
+        self.broker_epoch = -1
+        self.fenced = True
+        self.should_stop = asyncio.Event()
+        self.wants_stop = False
+        self.answered_ms = 0.0  # when a controller answered a heartbeat last
+        self._sources = sources
+        self._session_goes_on = session_goes_on
+        self._client = client
+        self._broker_id = broker_id
+        self._find_controller = find_controller
+        self._interval_s = heartbeat_interval_ms / 1000.0
+        self._beat_now = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._channel: grpc.aio.Channel | None = None
+        self._channel_address: tuple[str, int] | None = None
+
+    def controller_moved(self) -> None:
+        """Another leads the quorum by now, or nobody: no answer of the former one is waited for any more."""
+        self._moved.set()
+        self._moved = asyncio.Event()
+        self._beat_now.set()
+
+    async def _unless_moved(self, answer: Awaitable[_Result]) -> _Result:
+        """The answer; BrokerNotAvailable where the controller moved before it came."""
+        answered = asyncio.ensure_future(answer)
+        moved = asyncio.ensure_future(self._moved.wait())
+        try:
+            await asyncio.wait((answered, moved), return_when=asyncio.FIRST_COMPLETED)
+            if answered.done():
+                return answered.result()
+            raise BrokerNotAvailable("another broker has become the controller meanwhile")
+        finally:
+            answered.cancel()
+            moved.cancel()
+
+    async def call(self, method: str, request: Any) -> Any:
+        """One unary call of PeerService to the controller; BrokerNotAvailable where it cannot be reached."""
+        stub = peer_pb2_grpc.PeerServiceStub(await self._controller_channel())
+        try:
+            return await self._unless_moved(getattr(stub, method)(request, timeout=CALL_TIMEOUT_S))
+        except STREAM_ERRORS as error:
+            raise BrokerNotAvailable(
+                f"the controller at {self._channel_address} did not answer {method}: {reason(error)}"
+            ) from error
+
+    async def _controller_channel(self) -> grpc.aio.Channel:
+        address = self._find_controller()
+        if address is None:
+            raise BrokerNotAvailable("no controller is known yet")
+        if self._channel is None or address != self._channel_address:
+            if self._channel is not None:
+                await self._channel.close()
+            self._channel, self._channel_address = self._runtime.open_channel(address), address
+        return self._channel
+
+    # -- registration
+
+    async def register(self, request: peer_pb2.RegisterRequest) -> peer_pb2.RegisterResponse:
+        """Register until it is accepted. A refusal that will not pass is raised; one that stays is told once."""
+        began_ms, told = now_ms(), False
+        while True:
+            try:
+                answer: peer_pb2.RegisterResponse = await self.call("Register", request)
+                if error := error_from_wire(answer.error):
+                    raise error
+            except RetriableError as error:
+                logger.debug("not registered yet", error=str(error))
+                if not told and now_ms() - began_ms > REGISTER_QUIETLY_MS:
+                    told = True
+                    logger.warning(
+                        "this broker waits to be registered: see that a majority of the voters runs and can be "
+                        "reached, and that no other process runs under its id",
+                        broker=self._broker_id,
+                        error=str(error),
+                    )
+                await asyncio.sleep(RETRY_PAUSE_S)
+                continue
+            self.broker_epoch = answer.broker_epoch
+            return answer
+
+    # -- heartbeats
+
+    def beat_now(self) -> None:
+        """Send the next heartbeat at once: something changed that the controller should know."""
+        self._beat_now.set()
+
+    async def keep_beating(self) -> None:
+        """Heartbeats until cancelled. Raises StaleBrokerEpoch when another life has taken this one's place."""
+        while True:
+            try:
+                await self._beat()
+            except STREAM_ERRORS as error:
+                logger.debug("the heartbeat stream broke", error=reason(error))
+            except RetriableError as error:
+                logger.debug("no heartbeat", error=str(error))
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _beat(self) -> None:
+        address = self._find_controller()
+        if address is None:
+            raise BrokerNotAvailable("no controller is known yet")
+        async with self._runtime.open_channel(address) as channel:
+            call = peer_pb2_grpc.PeerServiceStub(channel).Heartbeat()
+            while True:
+                self._beat_now.clear()
+                sent_ms = now_ms()
+                await call.write(self._heartbeat())
+                timeout_s = max(5 * self._interval_s, 1.0)
+                async with asyncio.timeout(timeout_s):  # wait_for may drop a cancellation (Python 3.11)
+                    answer = await self._unless_moved(call.read())
+                if not isinstance(answer, peer_pb2.HeartbeatResponse):  # the end of the stream
+                    raise BrokerNotAvailable("the controller ended the heartbeat stream")
+                self._answered(answer, sent_ms)
+                await _wait(self._beat_now, self._interval_s)
+
+    def _heartbeat(self) -> peer_pb2.HeartbeatRequest:
+        offline = list(self._sources.offline_replicas())
+        return peer_pb2.HeartbeatRequest(
+            broker_id=self._broker_id,
+            broker_epoch=self.broker_epoch,
+            metadata_offset=self._sources.metadata_offset(),
+            wants_stop=self.wants_stop,
+            offline_replicas=[_partition_id(each.key) for each in offline],
+            damaged_replicas=[_partition_id(each.key) for each in offline if each.damaged],
+            no_space=self._sources.no_space(),
+            recovered_replicas=self._sources.unsettled_replicas(),
+        )
+
+    def _answered(self, answer: peer_pb2.HeartbeatResponse, sent_ms: float) -> None:
+        error = error_from_wire(answer.error)
+        if isinstance(error, StaleBrokerEpoch):
+            raise error
+        if error is not None:
+            raise BrokerNotAvailable(str(error))
+        self.answered_ms = now_ms()
+        self._session_goes_on(sent_ms + answer.session_timeout_ms, answer.committed_end_offset)
+        if answer.should_stop:
+            self.should_stop.set()
+        self.fenced = answer.fenced
+
+    # -- ISR proposals and producer ids
+
+    async def propose(self, effect: ProposeInSyncReplicas) -> ProposalAnswer | None:
+        """The controller's answer; None where there was none (the core asks again)."""
+        members = [peer_pb2.InSyncReplica(broker_id=broker, broker_epoch=epoch) for broker, epoch in effect.members]
+        proposal = peer_pb2.InSyncReplicasProposal(
+            partition_id=_partition_id(effect.key),
+            leader_epoch=effect.leader_epoch,
+            partition_epoch=effect.partition_epoch,
+            in_sync_replicas=members,
+        )
+        request = peer_pb2.ProposeInSyncReplicasRequest(
+            client=self._client, broker_id=self._broker_id, broker_epoch=self.broker_epoch, proposals=[proposal]
+        )
+        try:
+            answer: peer_pb2.ProposeInSyncReplicasResponse = await self.call("ProposeInSyncReplicas", request)
+        except MinilogError as error:
+            logger.debug("an ISR proposal was not answered", error=str(error))
+            return None
+        whole = error_from_wire(answer.error)
+        if (whole is not None and whole.retriable) or not answer.answers:
+            return None
+        return ProposalAnswer(whole or error_from_wire(answer.answers[0].error))
+
+    async def allocate_producer_ids(self) -> range:
+        """A fresh block of producer ids for this broker to hand out."""
+        request = peer_pb2.AllocateProducerIdsRequest(
+            client=self._client, broker_id=self._broker_id, broker_epoch=self.broker_epoch
+        )
+        answer: peer_pb2.AllocateProducerIdsResponse = await self.call("AllocateProducerIds", request)
+        if error := error_from_wire(answer.error):
+            raise error
+        return range(answer.first_producer_id, answer.first_producer_id + answer.count)
+
+    async def create_internal_topic(self, name: str) -> None:
+        """`__transactions` or `__groups` was asked for, and there is none yet. Raises what the controller says."""
+        request = peer_pb2.CreateInternalTopicRequest(
+            client=self._client, broker_id=self._broker_id, broker_epoch=self.broker_epoch, name=name
+        )
+        answer: peer_pb2.CreateInternalTopicResponse = await self.call("CreateInternalTopic", request)
+        if error := error_from_wire(answer.error):
+            raise error
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+def _partition_id(key: PartitionKey) -> common_pb2.PartitionId:
+    return common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition)

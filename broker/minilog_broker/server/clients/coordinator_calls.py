@@ -1,0 +1,191 @@
+"""What coordinators ask of other brokers: markers of the leaders of partitions, registrations of transactions.
+
+A call goes to the leader that this broker's image names; to this broker itself without a connection. Whoever is asked
+may be wrong, slow or gone: every failure is a MinilogError, and the coordinator asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import grpc
+
+from minilog.errors import (
+    BrokerNotAvailable,
+    CoordinatorLoadInProgress,
+    LeaderNotAvailable,
+    MinilogError,
+    RetriableError,
+    UnknownTopicId,
+    error_from_wire,
+)
+from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
+from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.coordinators.coordinator_effects import RegisterProducer, WriteMarkers
+from minilog_broker.coordinators.groups.records import partition_id
+from minilog_broker.coordinators.transactions.coordinator import PRODUCER_EPOCH
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
+from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
+from minilog_broker.server.runtime.timer import now_ms
+
+CALL_TIMEOUT_S = 10.0  # markers wait for the high watermark of their partition
+REGISTER_WITHIN_MS = 5_000.0  # an election or two; then the client asks again
+REGISTER_PAUSE_S = 0.05
+CALLS_PER_BROKER = 32  # under way: one that hangs holds up only what is meant for it
+
+_Response = TypeVar("_Response", coordinator_pb2.WriteMarkersResponse, coordinator_pb2.RegisterPartitionsResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class CallsHere:
+    """What this broker answers to calls that are for itself."""
+
+    write_markers: Callable[[coordinator_pb2.WriteMarkersRequest], Awaitable[coordinator_pb2.WriteMarkersResponse]]
+    register_partitions: Callable[
+        [coordinator_pb2.RegisterPartitionsRequest], Awaitable[coordinator_pb2.RegisterPartitionsResponse]
+    ]
+
+
+class CoordinatorCalls:
+    """See the module's text. `here`: what this broker answers to the same calls."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        client: common_pb2.ClientIdentity,
+        image: MetadataImage,
+        address_of: Callable[[int], tuple[str, int] | None],
+        here: CallsHere,
+        runtime: BrokerRuntime,
+    ) -> None:
+        self._runtime = runtime
+        self._broker_id = broker_id
+        self._here = here
+        self._client = client
+        self._image = image
+        self._address_of = address_of
+        self._channels: dict[int, tuple[tuple[str, int], grpc.aio.Channel]] = {}
+        self._turns: defaultdict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CALLS_PER_BROKER))
+
+    async def write_markers(self, effect: WriteMarkers) -> None:
+        """Returns when they are below the high watermark there. Raises MinilogError where that is not known."""
+        request = coordinator_pb2.WriteMarkersRequest(
+            client=self._client,
+            partition_id=partition_id(effect.target),
+            transactional_id=effect.transactional_id,
+            markers=[
+                coordinator_pb2.ProducerMarker(
+                    producer_id=marker.producer_id,
+                    producer_epoch=PRODUCER_EPOCH,
+                    committed=marker.committed,
+                    last_sequence=marker.last_sequence,
+                )
+                for marker in effect.markers
+            ],
+            coordinator_partition=coordinator_partition(effect.transactional_id),
+            coordinator_epoch=effect.coordinator_epoch,
+        )
+        leader_id, _ = self._leader_of(effect.target)
+        if leader_id == self._broker_id:
+            response = await self._here.write_markers(request)
+        else:
+            response = await self._call(
+                leader_id,
+                lambda channel: coordinator_pb2_grpc.MarkerServiceStub(channel).WriteMarkers(
+                    request, timeout=CALL_TIMEOUT_S
+                ),
+            )
+        if error := error_from_wire(response.error):
+            raise error
+
+    async def register(self, effect: RegisterProducer, partition: PartitionKey) -> None:
+        """The transaction knows, durably, that the producer writes to `partition`. Raises MinilogError: it may not."""
+        deadline_ms = now_ms() + REGISTER_WITHIN_MS
+        while True:
+            try:
+                await self._register_once(effect, partition)
+                return
+            except RetriableError:
+                if now_ms() > deadline_ms:
+                    raise
+            await asyncio.sleep(REGISTER_PAUSE_S)
+
+    async def _register_once(self, effect: RegisterProducer, partition: PartitionKey) -> None:
+        request = coordinator_pb2.RegisterPartitionsRequest(
+            transactional_id=effect.transactional_id,
+            producer_id=effect.producer_id,
+            partitions=[partition_id(partition)],
+        )
+        if error := error_from_wire((await self.register_partitions(request)).error):
+            raise error
+
+    async def register_partitions(
+        self, request: coordinator_pb2.RegisterPartitionsRequest
+    ) -> coordinator_pb2.RegisterPartitionsResponse:
+        """One call, to the coordinator that this broker's image names, with the epoch that the image knows or a later
+        one that the request names. Raises MinilogError where there is nobody to ask, or no answer."""
+        topic_id = self._image.topic_ids.get(TRANSACTIONS_TOPIC_NAME)
+        if topic_id is None:
+            raise CoordinatorLoadInProgress(f"{TRANSACTIONS_TOPIC_NAME} is not known to this broker yet: retry")
+        coordinator = PartitionKey(topic_id, coordinator_partition(request.transactional_id))
+        leader_id, leader_epoch = self._leader_of(coordinator)
+        request.client.CopyFrom(self._client)
+        request.coordinator_epoch = max(request.coordinator_epoch, leader_epoch)
+        if leader_id == self._broker_id:
+            return await self._here.register_partitions(request)
+        return await self._call(
+            leader_id,
+            lambda channel: coordinator_pb2_grpc.TransactionServiceStub(channel).RegisterPartitions(
+                request, timeout=CALL_TIMEOUT_S
+            ),
+        )
+
+    # -- other brokers
+
+    def _leader_of(self, key: PartitionKey) -> tuple[int, int]:
+        """(leader id, leader epoch)."""
+        state = self._image.partitions.get(key)
+        if state is None:
+            raise UnknownTopicId(f"topic id {key.topic_id.hex()} is not known to broker {self._broker_id}")
+        if state.leader_id < 0:
+            raise LeaderNotAvailable(f"partition {key.partition} of {state.topic_name} has no leader now")
+        return state.leader_id, state.leader_epoch
+
+    async def _call(self, broker_id: int, call: Callable[[grpc.aio.Channel], Awaitable[_Response]]) -> _Response:
+        async with self._turns[broker_id]:
+            try:
+                return await call(await self._channel(broker_id))
+            except STREAM_ERRORS as error:
+                raise BrokerNotAvailable(f"broker {broker_id} did not answer: {reason(error)}") from error
+
+    async def _channel(self, broker_id: int) -> grpc.aio.Channel:
+        address = self._address_of(broker_id)
+        if address is None:
+            raise BrokerNotAvailable(f"broker {broker_id} is not known to broker {self._broker_id}")
+        known = self._channels.get(broker_id)
+        if known is not None and known[0] == address:
+            return known[1]
+        channel = self._runtime.open_channel(address)
+        self._channels[broker_id] = (address, channel)
+        if known is not None:
+            await known[1].close()
+        return channel
+
+    async def close(self) -> None:
+        for _, channel in self._channels.values():
+            await channel.close()
+
+
+async def outcome(work: Awaitable[None]) -> MinilogError | None:
+    """None where it was done; else why not."""
+    try:
+        await work
+    except MinilogError as error:
+        return error
+    return None

@@ -1,0 +1,116 @@
+"""What leaders ask of the coordinators of transactions: may this producer write here?
+
+Carries out RegisterPartition. Of one producer all that is asked at the same time goes in one call; whatever may pass
+(no coordinator yet, an election, a topic it does not know yet, no answer) is asked again, with pauses, for as long as
+somebody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple, Protocol
+
+import structlog
+
+from minilog.errors import MinilogError, error_from_wire
+from minilog.v1 import common_pb2, coordinator_pb2
+from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.replica_effects import RegisterPartition
+from minilog_broker.server.runtime.timer import now_ms
+
+logger = structlog.get_logger()
+
+FIRST_PAUSE_S = 0.02  # doubled each time ...
+LONGEST_PAUSE_S = 0.5  # ... up to this: an election takes less
+CALLS_AT_ONCE = 64  # of all producers: more are not answered any sooner
+
+Request = coordinator_pb2.RegisterPartitionsRequest
+Response = coordinator_pb2.RegisterPartitionsResponse
+
+
+class Leading(Protocol):
+    """What leads partitions here: Replicas."""
+
+    manager: ReplicaManager
+
+    def run(self) -> None: ...
+
+
+class _Producer(NamedTuple):
+    transactional_id: str
+    producer_id: int
+    coordinator_epoch: int
+
+
+class PartitionRegistrations:
+    """See the module's text. `call` asks the coordinator of the request's transactional id once, and raises
+    MinilogError where it cannot be asked; `spawn` runs a task of the broker's."""
+
+    def __init__(
+        self,
+        replicas: Leading,
+        call: Callable[[Request], Awaitable[Response]],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        *,
+        first_pause_s: float = FIRST_PAUSE_S,
+    ) -> None:
+        self._replicas = replicas
+        self._call = call
+        self._spawn = spawn
+        self._first_pause_s = first_pause_s
+        self._asked: dict[_Producer, list[RegisterPartition]] = {}
+        self._turns = asyncio.Semaphore(CALLS_AT_ONCE)
+
+    def ask(self, effect: RegisterPartition) -> None:
+        """Carry out RegisterPartition."""
+        producer = _Producer(effect.transactional_id, effect.producer_id, effect.coordinator_epoch)
+        if producer in self._asked:
+            self._asked[producer].append(effect)
+        else:
+            self._asked[producer] = [effect]
+            self._spawn(self._ask_for(producer))
+
+    async def _ask_for(self, producer: _Producer) -> None:
+        pause_s = self._first_pause_s
+        while asked := self._still_waited_for(producer):
+            error = await self._ask_once(producer, asked)
+            if error is None or not error.retriable:
+                self._answer(producer, asked, error)
+                continue
+            logger.debug(
+                "a producer is not registered yet", transactional_id=producer.transactional_id, error=str(error)
+            )
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+    def _still_waited_for(self, producer: _Producer) -> list[RegisterPartition]:
+        """What is still to be asked; none: the producer is forgotten here, in the same step."""
+        manager = self._replicas.manager
+        asked = [effect for effect in self._asked[producer] if manager.is_registering(effect.key, effect.number)]
+        if asked:
+            self._asked[producer] = asked
+        else:
+            del self._asked[producer]
+        return list(asked)
+
+    async def _ask_once(self, producer: _Producer, asked: list[RegisterPartition]) -> MinilogError | None:
+        request = Request(
+            transactional_id=producer.transactional_id,
+            producer_id=producer.producer_id,
+            partitions=[
+                common_pb2.PartitionId(topic_id=effect.key.topic_id, partition=effect.key.partition) for effect in asked
+            ],
+            coordinator_epoch=producer.coordinator_epoch,
+        )
+        try:
+            async with self._turns:
+                return error_from_wire((await self._call(request)).error)
+        except MinilogError as error:
+            return error
+
+    def _answer(self, producer: _Producer, asked: list[RegisterPartition], error: MinilogError | None) -> None:
+        self._asked[producer] = [effect for effect in self._asked[producer] if effect not in asked]
+        for effect in asked:
+            self._replicas.manager.registered(effect.key, effect.number, error, now_ms())
+        self._replicas.run()

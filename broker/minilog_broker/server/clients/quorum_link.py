@@ -1,0 +1,70 @@
+"""This broker's session to the leader of the metadata quorum: one stream at a time, on a channel of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from minilog.stream_messages import StreamMessage
+from minilog.v1 import common_pb2, peer_pb2
+from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
+from minilog_broker.server.clients.leader_links import converse
+from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
+
+logger = structlog.get_logger()
+
+
+class QuorumLink:
+    """See the module's text. The callbacks are called for the stream that is open now, never for a former one."""
+
+    def __init__(
+        self,
+        client: common_pb2.ClientIdentity,
+        opened: Callable[[], None],
+        closed: Callable[[], None],
+        receive: Callable[[StreamMessage[peer_pb2.ReplicateResponse]], None],
+        next_request: Callable[[], peer_pb2.ReplicateRequest | None],
+        runtime: BrokerRuntime,
+    ) -> None:
+        self._runtime = runtime
+        self._client = client
+        self._opened, self._closed = opened, closed
+        self._receive, self._next_request = receive, next_request
+        self._task: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+
+    def open(self, address: tuple[str, int] | None) -> None:
+        """A stream to `address` in place of the one there is; where none is known it counts as broken."""
+        self.close()
+        self._ready = ready = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._follow(address, ready))
+
+    def close(self) -> None:
+        """`closed` is not called."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._ready = asyncio.Event()
+
+    def wake(self) -> None:
+        """There is something to say."""
+        self._ready.set()
+
+    async def _follow(self, address: tuple[str, int] | None, ready: asyncio.Event) -> None:
+        try:
+            if address is not None:
+                await converse(
+                    self._runtime.open_channel(address),
+                    self._client,
+                    lambda: self._opened() if self._ready is ready else None,
+                    lambda message: self._receive(message) if self._ready is ready else None,
+                    self._next_request,
+                    ready,
+                )
+        except STREAM_ERRORS as error:
+            logger.debug("the session to the quorum's leader broke", error=reason(error))
+        if self._ready is ready:
+            self._task = None
+            self._closed()

@@ -1,0 +1,85 @@
+"""What a broker says of itself when it registers: who it is, where it is found, and what it knows of its disk."""
+
+from __future__ import annotations
+
+from minilog.v1 import common_pb2, peer_pb2
+from minilog.v1.peer_pb2 import RecoveryFinding
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.server.config import BrokerOptions, parse_address
+from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
+from minilog_broker.storage.data_directory import DataDirectory
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.recovery import Finding
+
+_FINDINGS = {
+    Finding.WHOLE: RecoveryFinding.RECOVERY_FINDING_WHOLE,
+    Finding.TORN: RecoveryFinding.RECOVERY_FINDING_TORN,
+    Finding.DOUBTFUL: RecoveryFinding.RECOVERY_FINDING_DOUBTFUL,
+}
+
+
+def recovered_replicas(found: list[FoundLog], logs: LogDirectory) -> list[peer_pb2.RecoveredReplica]:
+    """For a registration: every log that is there and not damaged."""
+    return [
+        _recovered(each.key, _FINDINGS[each.log.recovery.finding], each.log)
+        for each in found
+        if each.log.recovery.finding in _FINDINGS
+    ] + _unreadable(logs)
+
+
+def unsettled_replicas(logs: LogDirectory) -> list[peer_pb2.RecoveredReplica]:
+    """For a heartbeat: what a controller that did not hear the registration has to know of them."""
+    torn = RecoveryFinding.RECOVERY_FINDING_TORN
+    return [_recovered(key, torn, log) for key, log in logs.torn()] + _unreadable(logs)
+
+
+def _recovered(key: PartitionKey, finding: RecoveryFinding.ValueType, log: Log) -> peer_pb2.RecoveredReplica:
+    end_offset, last_epoch = log.log_end_offset, None
+    if finding == RecoveryFinding.RECOVERY_FINDING_TORN:
+        last_epoch = log.epoch_before(end_offset)
+    return peer_pb2.RecoveredReplica(
+        partition_id=_partition_id(key),
+        finding=finding,
+        last_epoch=-1 if last_epoch is None else last_epoch,
+        end_offset=end_offset,
+    )
+
+
+def _unreadable(logs: LogDirectory) -> list[peer_pb2.RecoveredReplica]:
+    finding = RecoveryFinding.RECOVERY_FINDING_UNREADABLE
+    return [
+        peer_pb2.RecoveredReplica(partition_id=_partition_id(key), finding=finding) for key in list(logs.unreadable)
+    ]
+
+
+def _partition_id(key: PartitionKey) -> common_pb2.PartitionId:
+    return common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition)
+
+
+def registration_request(
+    options: BrokerOptions,
+    client: common_pb2.ClientIdentity,
+    directory: DataDirectory,
+    found: list[FoundLog],
+    logs: LogDirectory,
+) -> peer_pb2.RegisterRequest:
+    """`found`: the logs that recovery has opened, some of them damaged."""
+    host, port = options.host, options.port
+    if options.config.advertised_address is not None:
+        host, port = parse_address(options.config.advertised_address)
+    return peer_pb2.RegisterRequest(
+        client=client,
+        cluster_id=directory.cluster_id or "",
+        broker_id=options.broker_id,
+        directory_id=bytes.fromhex(directory.directory_id),
+        host=host,
+        port=port,
+        rack=options.rack,
+        clean_stop_broker_epoch=directory.clean_stop_epoch,
+        kernel_boot_id=directory.boot_id,
+        damaged_replicas=[_partition_id(each.key) for each in found if each.log.recovery.damaged],
+        recovered_replicas=recovered_replicas(found, logs),
+        host_label=options.rack or host,
+        voters=[peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters],
+        levels=options.levels.to_wire(),
+    )

@@ -1,0 +1,237 @@
+"""The data logs of one broker on disk: found, made, set aside. Everything here runs on the data disk thread or, at the
+start and the end of the process, before and after it.
+
+A log that cannot be read is the matter of its replica, which is offline until the next start; the others serve.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from minilog.errors import CorruptMessage, StorageError
+from minilog_broker.quorum.records import METADATA_KEY
+from minilog_broker.replication.partition_state import PartitionKey, TopicConfig
+from minilog_broker.replication.replica_effects import OpenLog
+from minilog_broker.storage.checkpoint import read_checkpoint
+from minilog_broker.storage.data_directory import DataDirectory, PartitionDirectory
+from minilog_broker.storage.errors import CorruptFile, DataDirectoryError
+from minilog_broker.storage.files import FileSystem
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
+from minilog_broker.storage.recovery import Finding, mark_damaged
+from minilog_broker.storage.reserve import Reserve
+from minilog_broker.storage.settings import LogSettings
+from minilog_broker.storage.topic_id_file import read_topic_id
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLog:
+    """A log that was there at the start of this life."""
+
+    key: PartitionKey
+    log: Log
+    producer_state: ProducerState
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableLog:
+    """A log that was there at the start of this life and could not be opened."""
+
+    key: PartitionKey
+    path: str
+    reason: str
+
+
+def log_settings(config: TopicConfig) -> LogSettings:
+    """What a log needs of its topic's configuration."""
+    return LogSettings(
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        flush_on_append=config.flush_on_append,
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+    )
+
+
+class LogDirectory:
+    """See the module's text. `logs` holds every open data log by key."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: DataDirectory,
+        delete_delay_ms: int,
+        reserve: Reserve | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._monotonic_s = monotonic_s
+        self.logs: dict[PartitionKey, Log] = {}
+        self.unreadable: dict[PartitionKey, UnreadableLog] = {}
+        self._files = files
+        self._directory = directory
+        self._reserve = reserve
+        self._delete_delay_s = delete_delay_ms / 1000.0
+        self._torn: list[PartitionKey] = []
+        now_s = self._monotonic_s()
+        self._set_aside = dict.fromkeys(directory.partitions_set_aside(), now_s)
+
+    def recover(self) -> list[FoundLog]:
+        """Open every data log that can be read. The metadata log is the quorum's, and left out.
+
+        Of its topic nothing is known yet: each keeps the flush policy it was under until ConfigureLog."""
+        found = []
+        for path in self._directory.partition_paths():
+            try:
+                each = self._directory.partition_at(path)
+            except (OSError, StorageError) as error:
+                # Named when the image asks for a replica of that name: its log cannot be made there.
+                logger.error(
+                    "whose log this is cannot be read: its replica will be offline", log=path, error=str(error)
+                )
+                continue
+            if each is None or (key := PartitionKey(each.topic_id, each.partition)) == METADATA_KEY:
+                continue
+            try:
+                found.append(self._recover_one(each, key))
+            except (OSError, StorageError, CorruptMessage, DataDirectoryError) as error:
+                self.unreadable[key] = UnreadableLog(key, path, str(error))
+                logger.error(
+                    "a log cannot be read: its replica is offline until its disk is repaired and this broker is "
+                    "started again; the others serve",
+                    log=path,
+                    error=str(error),
+                )
+        return found
+
+    def _recover_one(self, each: PartitionDirectory, key: PartitionKey) -> FoundLog:
+        unclean, settings = self._directory.clean_stop_epoch is None, self._former_settings(each.path)
+        log = self._open(each.path, key, each.topic_name, settings, unclean=unclean)
+        try:
+            producer_state = recover_producer_state(log)
+        except CorruptMessage as error:  # rot in a segment that its index vouched for: read and cut all of it
+            mark_damaged(self._files, each.path, str(error))
+            log.close(clean=False)
+            log = self._open(each.path, key, each.topic_name, settings, unclean=True)
+            producer_state = recover_producer_state(log)
+        self.logs[key] = log
+        if log.has_torn_tail:
+            self._torn.append(key)
+        if log.recovery.damaged:
+            logger.error("a replica is damaged: it will be fetched again", log=each.path, reason=log.recovery.reason)
+        elif log.recovery.finding is not Finding.WHOLE:
+            logger.warning(
+                "a replica lost the end of its log, as far as it was not synced: others are asked first",
+                log=each.path,
+                finding=log.recovery.finding.value,
+                reason=log.recovery.reason,
+            )
+        return FoundLog(key, log, producer_state)
+
+    def _open(
+        self, path: str, key: PartitionKey, name: str, settings: LogSettings, *, unclean: bool, create: bool = False
+    ) -> Log:
+        boot_id = self._directory.boot_id
+        return Log.open(self._files, path, key, name, settings, unclean=unclean, create=create, boot_id=boot_id)
+
+    def paths(self) -> dict[PartitionKey, str]:
+        """Of every log there is, whether it could be opened or not."""
+        return {key: log.directory for key, log in list(self.logs.items())} | {
+            key: each.path for key, each in list(self.unreadable.items())
+        }
+
+    def torn(self) -> list[tuple[PartitionKey, Log]]:
+        """Logs whose tail was cut at a start, and that nobody has vouched for since."""
+        return [(key, log) for key in self._torn if (log := self.logs.get(key)) is not None and log.has_torn_tail]
+
+    def _former_settings(self, path: str) -> LogSettings:
+        try:
+            checkpoint = read_checkpoint(self._files, path)
+        except CorruptFile:  # recovery tells of it
+            checkpoint = None
+        return LogSettings(flush_on_append=checkpoint.flush_on_append if checkpoint else True)
+
+    def mark_damaged(self, key: PartitionKey, reason: str) -> None:
+        """A batch of this log was found damaged: recorded for the next start; nothing is written to it any more."""
+        log = self.logs[key]
+        mark_damaged(self._files, log.directory, reason)
+        log.failed = log.failed or OSError(errno.EIO, reason)
+
+    def recover_damaged(self, key: PartitionKey, settings: LogSettings) -> tuple[Log, ProducerState]:
+        """A log that was marked as damaged: all of it is read, and what stands from the damage on is kept aside."""
+        former = self.logs[key]
+        former.close(clean=False)
+        log = self._open(former.directory, key, former.topic_name, settings, unclean=True)
+        self.logs[key] = log
+        logger.error("a replica is damaged: it is fetched again", log=log.directory, reason=log.recovery.reason)
+        return log, recover_producer_state(log)
+
+    def create(self, effect: OpenLog) -> Log:
+        """The log of a new replica. A directory of an older topic of that name is set aside first."""
+        path, key = self._directory.partition_path(effect.topic_name, effect.key.partition), effect.key
+        stray = read_topic_id(self._files, path) if self._files.exists(path) else None
+        if stray is not None and bytes.fromhex(stray.topic_id) != key.topic_id:
+            self.delete(PartitionKey(bytes.fromhex(stray.topic_id), stray.partition))
+        try:
+            log = self._open(
+                path, key, effect.topic_name, log_settings(effect.config), unclean=stray is not None, create=True
+            )
+        except DataDirectoryError as error:
+            raise StorageError(str(error)) from error
+        self.logs[effect.key] = log
+        return log
+
+    def delete(self, key: PartitionKey) -> None:
+        """Close the log and set its directory aside; `purge` removes it when delete.delay.ms is over."""
+        log, unreadable = self.logs.pop(key, None), self.unreadable.pop(key, None)
+        if log is not None:
+            log.close(clean=False)
+            self._set_aside[self._directory.set_aside(log.directory)] = self._monotonic_s()
+        elif unreadable is not None:
+            self._set_aside[self._directory.set_aside(unreadable.path)] = self._monotonic_s()
+
+    def purge(self) -> None:
+        """Remove what was set aside long enough ago."""
+        now_s = self._monotonic_s()
+        for path, since_s in list(self._set_aside.items()):
+            if now_s - since_s < self._delete_delay_s:
+                continue
+            del self._set_aside[path]
+            try:
+                self._directory.remove_set_aside(path)
+            except OSError as error:  # once in a life: what is in the way stays there until somebody looks
+                logger.error("what was set aside could not be removed: remove it by hand", log=path, error=str(error))
+
+    def write_checkpoints(self) -> None:
+        """Record the high watermarks. A log that fails here has failed: its next append says so to its replica."""
+        for key, log in list(self.logs.items()):
+            try:
+                if self._reserve is None:
+                    log.write_checkpoint()
+                else:
+                    self._reserve.write_metadata(log.write_checkpoint)
+            except OSError as error:
+                logger.error(
+                    "a checkpoint could not be written",
+                    topic=key.topic_id.hex(),
+                    partition=key.partition,
+                    error=str(error),
+                )
+
+    def close(self) -> bool:
+        """Close all logs cleanly; whether every one of them was. One that could not be read was not."""
+        clean = not self.unreadable
+        for log in self.logs.values():
+            try:
+                log.close(clean=True)
+            except OSError as error:
+                logger.error("a log could not be closed cleanly", log=log.directory, error=str(error))
+                clean = False
+        self.logs.clear()
+        return clean

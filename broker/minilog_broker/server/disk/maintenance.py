@@ -1,0 +1,114 @@
+"""What a broker does to its logs from time to time: checkpoints, retention, removing what was set aside."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+
+import structlog
+
+from minilog.errors import CorruptMessage
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.server.disk.disk_thread import Disk
+from minilog_broker.server.disk.log_directory import LogDirectory
+from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
+from minilog_broker.storage.clock_guard import ClockGuard, ClockNews
+from minilog_broker.storage.reserve import Reserve
+
+logger = structlog.get_logger()
+
+CHECKPOINT_INTERVAL_S = 5.0  # Kafka's: what a restart may have to learn again
+
+
+class WallClock:
+    """The wall clock, guarded (storage/clock_guard.py); what there is to tell is logged once."""
+
+    def __init__(self, runtime: BrokerRuntime) -> None:
+        self._runtime = runtime
+        self._guard = ClockGuard(wall_s=runtime.wall_us() / 1e6, monotonic_s=runtime.uptime_s())
+
+    def trusted_now_us(self) -> int | None:
+        """Now, in microseconds; None while the clock is not to be trusted."""
+        now_us = self._runtime.wall_us()
+        news = self._guard.look(wall_s=now_us / 1e6, monotonic_s=self._runtime.uptime_s())
+        if news is ClockNews.JUMPED:
+            logger.error(
+                "the wall clock jumped: nothing is deleted by age until it is set back, or, if the time is right now, "
+                "until this broker is started again",
+                seconds=round(self._guard.jump_s),
+            )
+        elif news is ClockNews.RESUMED:
+            logger.warning("the wall clock is back where it was: what is too old is deleted again")
+        return now_us if self._guard.trusted else None
+
+
+class Space:
+    """The reserve of a disk that may be full, looked at from time to time; a change is logged once."""
+
+    def __init__(self, reserve: Reserve) -> None:
+        self._reserve = reserve
+        self._was_held = True
+
+    def look(self) -> None:
+        """On the disk thread."""
+        held = self._reserve.hold()
+        if held != self._was_held:
+            self._was_held = held
+            if held:
+                logger.warning("the disk has space again: this broker takes data")
+            else:
+                logger.error(
+                    "the disk is full: data is refused here and others lead where they can; what was kept is for the "
+                    "metadata log and checkpoints alone. Free some space, or lower retention"
+                )
+
+
+async def maintain(
+    disk: Disk,
+    directory: LogDirectory,
+    reserve: Reserve,
+    log_start_moved: Callable[[PartitionKey], None],
+    expire: Callable[[int], None],
+    retention_interval_s: float,
+    runtime: BrokerRuntime,
+) -> None:
+    """Until cancelled. `log_start_moved` is told of each log that retention has cut, `expire` the wall clock in
+    microseconds while it is trusted: both in the first round behind `retention_interval_s`."""
+    clock, space = WallClock(runtime), Space(reserve)
+    due_s = runtime.monotonic_s() + retention_interval_s
+    while True:
+        await asyncio.sleep(CHECKPOINT_INTERVAL_S)
+        try:
+            await disk.call(directory.write_checkpoints)
+            await disk.call(directory.purge)
+            await disk.call(space.look)
+            if runtime.monotonic_s() >= due_s:
+                due_s = runtime.monotonic_s() + retention_interval_s
+                now_us = clock.trusted_now_us()
+                for key in await disk.call(functools.partial(apply_retention, directory, now_us)):
+                    log_start_moved(key)
+                if now_us is not None:
+                    expire(now_us)
+        except OSError as error:
+            logger.error("maintenance met a disk error; it goes on with the next round", error=str(error))
+
+
+def apply_retention(directory: LogDirectory, now_us: int | None) -> list[PartitionKey]:
+    """Remove what is older or larger than its topic says, in every log; the keys of those that were cut."""
+    moved = []
+    for key, log in list(directory.logs.items()):
+        try:
+            removed = log.apply_retention(now_us)
+        except (OSError, CorruptMessage) as error:
+            logger.error("retention failed", topic=key.topic_id.hex(), partition=key.partition, error=str(error))
+            continue
+        if removed:
+            moved.append(key)
+            logger.info(
+                "segments removed by retention",
+                log=log.directory,
+                segments=removed,
+                log_start_offset=log.log_start_offset,
+            )
+    return moved

@@ -1,0 +1,94 @@
+"""Keeps what connections may ask of this process within its limits, and ends the process before it is deaf.
+
+Every 100 ms one number is read, the resident memory; the connections are looked at (connections.py) when it has grown,
+when a client waits for room, and once a second. A look needs a descriptor. Where there is none for some seconds the
+broker could not accept a connection either: gRPC says nothing of that, so the look is the probe for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+
+import structlog
+
+from minilog_broker.failure import CommandFailed
+from minilog_broker.server.runtime.connections import ConnectionLimits, Connections, Cut, to_cut
+from minilog_broker.server.runtime.descriptors import OUT_OF_FILES_WORDS
+from minilog_broker.server.runtime.traffic import Flow
+from minilog_broker.storage.open_files import OUT_OF_FILES
+
+logger = structlog.get_logger()
+
+INTERVAL_S = 0.1
+LOOK_EVERY_S = 1.0
+GROWTH_BYTES = 16 << 20  # of resident memory: then the sockets are looked at
+DEAF_S = 5.0
+_STATM = pathlib.Path("/proc/self/statm")
+
+
+class ConnectionGuard:
+    """See the module's text. `watch` runs until cancelled; CommandFailed where the process has become deaf."""
+
+    def __init__(self, connections: Connections, flow: Flow, limits: ConnectionLimits) -> None:
+        self._connections = connections
+        self._flow = flow
+        self._limits = limits
+        self._looked_s = float("-inf")
+        self._resident_bytes = 0
+        self._deaf_since_s: float | None = None
+        self._silenced: dict[str, float] = {}  # reasons, and until when they are not logged again
+
+    async def watch(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            self._flow.requests.look()
+            now_s, resident_bytes = clock(), resident()
+            waited_for = self._flow.responses.waiting > 0
+            grown = resident_bytes - self._resident_bytes >= GROWTH_BYTES
+            if grown or waited_for or now_s >= self._looked_s + LOOK_EVERY_S:
+                self._look(now_s, waited_for=waited_for)
+                self._looked_s, self._resident_bytes = now_s, resident_bytes
+
+    def _look(self, now_s: float, *, waited_for: bool) -> None:
+        try:
+            found = self._connections.look(now_s)
+        except OSError as error:
+            if error.errno not in OUT_OF_FILES:
+                raise
+            self._deaf(now_s)
+            return
+        self._deaf_since_s = None
+        for cut in to_cut(found, self._limits, room_is_waited_for=waited_for):
+            if self._connections.cut(cut.connection):
+                self._tell(cut, now_s)
+
+    def _deaf(self, now_s: float) -> None:
+        since_s = self._deaf_since_s = now_s if self._deaf_since_s is None else self._deaf_since_s
+        if now_s - since_s >= DEAF_S:
+            raise CommandFailed(f"for {DEAF_S:.0f} s no connection could be accepted: {OUT_OF_FILES_WORDS}")
+
+    def _tell(self, cut: Cut, now_s: float) -> None:
+        if now_s < self._silenced.get(cut.reason, float("-inf")):
+            return
+        self._silenced[cut.reason] = now_s + LOOK_EVERY_S
+        one = cut.connection
+        logger.warning(
+            "a connection asked for more than this broker has, and was cut: it may come again. See who opens so many "
+            "or does not take what it asked for, or raise the limit",
+            limit=cut.reason,
+            connection=one.peer,
+            half_received_bytes=one.half_received_bytes,
+            unsent_bytes=one.unsent_bytes,
+            silent_ms=round(one.silent_ms),
+        )
+
+
+def resident() -> int:
+    """Bytes of this process in memory; 0 on a system that does not tell: there the sockets are looked at by time."""
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

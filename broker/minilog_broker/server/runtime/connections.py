@@ -1,0 +1,206 @@
+"""The connections to this broker's port as the kernel sees them, and what is to be cut when they ask for too much.
+
+gRPC tells neither how many there are nor what it holds for each; the kernel counts both. Systems without TCP_INFO as
+Linux has it (macOS) tell the number alone.
+
+What is cut, and in which order:
+
+    when there are                                    cut first
+    more connections than max.connections             the one that was silent longest
+    more half-received bytes than half the budget     one that stalls, then the one whose message began last: the
+                                                      others get through
+    more unsent bytes than the budget; or a client    the one with most of them: who does not read has its
+    waits for room in it                              connection's windows full
+
+Connections on which another broker's streams are open come last in each row. Nothing below a quarter of a MiB is cut
+for its bytes: a message of common size is always on its way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from minilog_broker.server.runtime.traffic import Flow, Traffic
+
+_TCP_INFO = getattr(socket, "TCP_INFO", None)
+_SILENT_AT, _COUNTS_AT, _INFO_BYTES = 52, 120, 136  # tcpi_last_data_recv; tcpi_bytes_acked, tcpi_bytes_received
+_MS = struct.Struct("=I")
+_COUNTS = struct.Struct("=QQ")
+_DESCRIPTORS = "/dev/fd"
+_IP = (socket.AF_INET, socket.AF_INET6)
+
+# What HTTP/2 sends besides messages, from above: a shorter look would take a long-lived connection's for a message.
+_FRAMES_SHARE = 1024  # a frame's head on at least so many times its bytes: frames have 16 KiB, heads 9 bytes
+_MESSAGE_BYTES = 64  # heads and pings, by message
+_WINDOWS_SHARE = 1024  # window updates, by what was sent to the other side
+_CONNECTION_BYTES = 8192
+
+LITTLE_BYTES = 256 << 10
+STALLED_MS = 2_000.0  # nothing came for so long in the middle of a message
+LONG_MESSAGE_S = 30.0  # request.timeout.ms of clients: who takes longer for one message has given it up
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One connection at the moment of a look."""
+
+    descriptor: int
+    inode: int
+    peer: str
+    silent_ms: float
+    half_received_bytes: int
+    unsent_bytes: int
+    receiving_s: float
+    is_brokers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A connection to be cut, and why, for people."""
+
+    connection: Connection
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """What all connections together may ask for."""
+
+    connections: int
+    request_bytes: int
+    response_bytes: int
+
+
+def to_cut(found: Sequence[Connection], limits: ConnectionLimits, *, room_is_waited_for: bool) -> list[Cut]:
+    """See the module's table."""
+    cuts = [Cut(each, f"max.connections={limits.connections}") for each in _too_many(found, limits.connections)]
+    half = limits.request_bytes // 2
+    half_received = _above(found, half, lambda one: one.half_received_bytes, _stalled_then_youngest)
+    cuts += [Cut(each, f"queued.max.request.bytes={limits.request_bytes}") for each in half_received]
+    unsent_bytes = sum(each.unsent_bytes for each in found)
+    allowed = min(limits.response_bytes, unsent_bytes * 3 // 4) if room_is_waited_for else limits.response_bytes
+    unsent = _above(found, allowed, lambda one: one.unsent_bytes, lambda one: -one.unsent_bytes)
+    cuts += [Cut(each, f"queued.max.response.bytes={limits.response_bytes}") for each in unsent]
+    return list({cut.connection.descriptor: cut for cut in reversed(cuts)}.values())
+
+
+def _too_many(found: Sequence[Connection], most: int) -> list[Connection]:
+    ranked = sorted(found, key=lambda one: (one.is_brokers, -one.silent_ms))
+    return ranked[: max(0, len(found) - most)]
+
+
+def _above(
+    found: Sequence[Connection],
+    allowed_bytes: int,
+    size: Callable[[Connection], int],
+    rank: Callable[[Connection], float],
+) -> Iterator[Connection]:
+    """Those to cut, in order of `rank`, until at most `allowed_bytes` are held."""
+    held = sum(map(size, found))
+    for each in sorted(found, key=lambda one: (one.is_brokers, rank(one))):
+        if held <= allowed_bytes:
+            return
+        if size(each) >= LITTLE_BYTES:
+            held -= size(each)
+            yield each
+
+
+def _stalled_then_youngest(one: Connection) -> float:
+    stalled = one.silent_ms >= STALLED_MS or one.receiving_s >= LONG_MESSAGE_S
+    return float("-inf") if stalled else one.receiving_s
+
+
+class Connections:
+    """Looks at the sockets of `port`. On the event loop; a look costs some microseconds per descriptor."""
+
+    def __init__(self, port: int, flow: Flow) -> None:
+        self._port = port
+        self._flow = flow
+        self._known: dict[int, tuple[int, str | None]] = {}  # descriptor: inode, and the peer where it is of our port
+
+    def look(self, now_s: float) -> list[Connection]:
+        """All connections. Raises OSError where the process has no descriptor left to look with."""
+        known: dict[int, tuple[int, str | None]] = {}
+        found = []
+        for name in os.listdir(_DESCRIPTORS):
+            descriptor = int(name)
+            with contextlib.suppress(OSError):  # closed meanwhile
+                inode = os.fstat(descriptor).st_ino
+                was = self._known.get(descriptor)
+                known[descriptor] = entry = was if was and was[0] == inode else (inode, self._peer(descriptor))
+                if (peer := entry[1]) is not None:
+                    found.append(self._connection(descriptor, inode, peer, now_s))
+        self._known = known
+        self._flow.keep_only(each.peer for each in found)
+        return found
+
+    def cut(self, connection: Connection) -> bool:
+        """End it: gRPC lets go of all that it holds for it. False where it has ended by itself."""
+        try:
+            with socket.socket(fileno=os.dup(connection.descriptor)) as same:
+                if os.fstat(same.fileno()).st_ino != connection.inode:
+                    return False
+                same.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return False
+        return True
+
+    def _peer(self, descriptor: int) -> str | None:
+        """Where the connection comes from, as gRPC writes it; None for what is no connection to our port."""
+        with contextlib.suppress(OSError), _borrowed(descriptor) as same:
+            if same.type == socket.SOCK_STREAM and same.family in _IP and same.getsockname()[1] == self._port:
+                return _peer_name(same.family, same.getpeername())
+        return None
+
+    def _connection(self, descriptor: int, inode: int, peer: str, now_s: float) -> Connection:
+        traffic = self._flow.of(peer)
+        silent_ms, acknowledged_bytes, received_bytes = 0.0, traffic.given_bytes, 0
+        if _TCP_INFO is not None:
+            with _borrowed(descriptor) as same:
+                info = same.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO_BYTES)
+            if len(info) == _INFO_BYTES:
+                (silent_ms,) = _MS.unpack_from(info, _SILENT_AT)
+                acknowledged_bytes, received_bytes = _COUNTS.unpack_from(info, _COUNTS_AT)
+        half = half_received(traffic, received_bytes, acknowledged_bytes)
+        if half < LITTLE_BYTES:
+            traffic.receiving_since_s = None
+        elif traffic.receiving_since_s is None:
+            traffic.receiving_since_s = now_s
+        return Connection(
+            descriptor=descriptor,
+            inode=inode,
+            peer=peer,
+            silent_ms=silent_ms,
+            half_received_bytes=half,
+            unsent_bytes=max(0, traffic.given_bytes - acknowledged_bytes),
+            receiving_s=0.0 if traffic.receiving_since_s is None else now_s - traffic.receiving_since_s,
+            is_brokers=traffic.broker_calls > 0,
+        )
+
+
+def half_received(traffic: Traffic, received_bytes: int, acknowledged_bytes: int) -> int:
+    """What came beside whole messages, less what HTTP/2 may have sent besides."""
+    messages = traffic.taken_bytes + traffic.taken_bytes // _FRAMES_SHARE + traffic.taken_messages * _MESSAGE_BYTES
+    return max(0, received_bytes - messages - acknowledged_bytes // _WINDOWS_SHARE - _CONNECTION_BYTES)
+
+
+@contextlib.contextmanager
+def _borrowed(descriptor: int) -> Iterator[socket.socket]:
+    """A socket object for a descriptor that stays its owner's."""
+    same = socket.socket(fileno=descriptor)
+    try:
+        yield same
+    finally:
+        same.detach()
+
+
+def _peer_name(family: int, address: Iterable[object]) -> str:
+    host, port, *_ = (str(each) for each in address)
+    if family == socket.AF_INET or host.startswith("::ffff:"):
+        return f"ipv4:{host.removeprefix('::ffff:')}:{port}"
+    return f"ipv6:%5B{host}%5D:{port}"

@@ -1,0 +1,84 @@
+"""The broker's port: all its services on one gRPC server, and what guards it against asking for too much.
+
+What a request may name is bounded, and large ones take turns (services/admission.py). Clients' messages count against
+two budgets (traffic.py), connections against the process's file descriptors
+(descriptors.py), and what gRPC itself holds is bounded by looking at the sockets (connections.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from minilog_broker.failure import CommandFailed
+from minilog_broker.server.config import BrokerOptions
+from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
+from minilog_broker.server.runtime.budget import Budget
+from minilog_broker.server.runtime.connections import ConnectionLimits
+from minilog_broker.server.runtime.descriptors import Descriptors
+from minilog_broker.server.runtime.traffic import CountedServer, Flow
+from minilog_broker.server.runtime.turns import Turns
+from minilog_broker.server.services.admission import Admission
+
+_BURST_CONNECTIONS = 50  # may come between two looks before gRPC itself refuses: the guard chooses better whom to close
+
+Service = tuple[Callable[[Any, Any], None], object]
+"""A generated `add_..._to_server`, and what it adds."""
+
+
+class Port:
+    """See the module's text. `backlog_bytes`: what waits for the disk now. CommandFailed where it cannot listen."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        descriptors: Descriptors,
+        services: Iterable[Service],
+        backlog_bytes: Callable[[], int],
+        turns: Turns,
+        runtime: BrokerRuntime,
+    ) -> None:
+        config = options.config
+        connections = descriptors.connections(config.max_connections)
+        self._server = runtime.open_server(
+            most_connections=connections + min(_BURST_CONNECTIONS, connections),
+            connection_idle_ms=config.connections_max_idle_ms,
+        )
+        flow = Flow(
+            Budget(config.queued_max_request_bytes // 2, backlog_bytes),
+            Budget(config.queued_max_response_bytes),
+            turns,
+        )
+        counted = CountedServer(self._server, flow, Admission(turns).parser)
+        for add, service in services:
+            add(service, counted)
+        bound = self._bind(options)
+        self.guard = runtime.guard(
+            bound,
+            flow,
+            ConnectionLimits(
+                connections=connections,
+                request_bytes=config.queued_max_request_bytes,
+                response_bytes=config.queued_max_response_bytes,
+            ),
+        )
+
+    def _bind(self, options: BrokerOptions) -> int:
+        address = f"{options.host}:{options.port}"
+        try:
+            bound = self._server.add_insecure_port(address)
+        except RuntimeError:
+            bound = 0
+        if bound == 0:
+            raise CommandFailed(
+                f"broker {options.broker_id} cannot listen on {address}: the port is taken, or not this host's"
+            )
+        return bound
+
+    async def start(self) -> None:
+        """Accept connections."""
+        await self._server.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept no more, and end what is not done after `grace_s`."""
+        await self._server.stop(grace_s)

@@ -1,0 +1,193 @@
+"""What the calls of each connection took from it and gave to it, and what the broker's memory allows.
+
+gRPC hands over whole messages. What it holds besides, parts of messages that came and messages that nobody takes, is
+what the kernel counts on the socket less what is counted here (connections.py): so nothing it holds is out of sight.
+
+    kernel ──received──► gRPC ──taken──► a call ──given──► gRPC ──acknowledged──► kernel
+              half-received                         unsent
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import grpc
+from google.protobuf.message import Message
+
+from minilog.aio.payload_stream import messages
+from minilog.stream_messages import STREAM_METHODS
+from minilog_broker.server.runtime.budget import Budget
+from minilog_broker.server.runtime.turns import Turns
+
+_COPIES = 2  # of a message while it is written: serialized, and gRPC's own
+LARGE_BYTES = 2 << 20  # to compose or parse so much holds the loop for some milliseconds: a message is about 1 MiB
+Parse: TypeAlias = Callable[[bytes, "grpc.aio.ServicerContext[Any, Any]"], Awaitable[Any]]
+"""What makes a request of its bytes (services/admission.py); what it refuses ends the call."""
+PEER_SERVICES = frozenset({"minilog.v1.PeerService", "minilog.v1.MarkerService"})
+
+
+@dataclass(slots=True)
+class Traffic:
+    """One connection, since it was opened. `broker_calls`: streams of another broker that are open on it."""
+
+    taken_bytes: int = 0
+    taken_messages: int = 0
+    given_bytes: int = 0
+    broker_calls: int = 0
+    receiving_since_s: float | None = None
+    """Since when more than a little of a message has come, and not all of it."""
+
+    def took(self, size_bytes: int) -> None:
+        self.taken_bytes += size_bytes
+        self.taken_messages += 1
+
+
+class Flow:
+    """All traffic of this broker's port: by the other side's address as gRPC names it, the two budgets, and turns for
+    what is large."""
+
+    def __init__(self, requests: Budget, responses: Budget, turns: Turns) -> None:
+        self.requests = requests
+        self.responses = responses
+        self.turns = turns
+        self.by_peer: dict[str, Traffic] = {}
+
+    def of(self, peer: str) -> Traffic:
+        traffic = self.by_peer.get(peer)
+        if traffic is None:
+            traffic = self.by_peer[peer] = Traffic()
+        return traffic
+
+    def keep_only(self, peers: Iterable[str]) -> None:
+        """All other connections are gone."""
+        for peer in self.by_peer.keys() - set(peers):
+            del self.by_peer[peer]
+
+
+class ClientStream:
+    """A bidirectional call of a client: its messages are read and composed as the budgets allow. Where the call is one
+    of the long-lived streams, a minilog.aio.payload_stream.PayloadStream; else it takes and gives messages alone.
+
+    Messages are parsed and serialized here, not by gRPC: their sizes cost nothing then (protobuf finds a size out by
+    serializing), and what is not needed any more is let go.
+    """
+
+    def __init__(
+        self,
+        context: grpc.aio.ServicerContext[Any, Any],
+        traffic: Traffic,
+        flow: Flow,
+        parse: Parse,
+        compose: Callable[[Any], bytes],
+    ) -> None:
+        self._context = context
+        self._traffic = traffic
+        self._flow = flow
+        self._parse = parse
+        self._compose = compose
+        self._composed_bytes: int | None = None  # of the message before: the next one is most likely as large
+
+    async def received(self) -> AsyncIterator[Any]:
+        """The messages; each counts until it was dealt with, and none is asked for while the budget is spent."""
+        budget = self._flow.requests
+        await budget.room()
+        async for content in messages(self._context):
+            size_bytes = len(content)
+            self._traffic.took(size_bytes)
+            with budget.holding(size_bytes):
+                message = [await self._parse(content, self._context)]
+                del content
+                yield message.pop()  # handed on: while it is dealt with, nothing here holds it
+            await budget.room()
+
+    async def room(self) -> None:
+        """Return when another message may be composed: a large one takes its turn, however many streams are ready, and
+        those that had their turns before it may have left no room."""
+        responses = self._flow.responses
+        await responses.room()
+        if self._composed_bytes is None or self._composed_bytes > LARGE_BYTES:
+            await self._flow.turns.take()
+            while responses.is_spent:
+                await responses.room()
+                await self._flow.turns.take()
+
+    async def write(self, message: Any) -> None:
+        """Returns when gRPC has handed it on: the other side reads."""
+        content = self._compose(message)
+        del message
+        self._traffic.given_bytes += len(content)
+        self._composed_bytes = len(content)
+        with self._flow.responses.holding(_COPIES * len(content)):
+            await self._context.write(content)
+
+
+class BrokerStream(ClientStream):
+    """The same for another broker: it waits for nobody."""
+
+    async def received(self) -> AsyncIterator[Any]:
+        self._traffic.broker_calls += 1
+        try:
+            async for content in messages(self._context):
+                self._traffic.took(len(content))
+                yield await self._parse(content, self._context)
+        finally:
+            self._traffic.broker_calls -= 1
+
+
+class CountedServer:
+    """Takes services as a grpc.aio.Server does, and has all their messages counted.
+
+    `parser` gives what makes requests of bytes, by the path of the call."""
+
+    def __init__(self, server: grpc.aio.Server, flow: Flow, parser: Callable[[str], Parse]) -> None:
+        self._server = server
+        self._flow = flow
+        self._parser = parser
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """The same handlers come by name as well: those are taken."""
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        stream = BrokerStream if service in PEER_SERVICES else ClientStream
+        counted = {
+            name: self._counted(handler, stream, f"/{service}/{name}")._replace(
+                request_deserializer=None, response_serializer=None
+            )
+            for name, handler in handlers.items()
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, counted),))
+        self._server.add_registered_method_handlers(service, counted)
+
+    def _counted(self, handler: Any, stream: type[ClientStream], path: str) -> Any:
+        flow, parse, method = self._flow, self._parser(path), STREAM_METHODS.get(path)
+        compose = _serialized if method is None else method.response.encode
+
+        async def streaming(_: object, context: Any) -> None:
+            counted = stream(context, flow.of(context.peer()), flow, parse, compose)
+            await handler.stream_stream(counted.received(), counted)
+
+        async def pieces(content: bytes, context: Any) -> None:
+            traffic = flow.of(context.peer())
+            traffic.took(len(content))
+            await handler.unary_stream(await parse(content, context), stream(context, traffic, flow, parse, compose))
+
+        async def unary(content: bytes, context: Any) -> bytes:
+            traffic = flow.of(context.peer())
+            traffic.took(len(content))
+            with flow.requests.holding(len(content)):
+                answer: Message = await handler.unary_unary(await parse(content, context), context)
+            serialized = answer.SerializeToString()
+            traffic.given_bytes += len(serialized)
+            return serialized
+
+        if handler.stream_stream is not None:
+            return handler._replace(stream_stream=streaming)
+        if handler.unary_stream is not None:
+            return handler._replace(unary_stream=pieces)
+        return handler._replace(unary_unary=unary)
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()

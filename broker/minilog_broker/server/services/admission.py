@@ -1,0 +1,58 @@
+"""What every call passes on its way in: its request is bounded (request_limits), and a large one waits for its turn.
+
+A refusal is gRPC's INVALID_ARGUMENT with the words; a stream ends with it. What brokers ask of each other has turns of
+its own: however many clients wait for theirs, followers are not taken for late.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from minilog.errors import CorruptMessage, InvalidArgument
+from minilog.stream_messages import STREAM_METHODS, StreamMessage, split
+from minilog.v1 import admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2
+from minilog_broker.server.runtime.traffic import LARGE_BYTES, PEER_SERVICES, Parse
+from minilog_broker.server.runtime.turns import Turns
+from minilog_broker.server.services.request_limits import all_limits
+
+_FILES = (admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2)
+
+
+def methods() -> list[MethodDescriptor]:
+    """Every call that a broker answers."""
+    services = [service for file in _FILES for service in file.DESCRIPTOR.services_by_name.values()]
+    return [method for service in services for method in service.methods]
+
+
+class Admission:
+    """`parser(path)` gives what makes bounded requests of the bytes of that call."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._turns_of_brokers = Turns()
+        self._limits = all_limits(methods())
+
+    def parser(self, path: str) -> Parse:
+        """What makes requests of the bytes that come for this call: a path such as /minilog.v1.DataService/Fetch."""
+        limits, method = self._limits[path], STREAM_METHODS.get(path)
+        turns = self._turns_of_brokers if limits.service_name in PEER_SERVICES else self._turns
+
+        async def parsed(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message | StreamMessage[Message]:
+            try:
+                content, payloads = split(data) if method is not None else (data, [])
+                if len(data) > LARGE_BYTES or limits.is_large(content):
+                    await turns.take()
+                request = limits.parse(content)
+                return request if method is None else method.request.join(request, payloads)
+            except (InvalidArgument, CorruptMessage) as error:
+                refusal = str(error)
+            except DecodeError:
+                refusal = f"what came for {limits.name} is no request of it"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, refusal)
+            raise AssertionError("abort raises")
+
+        return parsed

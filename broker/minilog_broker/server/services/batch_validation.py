@@ -1,0 +1,52 @@
+"""The validation of what a produce message holds, costed by decoded bytes: what is costly is done on a thread beside.
+
+Validation decompresses, sums up and walks a batch; Arrow and crc32c let the event loop run meanwhile. A message of so
+many decoded bytes as a client sends is validated by the core itself, on the loop, in a millisecond or two. A larger one
+is validated here first, a batch at a time: one thread, so that the memory of one batch is all that all clients together
+can have decompressed. How large a batch becomes it says itself, and it is refused for that before it is decompressed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
+
+from minilog.errors import MinilogError
+from minilog.record_batch.header import BatchHeader, Buffer
+from minilog.record_batch.validation import decoded_bytes, validate_batch
+from minilog_broker.replication.partition_state import PartitionKey
+
+INLINE_BYTES = 4 << 20  # decoded, of one message: some milliseconds; our clients send messages of 1 MiB
+
+Validated: TypeAlias = BatchHeader | MinilogError | None
+"""What came of it; None: not validated here."""
+
+
+class BatchValidation:
+    """See the module's text. `max_message_bytes` gives that of a partition that is led here, else None."""
+
+    def __init__(self, max_message_bytes: Callable[[PartitionKey], int | None]) -> None:
+        self._max_message_bytes = max_message_bytes
+        self._thread = ThreadPoolExecutor(1, "batch-validation")
+
+    async def validate(self, keys: Sequence[PartitionKey], batches: Sequence[Buffer]) -> list[Validated]:
+        """For each batch what came of it. None for those of a message that costs little, and for those that the core
+        refuses without a look at them."""
+        if sum(map(decoded_bytes, batches)) <= INLINE_BYTES:
+            return [None] * len(batches)
+        return [await self._validate(key, batch) for key, batch in zip(keys, batches, strict=True)]
+
+    async def _validate(self, key: PartitionKey, batch: Buffer) -> Validated:
+        max_message_bytes = self._max_message_bytes(key)
+        if max_message_bytes is None:
+            return None
+        return await asyncio.get_running_loop().run_in_executor(self._thread, _outcome, key, batch, max_message_bytes)
+
+
+def _outcome(key: PartitionKey, batch: Buffer, max_message_bytes: int) -> Validated:
+    try:
+        return validate_batch(*key, batch, max_message_bytes=max_message_bytes)
+    except MinilogError as error:
+        return error

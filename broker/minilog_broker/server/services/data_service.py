@@ -1,0 +1,252 @@
+"""DataService: produce and fetch, each one bidirectional stream; and deleting records, a call.
+
+A produce stream's answers are gathered while an earlier message is on its way, so that one message carries all that is
+ready. Nothing waits here: the core answers when the high watermark, a time-out or a lost leadership says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from minilog.errors import InvalidRequiredAcks, wire_error
+from minilog.record_batch.header import Buffer
+from minilog.stream_messages import StreamMessage
+from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
+from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest
+from minilog_broker.replication.leader.pending import TransactionalWrite
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import AnswerDeleteRecords, AnswerProduce
+from minilog_broker.server.clients.streams import pump
+from minilog_broker.server.runtime.timer import now_ms
+from minilog_broker.server.runtime.traffic import ClientStream
+from minilog_broker.server.services.batch_validation import BatchValidation, Validated
+from minilog_broker.server.shells.replication_shell import ReplicationShell
+
+ACKS = (0, 1, -1)
+MAX_BACKLOG_BYTES = 64 << 20  # some tenths of a second of a disk: more only makes every answer later
+MAX_UNTAKEN_RESULTS = 10_000
+ROOM_PAUSE_S = 0.005
+
+
+@dataclass(slots=True)
+class ProduceStream:
+    """One client's produce stream: what is answered and not yet sent."""
+
+    keepalive_s: float
+    results: list[data_pb2.ProduceResult] = field(default_factory=list)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    sent_at_ms: float = field(default_factory=now_ms)
+
+    def answer(self, result: data_pb2.ProduceResult) -> None:
+        self.results.append(result)
+        self.ready.set()
+
+    def next_message(self) -> StreamMessage[data_pb2.ProduceResponse] | None:
+        """All that is ready; an empty message as a sign of life when due; else None."""
+        if self.results:
+            results, self.results = self.results, []
+        elif now_ms() - self.sent_at_ms >= self.keepalive_s * 1000.0:
+            results = []
+        else:
+            return None
+        self.sent_at_ms = now_ms()
+        return StreamMessage(data_pb2.ProduceResponse(results=results))
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceTicket:
+    """Where the answer to one produce entry goes."""
+
+    stream: ProduceStream
+    correlation_id: int
+    key: PartitionKey
+    """Not a part of the request: that would keep all of it, batches too, for as long as the answer is waited for."""
+
+
+def answer_produce(effect: AnswerProduce) -> None:
+    """Carry out AnswerProduce: put the result on its stream."""
+    ticket = effect.ticket
+    assert isinstance(ticket, ProduceTicket)
+    ticket.stream.answer(
+        data_pb2.ProduceResult(
+            correlation_id=ticket.correlation_id,
+            partition_id=common_pb2.PartitionId(topic_id=ticket.key.topic_id, partition=ticket.key.partition),
+            error=None if effect.error is None else wire_error(effect.error),
+            base_offset=effect.base_offset,
+            log_start_offset=effect.log_start_offset,
+            leader_id=effect.leader_id,
+            leader_epoch=effect.leader_epoch,
+        )
+    )
+
+
+def answer_delete_records(effect: AnswerDeleteRecords) -> None:
+    """Carry out AnswerDeleteRecords: whoever waits for it is told, if there still is somebody."""
+    assert isinstance(effect.ticket, asyncio.Future)
+    if not effect.ticket.done():
+        effect.ticket.set_result(effect)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What a produce request says of one batch."""
+
+    key: PartitionKey
+    correlation_id: int
+    leader_epoch: int
+    transaction: TransactionalWrite | None
+
+
+@dataclass(slots=True)
+class _Produced:
+    """What a produce request says, and its batches as they came."""
+
+    acks: int
+    timeout_ms: int
+    entries: list[_Entry]
+    batches: Sequence[Buffer]
+    validated: list[Validated]
+
+    @classmethod
+    def of(cls, received: StreamMessage[data_pb2.ProduceRequest]) -> _Produced:
+        request = received.message
+        entries = [
+            _Entry(_key(each), each.correlation_id, each.leader_epoch, _transaction(each)) for each in request.entries
+        ]
+        return cls(request.acks, request.timeout_ms, entries, received.payloads, [])
+
+    @property
+    def keys(self) -> list[PartitionKey]:
+        return [entry.key for entry in self.entries]
+
+
+class DataService(data_pb2_grpc.DataServiceServicer):
+    """One per broker; each call of Produce and Fetch has a stream of its own."""
+
+    def __init__(self, replicas: ReplicationShell, keepalive_ms: int) -> None:
+        self._replicas = replicas
+        self._validation = BatchValidation(replicas.manager.max_message_bytes)
+        self._keepalive_s = keepalive_ms / 1000.0
+
+    async def Produce(  # type: ignore[override]  # noqa: N802
+        self, request_iterator: AsyncIterator[StreamMessage[data_pb2.ProduceRequest]], context: ClientStream
+    ) -> None:
+        stream = ProduceStream(self._keepalive_s)
+        keepalive = asyncio.ensure_future(_wake_every(stream.ready, self._keepalive_s))
+        try:
+            await pump(
+                self._validated(request_iterator),
+                lambda produced: self._produce(stream, produced),
+                stream.next_message,
+                context.write,
+                stream.ready,
+                lambda: self._room(stream),
+            )
+        finally:
+            keepalive.cancel()
+
+    async def _room(self, stream: ProduceStream) -> None:
+        """Wait while the disk is behind, or while the client does not take its answers."""
+        while self._replicas.backlog_bytes > MAX_BACKLOG_BYTES or len(stream.results) > MAX_UNTAKEN_RESULTS:  # noqa: ASYNC110
+            await asyncio.sleep(ROOM_PAUSE_S)
+
+    async def _validated(
+        self, incoming: AsyncIterator[StreamMessage[data_pb2.ProduceRequest]]
+    ) -> AsyncIterator[_Produced]:
+        """In order: the next message of a stream is taken when the one before it is validated."""
+        async for request in incoming:
+            produced = _Produced.of(request)
+            del request  # none of what may be large is held here while nothing comes
+            produced.validated = await self._validation.validate(produced.keys, produced.batches)
+            yield produced
+            del produced
+
+    def _produce(self, stream: ProduceStream, produced: _Produced) -> None:
+        manager, replicas = self._replicas.manager, self._replicas
+        if produced.acks not in ACKS:
+            self._refuse_acks(stream, produced)
+            return
+        for entry, batch, outcome in zip(produced.entries, produced.batches, produced.validated, strict=True):
+            ticket = ProduceTicket(stream, entry.correlation_id, entry.key)
+            said = (entry.leader_epoch, produced.acks, produced.timeout_ms, batch, now_ms(), entry.transaction, outcome)
+            manager.produce(ticket, entry.key, *said)
+        replicas.run()
+
+    @staticmethod
+    def _refuse_acks(stream: ProduceStream, produced: _Produced) -> None:
+        error = InvalidRequiredAcks(f"acks={produced.acks} is not one of 0, 1 and all (-1 on the wire)")
+        for entry in produced.entries:
+            answer_produce(AnswerProduce(ProduceTicket(stream, entry.correlation_id, entry.key), error, -1, -1, -1, -1))
+
+    async def Fetch(  # type: ignore[override]  # noqa: N802
+        self, request_iterator: AsyncIterator[StreamMessage[data_pb2.FetchRequest]], context: ClientStream
+    ) -> None:
+        replicas = self._replicas
+        session_id = replicas.sessions.open()
+        opened = False
+
+        def receive(received: StreamMessage[data_pb2.FetchRequest]) -> None:
+            nonlocal opened
+            request = received.message
+            if not opened:
+                replicas.manager.open_consumer_session(session_id, request.isolation_level, now_ms())
+                opened = True
+            replicas.fetch(session_id, request)
+
+        def next_message() -> StreamMessage[Any] | None:
+            if error := replicas.sessions.refusal(session_id):
+                raise error  # ends the stream; the client opens another
+            return replicas.next_message(session_id) if opened else None
+
+        try:
+            ready = replicas.sessions.ready(session_id)
+            await pump(request_iterator, receive, next_message, context.write, ready, room_to_send=context.room)
+        finally:
+            replicas.close_session(session_id)
+
+    async def DeleteRecords(  # noqa: N802
+        self, request: data_pb2.DeleteRecordsRequest, context: object
+    ) -> data_pb2.DeleteRecordsResponse:
+        """Answered when all entries are."""
+        return data_pb2.DeleteRecordsResponse(results=await asyncio.gather(*self._delete_records(request)))
+
+    def _delete_records(
+        self, request: data_pb2.DeleteRecordsRequest
+    ) -> list[Coroutine[Any, Any, data_pb2.DeleteRecordsResult]]:
+        loop, replicas = asyncio.get_running_loop(), self._replicas
+        waiting = []
+        for entry in request.entries:
+            answered: asyncio.Future[AnswerDeleteRecords] = loop.create_future()
+            key = _key(entry)
+            wanted = DeleteRecordsRequest(answered, entry.before_offset, now_ms() + request.timeout_ms)
+            replicas.manager.delete_records(key, entry.leader_epoch, wanted, now_ms())
+            waiting.append(_deleted(entry.partition_id, answered))
+        replicas.run()
+        return waiting
+
+
+async def _deleted(
+    partition_id: common_pb2.PartitionId, answered: asyncio.Future[AnswerDeleteRecords]
+) -> data_pb2.DeleteRecordsResult:
+    answer = await answered
+    error = None if answer.error is None else wire_error(answer.error)
+    return data_pb2.DeleteRecordsResult(partition_id=partition_id, error=error, low_watermark=answer.low_watermark)
+
+
+def _key(entry: data_pb2.ProduceEntry | data_pb2.DeleteRecordsEntry) -> PartitionKey:
+    return PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
+
+
+def _transaction(entry: data_pb2.ProduceEntry) -> TransactionalWrite | None:
+    if not entry.HasField("transaction"):
+        return None
+    return TransactionalWrite(entry.transaction.transactional_id, entry.transaction.coordinator_epoch)
+
+
+async def _wake_every(ready: asyncio.Event, seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        ready.set()

@@ -1,0 +1,225 @@
+"""MetadataService: what clients ask any broker of the image, and the leader of a partition of its log's ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from minilog.errors import (
+    BrokerNotAvailable,
+    MinilogError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+    wire_error,
+)
+from minilog.limits import parts_of
+from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
+from minilog.versions import PROTOCOL, check_protocol, range_from_wire
+from minilog_broker.controller.image import BrokerRegistration, TopicImage
+from minilog_broker.controller.ledger import NOTHING_REPORTED, Reported
+from minilog_broker.quorum.voters import Voter
+from minilog_broker.replication.partition_state import PartitionState
+from minilog_broker.server.clients.internal_topics import InternalTopics
+from minilog_broker.server.runtime.timer import now_ms
+from minilog_broker.server.runtime.turns import Piece, Turns
+from minilog_broker.server.shells.quorum_shell import QuorumShell
+from minilog_broker.server.shells.replication_shell import ReplicationShell
+from minilog_broker.version import CLIENT_VERSION
+
+PARTITIONS_AT_ONCE = 250  # described before a look at the clock: some milliseconds
+
+
+class ProducerIds:
+    """Producer ids handed out from blocks that the controller allocates: no id is given twice in a cluster's life."""
+
+    def __init__(self, allocate: Callable[[], Awaitable[range]]) -> None:
+        self._allocate = allocate
+        self._block = iter(range(0))
+        self._lock = asyncio.Lock()
+
+    async def next(self) -> int:
+        async with self._lock:
+            producer_id = next(self._block, None)
+            if producer_id is None:
+                self._block = iter(await self._allocate())
+                producer_id = next(self._block)
+            return producer_id
+
+
+class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
+    """See the module's text. `image` is this broker's replay of the committed metadata log."""
+
+    def __init__(
+        self,
+        quorum: QuorumShell,
+        replicas: ReplicationShell,
+        producer_ids: ProducerIds,
+        internal_topics: InternalTopics,
+        is_registered: Callable[[], bool],
+        reported: Callable[[], Reported],
+        turns: Turns,
+    ) -> None:
+        self._reported = reported
+        self._turns = turns
+        self._is_registered = is_registered
+        self._quorum = quorum
+        self._image = quorum.image
+        self._replicas = replicas
+        self._producer_ids = producer_ids
+        self._internal_topics = internal_topics
+
+    async def GetMetadata(  # noqa: N802
+        self, request: metadata_pb2.GetMetadataRequest, context: object
+    ) -> metadata_pb2.GetMetadataResponse:
+        own_name = f"broker {self._quorum.broker_id} (version {CLIENT_VERSION})"
+        refusal: MinilogError | None = _refusal(request.client, own_name)
+        if refusal is None and not self._is_registered():  # its image is still that of a former life, or of none
+            refusal = BrokerNotAvailable("this broker is starting: ask another one, or again")
+        if refusal is not None:
+            return _identified(
+                metadata_pb2.GetMetadataResponse(error=wire_error(refusal), controller_id=-1, metadata_offset=-1)
+            )
+        reported = self._reported()
+        answer = metadata_pb2.GetMetadataResponse(
+            cluster_id=self._image.cluster_id or "",
+            controller_id=self._quorum.leader_id,
+            controller_epoch=self._quorum.epoch,
+            # Of the beginning: what is described later may know more, never less.
+            metadata_offset=self._image.end_offset,
+            brokers=[_broker(each, reported) for each in self._image.brokers.values()],
+            voters=[_voter(each, self._image.brokers.get(each.broker_id)) for each in self._image.voters],
+            level=self._image.level,
+        )
+        _identified(answer)
+        piece = await self._begin(request)
+        for topic in self._topics(request):
+            told = answer.topics.add()
+            if isinstance(topic, metadata_pb2.TopicMetadata):
+                told.CopyFrom(topic)
+                piece = await piece.next() if piece.is_over() else piece
+            else:
+                piece = await self._describe(topic, told, reported, piece)
+        return answer
+
+    async def _begin(self, request: metadata_pb2.GetMetadataRequest) -> Piece:
+        """A large answer begins with a turn: many clients may ask for one at the same time."""
+        image = self._image
+        if request.all_topics and len(image.partitions) > PARTITIONS_AT_ONCE:
+            return await self._turns.take()
+        return self._turns.piece()
+
+    def _topics(self, request: metadata_pb2.GetMetadataRequest) -> Iterable[TopicImage | metadata_pb2.TopicMetadata]:
+        """Those that are asked for, and the answer for what is not there. The image may change between two."""
+        if request.all_topics:
+            yield from list(self._image.topics.values())
+            return
+        for name in request.topic_names:
+            topic_id = self._image.topic_ids.get(name)
+            if topic_id is None:
+                error = self._internal_topics.first_use(name) or UnknownTopicOrPartition(
+                    f"topic {name} does not exist: create it, or see `minilog topic list`"
+                )
+                yield metadata_pb2.TopicMetadata(error=wire_error(error), name=name)
+            else:
+                yield self._image.topics[topic_id]
+        for topic_id in request.topic_ids:
+            if topic_id in self._image.topics:
+                yield self._image.topics[topic_id]
+            else:
+                error_of_id = UnknownTopicId(
+                    f"no topic has the id {topic_id.hex()}: it was deleted, or is not known here yet"
+                )
+                yield metadata_pb2.TopicMetadata(error=wire_error(error_of_id), topic_id=topic_id)
+
+    async def _describe(
+        self, topic: TopicImage, told: metadata_pb2.TopicMetadata, reported: Reported, piece: Piece
+    ) -> Piece:
+        """As it is when its turn comes; as one that is not there where it was deleted meanwhile."""
+        told.name, told.topic_id, told.internal = topic.name, topic.topic_id, topic.internal
+        told.configs.update(self._image.shown_config(topic.topic_id))
+        for keys in parts_of(list(topic.partition_keys()), PARTITIONS_AT_ONCE):
+            piece = await piece.next() if piece.is_over() else piece
+            found = (self._image.partitions.get(key) for key in keys)
+            told.partitions.extend([_partition(state, reported) for state in found if state is not None])
+        if topic.topic_id not in self._image.topics:
+            told.Clear()
+            told.name, told.topic_id = topic.name, topic.topic_id
+            told.error.CopyFrom(wire_error(UnknownTopicOrPartition(f"topic {topic.name} was deleted")))
+        return piece
+
+    async def ListOffsets(  # noqa: N802
+        self, request: metadata_pb2.ListOffsetsRequest, context: object
+    ) -> metadata_pb2.ListOffsetsResponse:
+        results, piece = [], self._turns.piece()
+        for entry in request.entries:
+            piece = await piece.next() if piece.is_over() else piece
+            results.append(self._replicas.manager.list_offsets(entry, now_ms()))
+        return metadata_pb2.ListOffsetsResponse(results=results)
+
+    async def InitProducerId(  # noqa: N802
+        self, request: metadata_pb2.InitProducerIdRequest, context: object
+    ) -> metadata_pb2.InitProducerIdResponse:
+        try:
+            return metadata_pb2.InitProducerIdResponse(producer_id=await self._producer_ids.next(), producer_epoch=0)
+        except MinilogError as error:
+            return metadata_pb2.InitProducerIdResponse(error=wire_error(error), producer_id=-1, producer_epoch=-1)
+
+
+def _refusal(client: common_pb2.ClientIdentity, own_name: str) -> UnsupportedVersion | None:
+    """Where the client and this broker speak no common version of the protocol."""
+    name = f"client {client.client_id} (version {client.client_version or 'unknown'})"
+    try:
+        check_protocol(PROTOCOL, own_name, range_from_wire(client.protocol), name)
+    except UnsupportedVersion as error:
+        return error
+    return None
+
+
+def _identified(answer: metadata_pb2.GetMetadataResponse) -> metadata_pb2.GetMetadataResponse:
+    """With what the client needs to judge this broker itself."""
+    answer.protocol.CopyFrom(PROTOCOL.to_wire())
+    answer.broker_version = CLIENT_VERSION
+    return answer
+
+
+def _broker(broker: BrokerRegistration, reported: Reported = NOTHING_REPORTED) -> metadata_pb2.BrokerMetadata:
+    if broker.stopping:
+        state = metadata_pb2.BROKER_STATE_STOPPING
+    elif broker.fenced:
+        state = metadata_pb2.BROKER_STATE_FENCED
+    else:
+        state = metadata_pb2.BROKER_STATE_RUNNING
+    return metadata_pb2.BrokerMetadata(
+        broker_id=broker.broker_id,
+        host=broker.host,
+        port=broker.port,
+        rack=broker.rack,
+        state=state,
+        broker_epoch=broker.broker_epoch,
+        no_space=broker.broker_id in reported.full,
+        levels=broker.levels.to_wire(),
+        version=broker.version,
+    )
+
+
+def _voter(voter: Voter, broker: BrokerRegistration | None) -> metadata_pb2.VoterMetadata:
+    lost = broker is not None and broker.directory_id != voter.directory_id
+    return metadata_pb2.VoterMetadata(broker_id=voter.broker_id, directory_id=voter.directory_id, lost=lost)
+
+
+def _partition(state: PartitionState, reported: Reported = NOTHING_REPORTED) -> metadata_pb2.PartitionMetadata:
+    return metadata_pb2.PartitionMetadata(
+        partition=state.key.partition,
+        leader_id=state.leader_id,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        replicas=state.replicas,
+        in_sync_replicas=state.in_sync_replicas,
+        eligible_leaders=state.eligible_leaders,
+        adding_replicas=state.adding_replicas,
+        removing_replicas=state.removing_replicas,
+        throttle_bytes_per_second=state.throttle_bytes_per_second,
+        damaged_replicas=state.damaged_replicas,
+        offline_replicas=reported.offline_of(state) if reported.offline else (),
+    )

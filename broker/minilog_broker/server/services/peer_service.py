@@ -1,0 +1,110 @@
+"""PeerService: what other brokers ask of this one.
+
+Replicate is served by the data replicas or, for the metadata log, by the quorum node, as are Vote, BeginQuorumEpoch and
+FetchSnapshot; Register, Heartbeat, ProposeInSyncReplicas, AllocateProducerIds and CreateInternalTopic by the
+controller, where it is active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from minilog.aio.payload_stream import PayloadStream
+from minilog.errors import InvalidArgument, wire_error
+from minilog.stream_messages import StreamMessage
+from minilog.v1 import peer_pb2, peer_pb2_grpc
+from minilog_broker.server.runtime.timer import now_ms
+from minilog_broker.server.shells.controller_shell import ControllerShell
+from minilog_broker.server.shells.quorum_shell import QuorumShell
+from minilog_broker.server.shells.replication_shell import ReplicationShell
+
+
+class PeerService(peer_pb2_grpc.PeerServiceServicer):
+    """Each call is handed to the part of this broker that answers it."""
+
+    def __init__(self, replicas: ReplicationShell, quorum: QuorumShell, controller: ControllerShell) -> None:
+        self._replicas = replicas
+        self._quorum = quorum
+        self._controller = controller
+
+    async def Register(self, request: peer_pb2.RegisterRequest, context: object) -> peer_pb2.RegisterResponse:  # noqa: N802
+        return await self._controller.register(request)
+
+    async def Heartbeat(  # type: ignore[override]  # noqa: N802
+        self, request_iterator: AsyncIterator[peer_pb2.HeartbeatRequest], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        incarnation: tuple[int, int] | None = None
+        try:
+            async for request in request_iterator:
+                incarnation = (request.broker_id, request.broker_epoch)
+                await context.write(await self._controller.heartbeat(request))
+        finally:
+            if incarnation is not None:
+                self._controller.heartbeat_stream_broke(*incarnation)
+
+    async def Replicate(  # type: ignore[override]  # noqa: N802
+        self, request_iterator: AsyncIterator[StreamMessage[peer_pb2.ReplicateRequest]], context: PayloadStream
+    ) -> None:
+        received = await anext(request_iterator, None)
+        if received is None:
+            return
+        first = received.message
+        if first.cluster_metadata:
+            await self._quorum.serve(first, request_iterator, context)
+        elif first.broker_epoch < 0:
+            error = InvalidArgument(f"broker {first.broker_id} opened a session without a broker epoch: register first")
+            await context.write(StreamMessage(peer_pb2.ReplicateResponse(error=wire_error(error))))
+        else:
+            await self._serve_follower(first, request_iterator, context)
+
+    async def _serve_follower(
+        self,
+        first: peer_pb2.ReplicateRequest,
+        rest: AsyncIterator[StreamMessage[peer_pb2.ReplicateRequest]],
+        stream: PayloadStream,
+    ) -> None:
+        replicas, manager = self._replicas, self._replicas.manager
+
+        def receive(session_id: int, request: peer_pb2.ReplicateRequest) -> None:
+            manager.replicate_request(session_id, request, now_ms())
+            replicas.run()
+
+        session_id = replicas.sessions.open()
+        try:
+            manager.open_follower_session(session_id, first.broker_id, first.broker_epoch, now_ms())
+            replicas.run()
+            await replicas.sessions.serve(session_id, first, rest, stream, receive, replicas.next_message)
+        finally:
+            replicas.close_session(session_id)
+
+    async def ProposeInSyncReplicas(  # noqa: N802
+        self, request: peer_pb2.ProposeInSyncReplicasRequest, context: object
+    ) -> peer_pb2.ProposeInSyncReplicasResponse:
+        return await self._controller.propose(request)
+
+    async def AllocateProducerIds(  # noqa: N802
+        self, request: peer_pb2.AllocateProducerIdsRequest, context: object
+    ) -> peer_pb2.AllocateProducerIdsResponse:
+        return await self._controller.allocate_producer_ids(request)
+
+    async def CreateInternalTopic(  # noqa: N802
+        self, request: peer_pb2.CreateInternalTopicRequest, context: object
+    ) -> peer_pb2.CreateInternalTopicResponse:
+        return await self._controller.create_internal_topic(request)
+
+    async def Vote(self, request: peer_pb2.VoteRequest, context: object) -> peer_pb2.VoteResponse:  # noqa: N802
+        return await self._quorum.vote(request)
+
+    async def BeginQuorumEpoch(  # noqa: N802
+        self, request: peer_pb2.BeginQuorumEpochRequest, context: object
+    ) -> peer_pb2.BeginQuorumEpochResponse:
+        return self._quorum.begin_quorum_epoch(request)
+
+    async def FetchSnapshot(  # type: ignore[override]  # noqa: N802
+        self, request: peer_pb2.FetchSnapshotRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        async for piece in self._quorum.send_snapshot(request):
+            await context.write(piece)

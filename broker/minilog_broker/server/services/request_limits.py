@@ -1,0 +1,195 @@
+"""How much one request may name: the one table of all counts, for every repeated field of every call.
+
+A message is looked at before anything is done for it: its bytes, then its fields on the wire (where it is large: see
+wire_fields), then, parsed, its counts. Payloads that came beside it (minilog.stream_messages) are none of its bytes.
+What is above its limit is refused as a whole. A repeated field that is not in the table is a fault of ours: `limits_of`
+raises, and a test asks it for every call of the proto files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from minilog import limits
+from minilog.errors import InvalidArgument
+from minilog_broker.coordinators.transactions.enlisting import MAX_PRODUCERS, MAX_REGISTRATIONS
+from minilog_broker.replication.leader.list_offsets import MAX_SIZES
+from minilog_broker.replication.leader.transaction_markers import MAX_MARKERS
+from minilog_broker.server.services.wire_fields import Shape, has_more_fields
+
+MAX_REQUEST_BYTES = 4 << 20  # without record batches: more than any that keeps to its counts
+LARGE_BYTES, LARGE_FIELDS = 4 << 10, 1_000  # a hundred positions or produce entries, and more
+SMALL_BYTES = 64 << 10  # parsed as it is: so little can hold the loop for a few milliseconds at the most
+_OTHER_FIELDS = 100  # that are not repeated, of one request
+
+MAX_REPLICAS_OF_BROKER = 50_000  # that can be offline or damaged: each has a log directory and files
+MAX_VOTERS = 16  # 1, 3 or 5 are possible
+MAX_REPLICAS = 64  # of one partition
+MAX_CONFIGS = 64  # of one topic: there are fewer names
+
+_MAX: dict[str, tuple[int, str]] = {
+    "CreateTopicsRequest.topics": (limits.MAX_ADMIN_TOPICS, "each is a decision of the controller"),
+    "NewTopic.configs": (limits.MAX_ADMIN_TOPICS * MAX_CONFIGS, "there are fewer settings"),
+    "DeleteTopicsRequest.topics": (limits.MAX_ADMIN_TOPICS, "each is a decision of the controller"),
+    "AlterTopicsRequest.topics": (limits.MAX_ADMIN_TOPICS, "each is a decision of the controller"),
+    "TopicAlteration.set_configs": (limits.MAX_ADMIN_TOPICS * MAX_CONFIGS, "there are fewer settings"),
+    "TopicAlteration.unset_configs": (limits.MAX_ADMIN_TOPICS * MAX_CONFIGS, "there are fewer settings"),
+    "ElectLeadersRequest.topics": (limits.MAX_ADMIN_PARTITIONS, "one decision of the controller elects them"),
+    "TopicPartitions.partitions": (limits.MAX_ADMIN_PARTITIONS, "one decision of the controller elects them"),
+    "AlterPartitionReassignmentsRequest.reassignments": (limits.MAX_ADMIN_PARTITIONS, "each changes a partition"),
+    "PartitionReassignment.replicas": (limits.MAX_ADMIN_PARTITIONS * MAX_REPLICAS, "a partition has fewer replicas"),
+    "ProduceRequest.entries": (limits.MAX_PRODUCE_ENTRIES, "each is judged and given its place"),
+    "FetchRequest.positions": (limits.MAX_POSITIONS, "each is judged against a log"),
+    "FetchRequest.forgotten": (limits.MAX_POSITIONS, "as many as positions"),
+    "DeleteRecordsRequest.entries": (limits.MAX_DELETION_ENTRIES, "each is judged against a log"),
+    "GetMetadataRequest.topic_names": (limits.MAX_METADATA_TOPICS, "each is looked up and described"),
+    "GetMetadataRequest.topic_ids": (limits.MAX_METADATA_TOPICS, "each is looked up and described"),
+    "ListOffsetsRequest.entries": (limits.MAX_OFFSETS_ENTRIES, "each may search an index"),
+    "ListOffsetsEntry.sizes_bytes": (limits.MAX_OFFSETS_ENTRIES * MAX_SIZES, "each searches an index"),
+    "RegisterRequest.damaged_replicas": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
+    "RegisterRequest.recovered_replicas": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
+    "RegisterRequest.voters": (MAX_VOTERS, "there are 1, 3 or 5 voters"),
+    "HeartbeatRequest.offline_replicas": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
+    "HeartbeatRequest.damaged_replicas": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
+    "HeartbeatRequest.recovered_replicas": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
+    "ReplicateRequest.positions": (limits.MAX_POSITIONS, "each is judged against a log"),
+    "ReplicateRequest.progress": (limits.MAX_POSITIONS, "each may move a high watermark"),
+    "ReplicateRequest.forgotten": (limits.MAX_POSITIONS, "as many as positions"),
+    "ProposeInSyncReplicasRequest.proposals": (limits.MAX_ADMIN_PARTITIONS, "each is a decision of the controller"),
+    "InSyncReplicasProposal.in_sync_replicas": (limits.MAX_ADMIN_PARTITIONS * MAX_REPLICAS, "a partition has fewer"),
+    "VoteRequest.voter_ids": (MAX_VOTERS, "there are 1, 3 or 5 voters"),
+    "RegisterPartitionsRequest.partitions": (limits.MAX_GROUP_OFFSETS, "they are one batch of the coordinator"),
+    "EndTransactionRequest.winners": (MAX_PRODUCERS, "a transaction has no more producers"),
+    "Winner.partitions": (MAX_REGISTRATIONS, "a transaction is in no more partitions"),
+    "AbortAttemptRequest.producer_ids": (MAX_PRODUCERS, "a transaction has no more producers"),
+    "WriteMarkersRequest.markers": (MAX_MARKERS, "a transaction has no more producers"),
+    "CommitOffsetsRequest.offsets": (limits.MAX_GROUP_OFFSETS, "they are one batch of the coordinator"),
+    "FetchOffsetsRequest.partitions": (limits.MAX_GROUP_OFFSETS, "a commit has no more"),
+    "DeleteGroupRequest.partitions": (limits.MAX_GROUP_OFFSETS, "they are one batch of the coordinator"),
+}
+"""By message and field: how many there may be in one request, in all of its messages of that kind together; and why."""
+
+_MAX_SUM: dict[str, tuple[int, str]] = {
+    "NewTopic.num_partitions": (limits.MAX_NEW_PARTITIONS, "each is a record that all brokers replay"),
+    "TopicAlteration.num_partitions": (limits.MAX_NEW_PARTITIONS, "each is a record that all brokers replay"),
+}
+"""By message and field, a number: what there may be in all messages of that kind in one request together. Of one alone
+the controller says what it may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountLimit:
+    """One row: the way to the field from the request, and how many there may be in all."""
+
+    path: tuple[FieldDescriptor, ...]
+    most: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Of one call. Ask `is_large`, then `parse`."""
+
+    service_name: str
+    name: str
+    kind: type[Message]
+    max_fields: int
+    shape: Shape
+    counts: tuple[CountLimit, ...]
+    sums: tuple[CountLimit, ...]
+
+    def is_large(self, data: bytes | memoryview) -> bool:
+        """Is the work for it some milliseconds?"""
+        return len(data) > LARGE_BYTES and has_more_fields(data, self.shape, LARGE_FIELDS)
+
+    def parse(self, data: bytes | memoryview) -> Message:
+        """The request. Raises InvalidArgument, which says what is too much, how much may be, and what to do;
+        google.protobuf.message.DecodeError."""
+        if len(data) > MAX_REQUEST_BYTES:
+            raise self._refusal(f"of {len(data)} bytes", f"{MAX_REQUEST_BYTES} bytes")
+        if len(data) > SMALL_BYTES and has_more_fields(data, self.shape, self.max_fields):
+            raise self._refusal(f"of more than {self.max_fields} fields", f"{self.max_fields}")
+        request = self.kind.FromString(bytes(data))
+        for limit in self.counts:
+            if (count := _count(request, limit.path)) > limit.most:
+                names = f"{count} {limit.path[-1].name}"
+                raise self._refusal(f"that names {names}", f"{limit.most} ({limit.reason})")
+        for limit in self.sums:
+            numbers = _numbers(request, limit.path)
+            if len(numbers) > 1 and (total := sum(numbers)) > limit.most:
+                raise self._refusal(f"of {total} {limit.path[-1].name} in all", f"{limit.most} ({limit.reason})")
+        return request
+
+    def _refusal(self, what: str, most: str) -> InvalidArgument:
+        return InvalidArgument(
+            f"a request {what} came for {self.name}, at most {most} may be in one: split it into several. "
+            "Nothing of it was done"
+        )
+
+
+def limits_of(method: MethodDescriptor) -> RequestLimits:
+    """Raises KeyError where a repeated field has no limit."""
+    counts = tuple(_limits_in(method.input_type, ()))
+    per_item = {each.path: _fields_of(each.path[-1]) for each in counts}
+    return RequestLimits(
+        service_name=method.containing_service.full_name,
+        name=method.name,
+        kind=GetMessageClass(method.input_type),
+        max_fields=_OTHER_FIELDS + sum(each.most * per_item[each.path] for each in counts),
+        shape=Shape.of(method.input_type),
+        counts=counts,
+        sums=tuple(_sums_in(method.input_type, ())),
+    )
+
+
+def _limits_in(message: Descriptor, way: tuple[FieldDescriptor, ...]) -> Iterator[CountLimit]:
+    for field in message.fields:
+        if field.is_repeated:
+            yield CountLimit((*way, field), *_MAX[f"{message.name}.{field.name}"])
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            yield from _limits_in(field.message_type, (*way, field))
+
+
+def _sums_in(message: Descriptor, way: tuple[FieldDescriptor, ...]) -> Iterator[CountLimit]:
+    for field in message.fields:
+        if (limit := _MAX_SUM.get(f"{message.name}.{field.name}")) is not None:
+            yield CountLimit((*way, field), *limit)
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            yield from _sums_in(field.message_type, (*way, field))
+
+
+def _fields_of(field: FieldDescriptor) -> int:
+    """How many fields on the wire one item is, itself included, but for what is repeated in it."""
+    if field.message_type is None:
+        return 1
+    return 1 + sum(_fields_of(each) for each in field.message_type.fields if not each.is_repeated)
+
+
+def _count(message: Any, path: tuple[FieldDescriptor, ...]) -> int:
+    """How many there are of the field at the end of the path; messages on the way that are repeated are added up."""
+    first, *rest = path
+    found = getattr(message, first.name)
+    if not rest:
+        return len(found)
+    return sum(_count(each, tuple(rest)) for each in (found if first.is_repeated else (found,)))
+
+
+def _numbers(message: Any, path: tuple[FieldDescriptor, ...]) -> list[int]:
+    """The numbers of the field at the end of the path, where they are above 0."""
+    first, *rest = path
+    found = getattr(message, first.name)
+    if not rest:
+        return [found] if found > 0 else []
+    every = found if first.is_repeated else (found,)
+    return [number for each in every for number in _numbers(each, tuple(rest))]
+
+
+def all_limits(methods: Iterable[MethodDescriptor]) -> Mapping[str, RequestLimits]:
+    """By the path of the call."""
+    return {f"/{each.containing_service.full_name}/{each.name}": limits_of(each) for each in methods}

@@ -1,0 +1,267 @@
+"""The shell around the controller: calls wait here for their answers, probes go out, its timer ticks.
+
+It is active where the quorum node leads and has replayed an entry of its own epoch; elsewhere every call is answered
+NOT_CONTROLLER by the core itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import structlog
+
+from minilog.v1 import admin_pb2, peer_pb2
+from minilog_broker.controller.controller import Controller, ControllerSettings
+from minilog_broker.controller.controller_effects import (
+    ControllerAnswer,
+    ControllerEffect,
+    PartitionWaits,
+    ProbeBroker,
+    UncleanElection,
+)
+from minilog_broker.controller.ledger import Reported
+from minilog_broker.replication.partition_state import TopicConfig
+from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.runtime.timer import CoreTimer, now_ms
+from minilog_broker.server.runtime.turns import Turns
+from minilog_broker.server.shells.quorum_shell import QuorumShell
+
+logger = structlog.get_logger()
+
+PROBES = 10
+PROBE_PAUSE_S = 0.05
+PROBE_TIMEOUT_S = 1.0
+_Response = TypeVar("_Response")
+_Decision = TypeVar(
+    "_Decision",
+    admin_pb2.ElectLeadersResponse,
+    admin_pb2.AlterPartitionReassignmentsResponse,
+    admin_pb2.ReplaceVoterResponse,
+    admin_pb2.UpgradeLevelResponse,
+)
+_TopicsRequest = TypeVar(
+    "_TopicsRequest", admin_pb2.CreateTopicsRequest, admin_pb2.DeleteTopicsRequest, admin_pb2.AlterTopicsRequest
+)
+
+
+def default_topic_config(config: BrokerConfig) -> TopicConfig:
+    """What topics are made with, where this broker's controller makes them."""
+    return TopicConfig(
+        min_in_sync_replicas=config.min_insync_replicas,
+        max_message_bytes=config.max_message_bytes,
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        flush_on_append=config.flush_on_append,
+        retention_ms=config.retention_ms,
+        retention_bytes=config.retention_bytes,
+        unclean_leader_election=config.unclean_leader_election_enable,
+    )
+
+
+class ControllerShell:
+    """One per broker: each call is put to the controller, and waits until that has answered it."""
+
+    def __init__(self, quorum: QuorumShell, options: BrokerOptions, turns: Turns, chance: random.Random) -> None:
+        config = options.config
+        self._quorum = quorum
+        self._turns = turns
+        settings = ControllerSettings(
+            defaults=default_topic_config(config),
+            broker_id=options.broker_id,
+            levels=options.levels,
+            broker_session_timeout_ms=config.broker_session_timeout_ms,
+            num_partitions=config.num_partitions,
+            default_replication_factor=config.default_replication_factor,
+            leader_imbalance_check_interval_ms=(
+                config.leader_imbalance_check_interval_ms if config.auto_leader_rebalance_enable else math.inf
+            ),
+        )
+        self._controller = Controller(settings, quorum.append_records, chance)
+        self._probes: set[asyncio.Task[None]] = set()
+        self._timer = CoreTimer(lambda: self._controller.next_tick_ms, self._tick)
+
+    def reported(self) -> Reported:
+        """What the brokers say of their disks; nothing where this is not the active controller."""
+        return self._controller.reported()
+
+    # -- calls
+
+    async def register(self, request: peer_pb2.RegisterRequest) -> peer_pb2.RegisterResponse:
+        return await self._ask(
+            peer_pb2.RegisterResponse, lambda ticket: self._controller.register(ticket, request, now_ms())
+        )
+
+    async def heartbeat(self, request: peer_pb2.HeartbeatRequest) -> peer_pb2.HeartbeatResponse:
+        return await self._ask(
+            peer_pb2.HeartbeatResponse, lambda ticket: self._controller.heartbeat(ticket, request, now_ms())
+        )
+
+    async def propose(self, request: peer_pb2.ProposeInSyncReplicasRequest) -> peer_pb2.ProposeInSyncReplicasResponse:
+        return await self._ask(
+            peer_pb2.ProposeInSyncReplicasResponse, lambda ticket: self._controller.propose_isr(ticket, request)
+        )
+
+    async def allocate_producer_ids(
+        self, request: peer_pb2.AllocateProducerIdsRequest
+    ) -> peer_pb2.AllocateProducerIdsResponse:
+        return await self._ask(
+            peer_pb2.AllocateProducerIdsResponse, lambda ticket: self._controller.allocate_producer_ids(ticket, request)
+        )
+
+    async def create_internal_topic(
+        self, request: peer_pb2.CreateInternalTopicRequest
+    ) -> peer_pb2.CreateInternalTopicResponse:
+        return await self._ask(
+            peer_pb2.CreateInternalTopicResponse,
+            lambda ticket: self._controller.create_internal_topic(ticket, request),
+        )
+
+    async def create_topics(self, request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
+        results = await self._each_topic(request, self._controller.create_topics)
+        return admin_pb2.CreateTopicsResponse(results=results, metadata_offset=self._quorum.image.end_offset)
+
+    async def delete_topics(self, request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
+        results = await self._each_topic(request, self._controller.delete_topics)
+        return admin_pb2.DeleteTopicsResponse(results=results, metadata_offset=self._quorum.image.end_offset)
+
+    async def alter_topics(self, request: admin_pb2.AlterTopicsRequest) -> admin_pb2.AlterTopicsResponse:
+        results = await self._each_topic(request, self._controller.alter_topics)
+        return admin_pb2.AlterTopicsResponse(results=results, metadata_offset=self._quorum.image.end_offset)
+
+    async def elect_leaders(self, request: admin_pb2.ElectLeadersRequest) -> admin_pb2.ElectLeadersResponse:
+        return await self._decide(
+            admin_pb2.ElectLeadersResponse, lambda ticket: self._controller.elect_leaders(ticket, request)
+        )
+
+    async def alter_reassignments(
+        self, request: admin_pb2.AlterPartitionReassignmentsRequest
+    ) -> admin_pb2.AlterPartitionReassignmentsResponse:
+        return await self._decide(
+            admin_pb2.AlterPartitionReassignmentsResponse,
+            lambda ticket: self._controller.alter_reassignments(ticket, request),
+        )
+
+    async def replace_voter(self, request: admin_pb2.ReplaceVoterRequest) -> admin_pb2.ReplaceVoterResponse:
+        return await self._decide(
+            admin_pb2.ReplaceVoterResponse, lambda ticket: self._controller.replace_voter(ticket, request)
+        )
+
+    async def upgrade_level(self, request: admin_pb2.UpgradeLevelRequest) -> admin_pb2.UpgradeLevelResponse:
+        return await self._decide(
+            admin_pb2.UpgradeLevelResponse, lambda ticket: self._controller.upgrade_level(ticket, request)
+        )
+
+    async def _each_topic(
+        self, request: _TopicsRequest, ask: Callable[[object, _TopicsRequest], None]
+    ) -> list[admin_pb2.TopicResult]:
+        """Each topic is a decision by itself: after a slice of them everybody has the loop."""
+        alone = type(request)()
+        alone.CopyFrom(request)
+        piece = await self._turns.take()
+        tickets: list[asyncio.Future[Any]] = []
+        for topic in request.topics:
+            del alone.topics[:]
+            alone.topics.append(topic)
+            piece = await piece.next() if piece.is_over() else piece
+            tickets.append(asyncio.get_running_loop().create_future())
+            ask(tickets[-1], alone)
+            self._run()
+        return [result for answer in await asyncio.gather(*tickets) for result in answer.results]
+
+    async def _decide(self, answer_type: type[_Decision], ask: Callable[[object], None]) -> _Decision:
+        """`_ask`, for a client: it is told the end of the committed log behind what it asked for."""
+        answer = await self._ask(answer_type, ask)
+        answer.metadata_offset = self._quorum.image.end_offset
+        return answer
+
+    async def _ask(self, answer_type: type[_Response], ask: Callable[[object], None]) -> _Response:
+        """Tell the core, and wait until what it answers is committed."""
+        ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        ask(ticket)
+        self._run()
+        answer = await ticket
+        assert isinstance(answer, answer_type)
+        return answer
+
+    def heartbeat_stream_broke(self, broker_id: int, broker_epoch: int) -> None:
+        self._controller.heartbeat_stream_broken(broker_id, broker_epoch, now_ms())
+        self._run()
+
+    # -- the quorum's word
+
+    def activated(self, epoch: int) -> None:
+        image = self._quorum.image
+        logger.info("this broker is the active controller", epoch=epoch)
+        self._controller.activate(epoch, image, image.end_offset, now_ms(), lost_controller=self._quorum.lost_leader())
+        self._timer.start()
+        self._run()
+
+    def deposed(self, controller_id: int) -> None:
+        if self._controller.is_active:
+            logger.info("this broker is the active controller no more", controller=controller_id)
+        self._controller.deactivate(controller_id)
+        self._run()
+
+    def committed(self, end_offset: int) -> None:
+        self._controller.committed(end_offset)
+        self._run()
+
+    def _tick(self) -> None:
+        self._controller.tick(now_ms())
+        self._run()
+
+    # -- effects
+
+    def _run(self) -> None:
+        self._quorum.run()  # what was decided goes to the log first
+        for effect in self._controller.take_effects():
+            self._carry_out(effect)
+        self._timer.arm()
+
+    def _carry_out(self, effect: ControllerEffect) -> None:
+        match effect:
+            case ControllerAnswer(ticket=asyncio.Future() as ticket, message=message):
+                if not ticket.done():
+                    ticket.set_result(message)
+            case ProbeBroker():
+                probe = asyncio.get_running_loop().create_task(self._probe(effect))
+                self._probes.add(probe)
+                probe.add_done_callback(self._probes.discard)
+            case UncleanElection(topic_name=topic, key=key, leader_id=leader):
+                logger.error(
+                    "unclean election: acknowledged records may be lost",
+                    topic=topic,
+                    partition=key.partition,
+                    leader=leader,
+                )
+            case PartitionWaits(reason=reason):
+                logger.error(reason)
+
+    async def _probe(self, effect: ProbeBroker) -> None:
+        """A process that is dead refuses; one that hangs or is cut off is left to its silence.
+
+        The kernel closes a killed process's connections one by one, the listening one not always first: so a
+        connection that was still taken is tried again. Whoever lives is heard meanwhile, which ends the matter.
+        """
+        for _ in range(PROBES):
+            try:
+                async with asyncio.timeout(PROBE_TIMEOUT_S):
+                    _, writer = await asyncio.open_connection(effect.host, effect.port)
+                writer.close()
+            except ConnectionRefusedError:
+                logger.warning("a broker died", broker=effect.broker_id)
+                self._controller.broker_refused_connection(effect.broker_id, effect.broker_epoch, now_ms())
+                self._run()
+                return
+            except (OSError, ValueError, OverflowError) as error:  # TimeoutError too; a host or port that cannot be one
+                logger.debug("a probe told nothing", broker=effect.broker_id, error=str(error))
+            await asyncio.sleep(PROBE_PAUSE_S)
+
+    def stop(self) -> None:
+        self._timer.stop()
+        for probe in list(self._probes):
+            probe.cancel()

@@ -1,0 +1,72 @@
+"""What a new coordinator reads: its partition, from the log start to the start of its leader's epoch, in pieces.
+
+The disk thread reads, another thread decodes, and the loop is given one piece at a time: a long log delays nobody but
+those who wait for this coordinator. Logs are read one after another, so that a fail-over decodes one piece at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+
+import structlog
+
+from minilog.errors import CorruptMessage, ResourceExhausted
+from minilog_broker.coordinators.batches import decode_run
+from minilog_broker.coordinators.table import LogRecord
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.server.disk.disk_thread import Disk
+from minilog_broker.storage.log import Log
+
+logger = structlog.get_logger()
+
+RESOURCE_PAUSE_S = 1.0
+PIECE_BYTES = 256 << 10  # some hundred decisions: the loop takes them in within milliseconds
+
+TakePiece = Callable[[list[LogRecord], int], None]
+
+
+class Loader:
+    """See the module's text. `log_of`: the open log of a partition of this broker."""
+
+    def __init__(self, disk: Disk, log_of: Callable[[PartitionKey], Log]) -> None:
+        self._disk = disk
+        self._log_of = log_of
+        self._one_at_a_time = asyncio.Lock()
+
+    async def load(self, key: PartitionKey, end_offset: int, take: TakePiece) -> None:
+        """`take` is called with the records of each piece and the offset behind it; the last one is `end_offset`.
+
+        Raises OSError, and CorruptMessage where something there is not a coordinator's."""
+        async with self._one_at_a_time:
+            log = self._log_of(key)
+            offset = log.log_start_offset
+            while offset < end_offset:
+                run = await self._disk.call(functools.partial(log.read, offset, PIECE_BYTES, end_offset))
+                records, behind = await _decoded(key, run)
+                if behind - len(records) > offset:
+                    raise CorruptMessage(f"the log of an internal topic has no offset {offset}, below {behind}")
+                if behind <= offset:
+                    raise CorruptMessage(f"the log of an internal topic ends at offset {offset}, below {end_offset}")
+                take(records, behind)
+                offset = behind
+            take([], end_offset)
+
+
+async def _decoded(key: PartitionKey, run: bytes) -> tuple[list[LogRecord], int]:
+    """What a process lacks now says nothing of the log: it waits, until it has what it takes or leads no more."""
+    while True:
+        try:
+            return await asyncio.to_thread(_decode, key, run)
+        except ResourceExhausted as error:
+            logger.warning("a coordinator's log waits to be read", error=str(error))
+            await asyncio.sleep(RESOURCE_PAUSE_S)
+
+
+def _decode(key: PartitionKey, run: bytes) -> tuple[list[LogRecord], int]:
+    records: list[LogRecord] = []
+    behind = -1
+    for behind, found in decode_run(key, run):  # noqa: B007, the last one is wanted
+        records.extend(found)
+    return records, behind

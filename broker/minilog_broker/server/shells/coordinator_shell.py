@@ -1,0 +1,252 @@
+"""The shell of one coordinator: its core beside the log of the partition that it lives in.
+
+    the replica's word (leader/leadership.py) ──► lead, high_watermark, deposed      LoadLog ──► Loader ──► replayed
+    DeleteRecordsBelow ──► ReplicaManager.delete_own_records
+    calls (services) ──► tickets ──► Answer                            append ──► ReplicaManager.append_own
+    WriteMarkers, RegisterProducer ──► CoordinatorCalls ──► markers_written, registered
+
+There is one for each partition that this broker has led, and it stays: an effect of a term that is over is carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import structlog
+from google.protobuf.message import Message
+
+from minilog.errors import CoordinatorLoadInProgress, CorruptMessage, wire_error
+from minilog_broker.coordinators.batches import encode_batch
+from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState
+from minilog_broker.coordinators.coordinator_effects import (
+    CoordinatorAnswer,
+    CoordinatorEffect,
+    DeleteRecordsBelow,
+    LoadLog,
+    MarkersRefused,
+    Moment,
+    RegisterProducer,
+    WriteMarkers,
+)
+from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
+from minilog_broker.coordinators.table import AppendRecords, LogRecord
+from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
+from minilog_broker.replication.leader.leadership import (
+    BeganToLead,
+    HighWatermarkMoved,
+    LeadershipEffect,
+    StoppedLeading,
+)
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls, outcome
+from minilog_broker.server.runtime.timer import CoreTimer, now_ms
+from minilog_broker.server.shells.coordinator_loading import Loader
+from minilog_broker.server.shells.replication_shell import ReplicationShell
+
+logger = structlog.get_logger()
+
+MAX_WAITING = 10_000  # calls without an answer at one coordinator: about what clients have under way in a stall
+
+
+_Core = TypeVar("_Core", bound=Coordinator[Any, Any])
+Response = TypeVar("Response", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the coordinators of one broker share. `spawn`: a task that ends with the broker; an error in it that nobody
+    expected ends the broker."""
+
+    replicas: ReplicationShell
+    loader: Loader
+    calls: CoordinatorCalls
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    wall_us: Callable[[], int]
+
+    def moment(self) -> Moment:
+        """Now, by both clocks."""
+        return Moment(now_ms(), self.wall_us())
+
+
+class CoordinatorShell(Generic[_Core]):
+    """See the module's text. `make` is given the core's `append`."""
+
+    def __init__(self, key: PartitionKey, around: Surroundings, make: Callable[[AppendRecords], _Core]) -> None:
+        self.key = key
+        self.core: _Core = make(self._append)
+        self._around = around
+        self._leader_epoch = self._log_end = -1
+        self._loading: asyncio.Task[None] | None = None
+        self._waiting = 0
+        self._timer = CoreTimer(self._next_tick_ms, self._tick)
+        self._timer.start()
+
+    @property
+    def leads(self) -> bool:
+        return self.core.state is not CoordinatorState.IDLE
+
+    # -- the partition
+
+    def told(self, effect: LeadershipEffect) -> None:
+        """What the replica says of its leading."""
+        match effect:
+            case BeganToLead(leader_epoch=leader_epoch, log_end=log_end):
+                self._stop_loading()
+                self._leader_epoch, self._log_end = leader_epoch, log_end
+                self.core.lead(leader_epoch, log_end)
+            case HighWatermarkMoved(leader_epoch=leader_epoch, offset=offset):
+                self.core.high_watermark(leader_epoch, offset, self._around.moment())
+            case StoppedLeading():
+                self._stop_loading()
+                self.core.deposed()
+        self.run()
+
+    def _append(self, records: Sequence[LogRecord]) -> int:
+        batch = encode_batch(self.key, records, self._around.wall_us())
+        manager = self._around.replicas.manager
+        self._log_end = manager.append_own(self.key, self._leader_epoch, self._log_end, batch, now_ms())
+        return self._log_end
+
+    def _stop_loading(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+            self._loading = None
+
+    async def _load(self, effect: LoadLog) -> None:
+        def take(records: list[LogRecord], behind: int) -> None:
+            self.core.replayed(effect.leader_epoch, records, behind, self._around.moment())
+            self.run()
+
+        replicas = self._around.replicas
+        began_ms = now_ms()
+        try:
+            await self._around.loader.load(self.key, effect.end_offset, take)
+        except CorruptMessage as error:
+            replicas.manager.log_damaged(self.key, error, now_ms())
+            replicas.run()
+        except OSError as error:
+            replicas.manager.log_failed(self.key, error, now_ms())
+            replicas.run()
+        else:
+            took_ms = round(now_ms() - began_ms)
+            logger.debug("a coordinator is loaded", coordinator=str(self.core), offsets=effect.end_offset, ms=took_ms)
+
+    # -- calls
+
+    async def ask(self, kind: type[Response], ask: Callable[[object], None]) -> Response:
+        """Tell the core, and wait until what it answers is committed. A caller that goes away is not waited for."""
+        if self._waiting >= MAX_WAITING:
+            busy = CoordinatorLoadInProgress(f"{self.core}: {MAX_WAITING} calls wait for their answers here: retry")
+            return kind(error=wire_error(busy))
+        ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting += 1
+        try:
+            ask(ticket)
+            self.run()
+            answer = await ticket
+        finally:
+            self._waiting -= 1
+        assert isinstance(answer, kind)
+        return answer
+
+    # -- effects
+
+    def run(self) -> None:
+        """Carry out what the core asks for; what it appended goes to the disk first."""
+        self._around.replicas.run()
+        while todo := self.core.take_effects():
+            for effect in todo:
+                self._carry_out(effect)
+            self._around.replicas.run()
+        self._timer.arm()
+
+    def _carry_out(self, effect: CoordinatorEffect) -> None:
+        match effect:
+            case CoordinatorAnswer(ticket=asyncio.Future() as ticket, message=message):
+                if not ticket.done():
+                    ticket.set_result(message)
+            case LoadLog():
+                self._loading = self._around.spawn(self._load(effect))
+            case DeleteRecordsBelow(leader_epoch=leader_epoch, offset=offset):
+                self._around.replicas.manager.delete_own_records(self.key, leader_epoch, offset)
+            case WriteMarkers() | MarkersRefused() | RegisterProducer() | CoordinatorAnswer():
+                raise AssertionError(f"{self.core} cannot ask for {effect}")
+
+    # -- time
+
+    def _next_tick_ms(self) -> float:
+        return math.inf
+
+    def _tick(self) -> None:
+        """Nothing falls due."""
+
+    def stop(self) -> None:
+        self._timer.stop()
+        self._stop_loading()
+
+
+class TransactionShell(CoordinatorShell[TransactionCoordinator]):
+    """A coordinator of transactions: markers go out, time-outs come."""
+
+    def _carry_out(self, effect: CoordinatorEffect) -> None:
+        match effect:
+            case WriteMarkers():
+                self._around.spawn(self._write_markers(effect))
+            case MarkersRefused(target=target, transactional_id=transactional_id, error=error):
+                logger.error(
+                    "a leader refuses to commit what was committed: it lacks records that were acknowledged to their "
+                    "writer, as after an unclean election. Readers in read_committed stay in front of them; it is "
+                    "tried again until the topic is deleted or another copy leads",
+                    topic=target.topic_id.hex(),
+                    partition=target.partition,
+                    transactional_id=transactional_id,
+                    error=str(error),
+                )
+            case _:
+                super()._carry_out(effect)
+
+    async def _write_markers(self, effect: WriteMarkers) -> None:
+        error = await outcome(self._around.calls.write_markers(effect))
+        if error is None:
+            self.core.markers_written(effect, self._around.moment())
+        else:
+            logger.debug("markers are not written yet", coordinator=str(self.core), error=str(error))
+            self.core.markers_failed(effect, error, self._around.moment())
+        self.run()
+
+    def expire(self, wall_us: int) -> None:
+        """Forget what was silent for long, by a wall clock that is trusted."""
+        self.core.expire(wall_us)
+        self.run()
+
+    def _next_tick_ms(self) -> float:
+        return self.core.next_tick_ms
+
+    def _tick(self) -> None:
+        self.core.tick(self._around.moment())
+        self.run()
+
+
+class GroupShell(CoordinatorShell[GroupCoordinator]):
+    """A coordinator of groups: registers producers with the coordinators of their transactions."""
+
+    def _carry_out(self, effect: CoordinatorEffect) -> None:
+        match effect:
+            case RegisterProducer():
+                self._around.spawn(self._register(effect))
+            case _:
+                super()._carry_out(effect)
+
+    async def _register(self, effect: RegisterProducer) -> None:
+        error = await outcome(self._around.calls.register(effect, self.key))
+        self.core.registered(effect.number, error, self._around.moment())
+        self.run()
+
+    def drop_deleted_topics(self) -> None:
+        """The image lacks topics that it had."""
+        self.core.drop_deleted_topics()
+        self.run()

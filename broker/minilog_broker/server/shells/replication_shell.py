@@ -1,0 +1,327 @@
+"""The shell around ReplicaManager: carries out its effects and tells it what came of them.
+
+Every event goes through `self.manager`, and after each `run()` carries out the effects in order. Disk commands go to
+the data disk thread; sessions are woken by their asyncio events; the rest goes to the links of this broker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from minilog.errors import CorruptMessage
+from minilog.stream_messages import StreamMessage
+from minilog.v1 import data_pb2
+from minilog_broker.replication import replica_effects
+from minilog_broker.replication.leader.leadership import (
+    BeganToLead,
+    HighWatermarkMoved,
+    LeadershipEffect,
+    StoppedLeading,
+)
+from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import Effect
+from minilog_broker.server.disk.disk_thread import LOGS_AT_ONCE, BoundedLane, Disk, DiskCommand
+from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory, log_settings
+from minilog_broker.server.runtime.timer import CoreTimer, now_ms
+from minilog_broker.server.services.session_streams import Sessions
+from minilog_broker.storage.copy_check import check_copy
+from minilog_broker.storage.errors import NO_SPACE
+from minilog_broker.storage.find_ends import EndsSearch
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
+from minilog_broker.storage.reserve import Reserve
+from minilog_broker.storage.retention import trim
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the rest of the server does for effects that leave the replicas.
+
+    `disk_changed`: a replica is offline, or the disk is full, and the controller is to hear it now. `failed`: an effect
+    could not be carried out, and the process must not go on half alive.
+    """
+
+    answer_produce: Callable[[replica_effects.AnswerProduce], None]
+    answer_markers: Callable[[replica_effects.AnswerMarkers], None]
+    answer_delete_records: Callable[[replica_effects.AnswerDeleteRecords], None]
+    register: Callable[[replica_effects.RegisterPartition], None]
+    open_link: Callable[[replica_effects.OpenLeaderSession], None]
+    close_link: Callable[[int], None]
+    wake_link: Callable[[int], None]
+    propose: Callable[[replica_effects.ProposeInSyncReplicas], None]
+    tell_coordinator: Callable[[LeadershipEffect], None]
+    disk_changed: Callable[[], None]
+    failed: Callable[[BaseException], None]
+
+
+class ReplicationShell:
+    """All replicas of one broker: the core, its disk thread and its sessions."""
+
+    def __init__(
+        self, manager: ReplicaManager, disk: Disk, directory: LogDirectory, reserve: Reserve, outside: Outside
+    ) -> None:
+        self.manager = manager
+        self.offline: dict[PartitionKey, replica_effects.PartitionOffline] = {}
+        self.sessions = Sessions()
+        self._outside = outside
+        self._disk = disk
+        self._lane = BoundedLane(disk, LOGS_AT_ONCE)
+        self._directory = directory
+        self._reserve = reserve
+        self.timer = CoreTimer(manager.next_tick_ms, self._tick)
+        self._running = False
+        # How often each log was let go. A replica may come back: what the disk answers for its former log is not its.
+        self._let_go: Counter[PartitionKey] = Counter()
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What waits for the disk."""
+        return self._disk.backlog_bytes
+
+    def close_session(self, session_id: int) -> None:
+        """The stream of a session is gone."""
+        self.sessions.close(session_id)
+        self.manager.close_session(session_id, now_ms())
+        self.run()
+
+    def adopt(self, found: list[FoundLog]) -> None:
+        """What recovery found at the start, and what it could not open."""
+        for each in found:
+            self.manager.adopt_log(each.key, each.log, each.producer_state, now_ms())
+        for unreadable in self._directory.unreadable.values():
+            self.manager.adopt_unreadable(unreadable.key, unreadable.reason, now_ms())
+
+    # -- effects
+
+    def run(self) -> None:
+        """Carry out what the core asks for, until it asks for nothing more."""
+        if self._running:  # an effect that is carried out at once may call back
+            return
+        self._running = True
+        try:
+            while todo := self.manager.take_effects():
+                for effect in todo:
+                    self._carry_out(effect)
+        except Exception as error:  # what was to be done is lost: the process must not go on half alive
+            self._outside.failed(error)
+            raise
+        finally:
+            self._running = False
+        self.timer.arm()
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case replica_effects.AppendToLog():
+                self._append(effect)
+            case replica_effects.SessionReady(session_id=session_id):
+                self.sessions.wake(session_id)
+            case replica_effects.AnswerProduce():
+                self._outside.answer_produce(effect)
+            case replica_effects.LeaderSessionReady(leader_id=leader_id):
+                self._outside.wake_link(leader_id)
+            case replica_effects.OpenLeaderSession():
+                self._outside.open_link(effect)
+            case replica_effects.CloseLeaderSession(leader_id=leader_id):
+                self._outside.close_link(leader_id)
+            case replica_effects.ProposeInSyncReplicas():
+                self._outside.propose(effect)
+            case replica_effects.AnswerMarkers():
+                self._outside.answer_markers(effect)
+            case replica_effects.AnswerDeleteRecords():
+                self._outside.answer_delete_records(effect)
+            case replica_effects.RegisterPartition():
+                self._outside.register(effect)
+            case replica_effects.FindEnds():
+                self._find_ends(effect, EndsSearch(effect.producer_ids, effect.within))
+            case replica_effects.SessionRefused(session_id=session_id, error=error):
+                self.sessions.refuse(session_id, error)
+            case replica_effects.PartitionOffline():
+                self._go_offline(effect)
+            case replica_effects.LaterVersionMet(error=error):
+                self._outside.failed(error)
+            case BeganToLead() | HighWatermarkMoved() | StoppedLeading():
+                self._outside.tell_coordinator(effect)
+            case _:
+                self._change_log(effect)
+
+    def _change_log(self, effect: Effect) -> None:
+        if isinstance(effect, replica_effects.TruncateLog | replica_effects.StartLogAt) and effect.committed_lost:
+            logger.error(
+                "committed records are gone: this replica has them, its leader does not, and it follows. An unclean "
+                "election does that, or a leader whose disk came back older than it was. The topic's reader sees other "
+                "records there",
+                topic=effect.key.topic_id.hex(),
+                partition=effect.key.partition,
+                records=effect.committed_lost,
+            )
+        match effect:
+            case replica_effects.OpenLog(key=key):
+                self._open(key, lambda: (self._directory.create(effect), ProducerState()))
+            case replica_effects.RecoverLog(key=key, config=config):
+                self._let_go[key] += 1
+                self._open(key, lambda: self._directory.recover_damaged(key, log_settings(config)))
+            case replica_effects.CheckCopy():
+                self._check_copy(effect)
+            case replica_effects.ConfigureLog(key=key, config=config):
+                configure = lambda log: self._reserve.write_metadata(lambda: log.configure(log_settings(config)))  # noqa: E731
+                self._submit(key, configure, lambda _: self.manager.log_configured(key, config, now_ms()))
+            case replica_effects.RecordEpochStart(key=key, leader_epoch=epoch, start_offset=start):
+                reserve = self._reserve
+                record = lambda log: reserve.write_metadata(lambda: log.assign_epoch(epoch, start))  # noqa: E731
+                self._submit(key, record, lambda _: None)
+            case replica_effects.TruncateLog(key=key, end_offset=end_offset):
+                self._submit(key, lambda log: _truncate(log, end_offset), lambda state: self._truncated(key, state))
+            case replica_effects.StartLogAt(key=key, offset=offset):
+                self._submit(key, lambda log: _start_at(log, offset), lambda state: self._truncated(key, state))
+            case replica_effects.AdvanceLogStart(key=key):
+                self._submit(key, self._trim(effect), lambda _: self.manager.log_start_moved(key, now_ms()))
+            case replica_effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
+                self._submit(key, lambda log: log.write_producer_snapshot(offset, snapshot), lambda _: None)
+            case replica_effects.ForgetTornTail(key=key):
+                self._submit(key, lambda log: log.forget_torn_tail(), lambda _: None)
+            case replica_effects.DeleteLog(key=key):
+                self.set_aside(key)
+
+    def _trim(self, effect: replica_effects.AdvanceLogStart) -> Callable[[Log], None]:
+        wanted = effect.offset, effect.snapshot_offset, effect.snapshot
+        return lambda log: self._reserve.write_metadata(lambda: trim(log, *wanted))
+
+    def _find_ends(self, effect: replica_effects.FindEnds, search: EndsSearch) -> None:
+        """Step by step: others wait for the disk's thread, too."""
+
+        def stepped(_: object) -> None:
+            if search.damage is not None:
+                self.manager.log_damaged(effect.key, search.damage, now_ms())
+            elif search.finished:
+                self.manager.ends_found(effect.key, effect.number, search.found)
+            else:
+                self._find_ends(effect, search)
+
+        self._submit(effect.key, search.step, stepped)
+
+    def _append(self, effect: replica_effects.AppendToLog) -> None:
+        key, batches = effect.key, effect.batches
+        log = self._directory.logs[key]
+        self._disk.submit(
+            DiskCommand(
+                work=lambda: self._reserve.write_data(lambda: log.append(batches)),
+                on_done=self._of(key, lambda _: self.manager.log_appended(key, batches.end_offset, now_ms())),
+                on_failed=self._of(key, lambda error: self._failed(key, error)),
+                log=log,
+                flush=log,
+                size_bytes=sum(header.length for header in batches.headers),
+                on_flushed=self._of(key, lambda end: self.manager.log_flushed(key, end, now_ms())),
+            )
+        )
+
+    def _open(self, key: PartitionKey, work: Callable[[], tuple[Log, ProducerState]]) -> None:
+        def opened(found: tuple[Log, ProducerState]) -> None:
+            self.offline.pop(key, None)
+            self.manager.log_opened(key, *found, now_ms())
+
+        self._lane.submit(
+            DiskCommand(
+                work=work,
+                on_done=self._of(key, opened),
+                on_failed=self._of(key, lambda error: self._failed(key, error)),
+            )
+        )
+
+    def _check_copy(self, effect: replica_effects.CheckCopy) -> None:
+        """Answered whatever becomes of the log: the next look waits for it."""
+        key, let_go = effect.key, self._let_go[effect.key]
+        log = self._directory.logs.get(key)
+
+        def checked(error: CorruptMessage | OSError | None) -> None:
+            told = error if self._let_go[key] == let_go else None
+            self._event(lambda: self.manager.copy_checked(key, effect.offset, told, now_ms()))
+
+        work = lambda: None if log is None else check_copy(log, *key, effect.offset, effect.max_bytes)  # noqa: E731
+        self._disk.submit(DiskCommand(work, checked, checked))
+
+    def _submit(self, key: PartitionKey, work: Callable[[Log], object], done: Callable[..., None]) -> None:
+        log = self._directory.logs[key]
+        failed = self._of(key, lambda error: self._failed(key, error))
+        self._disk.submit(DiskCommand(lambda: work(log), self._of(key, done), failed, log))
+
+    def _truncated(self, key: PartitionKey, state: ProducerState) -> None:
+        self.manager.log_truncated(key, state, now_ms())
+
+    def _of(self, key: PartitionKey, tell: Callable[[Any], None]) -> Callable[[Any], None]:
+        """`tell`, and then run; nothing where the log was let go meanwhile."""
+        let_go = self._let_go[key]
+
+        def told(result: Any) -> None:
+            if self._let_go[key] == let_go:
+                self._event(lambda: tell(result))
+
+        return told
+
+    def _failed(self, key: PartitionKey, error: OSError) -> None:
+        logger.error(
+            "the disk failed under a replica", partition=str(key.partition), topic=key.topic_id.hex(), error=str(error)
+        )
+        self.manager.log_failed(key, error, now_ms())
+        if error.errno in NO_SPACE:
+            self._outside.disk_changed()
+
+    def _mark_failed(self, error: OSError) -> None:
+        logger.error("damage could not be recorded: do not restart this broker on this disk", error=str(error))
+
+    def _delete_failed(self, error: OSError) -> None:
+        logger.error(
+            "a deleted topic's files could not be removed; they are removed at the next start", error=str(error)
+        )
+
+    def _go_offline(self, effect: replica_effects.PartitionOffline) -> None:
+        key, reason = effect.key, effect.reason
+        if effect.damaged:
+            mark = DiskCommand(lambda: self._directory.mark_damaged(key, reason), lambda _: None, self._mark_failed)
+            self._disk.submit(mark)
+        logger.error("replica offline", topic=key.topic_id.hex(), partition=key.partition, reason=reason)
+        self.offline[key] = effect
+        self._outside.disk_changed()
+
+    def _event(self, event: Callable[[], None]) -> None:
+        event()
+        self.run()
+
+    # -- time
+
+    def _tick(self) -> None:
+        self.manager.tick(now_ms())
+        self.run()
+
+    def set_aside(self, key: PartitionKey) -> None:
+        """A log of no replica: rename it aside; it is removed when delete.delay.ms is over."""
+        self._let_go[key] += 1
+        self.offline.pop(key, None)
+        self._lane.submit(DiskCommand(lambda: self._directory.delete(key), lambda _: None, self._delete_failed))
+
+    # -- reads
+
+    def next_message(self, session_id: int) -> StreamMessage[Any] | None:
+        message = self.manager.next_message(session_id, now_ms())
+        self.run()
+        return message
+
+    def fetch(self, session_id: int, request: data_pb2.FetchRequest) -> None:
+        self._event(lambda: self.manager.fetch_request(session_id, request, now_ms()))
+
+
+def _truncate(log: Log, end_offset: int) -> ProducerState:
+    log.truncate_to(end_offset)
+    return recover_producer_state(log)
+
+
+def _start_at(log: Log, offset: int) -> ProducerState:
+    log.truncate_fully_and_start_at(offset)
+    return recover_producer_state(log)

@@ -1,0 +1,1 @@
+"""What Admin asks, and what it makes of the answers."""

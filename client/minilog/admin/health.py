@@ -1,0 +1,166 @@
+"""What is wrong with a cluster, and what to do about it: judged from one answer of metadata. No I/O.
+
+    NO_CONTROLLER               no topic can be changed, and nobody is elected where a leader dies
+    BROKER_FENCED, _STOPPED     it is down, hangs, or is cut off; it was told to stop
+    VOTER_LOST                  it runs with another data directory, and does not vote
+    DISK_FULL                   it takes no records
+    PARTITION_WITHOUT_LEADER    nothing can be written or read
+    REPLICA_DAMAGED, _OFFLINE   a copy does not hold what was committed; its log cannot be read or written
+    PARTITION_BELOW_MIN_ISR     acks=all is refused
+    PARTITION_UNDER_REPLICATED  a copy is missing: the next failures are not survived as they were meant to be
+
+A kind is one problem, whatever number of partitions it has. What a broker says of its disks only the active controller
+knows: without one, DISK_FULL and REPLICA_OFFLINE are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from minilog.admin.messages import describe_cluster
+from minilog.types import ClusterDescription, TopicPartition
+from minilog.v1 import metadata_pb2
+
+_SHOWN = 10  # partitions that a message names: who wants all of them reads `partitions`
+_DEFAULT_MIN_ISR = 2  # of brokers that do not say what a topic has
+
+_Partition = metadata_pb2.PartitionMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One kind of trouble: a stable code, what it is, what to do; the brokers and partitions that have it."""
+
+    code: str
+    message: str
+    remedy: str
+    brokers: list[int] = field(default_factory=list)
+    partitions: list[TopicPartition] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHealth:
+    """The cluster, how much there is in it, and its problems: none where it is healthy. The worst are first."""
+
+    cluster: ClusterDescription
+    topic_count: int
+    partition_count: int
+    problems: list[Problem]
+
+    @property
+    def healthy(self) -> bool:
+        return not self.problems
+
+
+def judge(answer: metadata_pb2.GetMetadataResponse) -> ClusterHealth:
+    """The health of a cluster by the metadata of all its topics."""
+    topics = [topic for topic in answer.topics if not topic.error.code]
+    count = sum(len(topic.partitions) for topic in topics)
+    problems = [*_of_brokers(answer), *_of_partitions(topics)]
+    return ClusterHealth(describe_cluster(answer), len(topics), count, problems)
+
+
+def _of_brokers(answer: metadata_pb2.GetMetadataResponse) -> Iterable[Problem]:
+    cluster = describe_cluster(answer)
+    if cluster.controller is None:
+        voters = _join(voter.id for voter in cluster.voters)
+        yield Problem(
+            "NO_CONTROLLER",
+            "there is no active controller: no topic can be changed, and nobody is elected where a leader dies",
+            f"a majority of the voters {voters} must run and reach each other: start those that are down",
+        )
+    if fenced := [each.id for each in cluster.brokers if each.state == "fenced"]:
+        yield Problem(
+            "BROKER_FENCED",
+            f"brokers {_join(fenced)} are not heard of: dead, hung, or cut off from the controller",
+            "look at their processes, logs and network, and start those that are down",
+            fenced,
+        )
+    if stopped := [each.id for each in cluster.brokers if each.state == "stopping"]:
+        yield Problem("BROKER_STOPPED", f"brokers {_join(stopped)} were told to stop", "start them again", stopped)
+    for voter in cluster.voters:
+        if voter.lost:
+            yield Problem(
+                "VOTER_LOST",
+                f"voter {voter.id} runs with another data directory than {voter.directory_id}, and does not vote",
+                f"give it that directory back; if it is lost for good: minilog cluster replace-voter {voter.id}",
+                [voter.id],
+            )
+    if full := sorted(each.broker_id for each in answer.brokers if each.no_space):
+        yield Problem(
+            "DISK_FULL",
+            f"the disks of brokers {_join(full)} are full: they take no records",
+            "free space, or let topics keep less (retention.bytes, minilog topic trim); they go on by themselves",
+            full,
+        )
+
+
+def _of_partitions(topics: list[metadata_pb2.TopicMetadata]) -> Iterable[Problem]:
+    def problem(code: str, what: str, remedy: str, bad: Callable[[_Partition, int], Iterable[int] | None]) -> None:
+        """A problem of the partitions of which `bad` tells brokers, or that no broker is to blame (an empty list)."""
+        brokers: set[int] = set()
+        partitions: list[TopicPartition] = []
+        for topic in topics:
+            least = _min_isr(topic)
+            for each in topic.partitions:
+                if (found := bad(each, least)) is not None:
+                    brokers.update(found)
+                    partitions.append(TopicPartition(topic.name, each.partition))
+        if partitions:
+            found_problems.append(Problem(code, f"{_named(partitions)} {what}", remedy, sorted(brokers), partitions))
+
+    found_problems: list[Problem] = []
+    problem(
+        "PARTITION_WITHOUT_LEADER",
+        "have no leader: nothing can be written or read",
+        "start the brokers that have their replicas; where those are lost for good, unclean.leader.election.enable "
+        "lets another copy lead, which may lose records",
+        lambda each, _: None if each.leader_id >= 0 else set(each.replicas),
+    )
+    problem(
+        "REPLICA_DAMAGED",
+        "have a copy that does not hold what was committed",
+        "nothing while another copy leads: it is fetched again; look at the disk of that broker",
+        lambda each, _: each.damaged_replicas or None,
+    )
+    problem(
+        "REPLICA_OFFLINE",
+        "have a copy whose log cannot be read or written",
+        "look at the disk and the log of that broker, mend it, and start the broker again",
+        lambda each, _: each.offline_replicas or None,
+    )
+    problem(
+        "PARTITION_BELOW_MIN_ISR",
+        "have fewer replicas in sync than min.insync.replicas: acks=all is refused",
+        "start the brokers that are missing, or find out why they do not keep up",
+        lambda each, least: _missing(each) if len(each.in_sync_replicas) < min(least, len(each.replicas)) else None,
+    )
+    problem(
+        "PARTITION_UNDER_REPLICATED",
+        "have replicas that are not in sync",
+        "start the brokers that are missing, or find out why they do not keep up; one that has just started catches up",
+        lambda each, _: _missing(each) or None,
+    )
+    return found_problems
+
+
+def _missing(partition: _Partition) -> list[int]:
+    """Replicas that are out of sync; those that are only being added are on their way."""
+    expected = set(partition.replicas) - set(partition.adding_replicas)
+    return sorted(expected - set(partition.in_sync_replicas))
+
+
+def _min_isr(topic: metadata_pb2.TopicMetadata) -> int:
+    told = topic.configs.get("min.insync.replicas", "")
+    return int(told) if told.isdigit() else _DEFAULT_MIN_ISR
+
+
+def _named(partitions: list[TopicPartition]) -> str:
+    names = ", ".join(f"{each.topic}-{each.partition}" for each in partitions[:_SHOWN])
+    more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
+    return f"{len(partitions)} partitions ({names}{more})"
+
+
+def _join(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))

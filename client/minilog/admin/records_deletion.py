@@ -1,0 +1,126 @@
+"""Records that are to be deleted: asked of the leaders until each partition has its answer. No I/O.
+
+A topic of the same name that was created meanwhile is another one, and keeps its records. What was asked and not
+answered may be done: then the end is UnknownOutcome, and asking again is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from minilog.errors import (
+    InvalidArgument,
+    MinilogError,
+    RequestTimedOut,
+    TimedOut,
+    UnknownOutcome,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    error_from_wire,
+)
+from minilog.limits import MAX_DELETION_ENTRIES, parts_of
+from minilog.net.metadata_cache import MetadataCache, TopicIdPartition
+from minilog.types import TopicPartition
+from minilog.v1 import common_pb2, data_pb2
+
+
+@dataclass(slots=True)
+class RecordsDeletion:
+    """Ask `requests`, hand in `answered`, until `missing` is empty. `low_watermarks` has the answers."""
+
+    cache: MetadataCache
+    wanted: Mapping[TopicPartition, int]
+    keys: dict[TopicPartition, TopicIdPartition] = field(default_factory=dict)
+    low_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    failures: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # will not get better
+    last_errors: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # may get better
+    asked: set[TopicPartition] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for partition, offset in self.wanted.items():
+            if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+                raise InvalidArgument(f"{_name(partition)}: {offset!r} is no offset to delete records up to")
+
+    def missing(self) -> list[TopicPartition]:
+        """Partitions without a final answer."""
+        return [each for each in self.wanted if each not in self.low_watermarks and each not in self.failures]
+
+    def requests(
+        self, identity: common_pb2.ClientIdentity, timeout_ms: int
+    ) -> list[tuple[int, data_pb2.DeleteRecordsRequest]]:
+        """Each with the id of its broker; partitions without a known leader are left for after the next metadata."""
+        found: dict[int, list[data_pb2.DeleteRecordsEntry]] = {}
+        for partition in self.missing():
+            key = self._key(partition)
+            leader = None if key is None else self.cache.leader(key)
+            if key is None or leader is None:
+                continue
+            self.asked.add(partition)
+            entry = data_pb2.DeleteRecordsEntry(
+                partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+                leader_epoch=leader.epoch,
+                before_offset=self.wanted[partition],
+            )
+            found.setdefault(leader.broker_id, []).append(entry)
+        return [
+            (broker_id, data_pb2.DeleteRecordsRequest(client=identity, timeout_ms=timeout_ms, entries=part))
+            for broker_id, entries in found.items()
+            for part in parts_of(entries, MAX_DELETION_ENTRIES)
+        ]
+
+    def _key(self, partition: TopicPartition) -> TopicIdPartition | None:
+        """What it was called by when it was first known."""
+        try:
+            key = self.cache.key(partition)
+        except MinilogError as error:
+            self.last_errors[partition] = error
+            return None
+        if self.keys.setdefault(partition, key) != key:
+            text = f"{_name(partition)}: the topic was deleted and created anew meanwhile: it keeps its records"
+            self.failures[partition] = UnknownTopicId(text)
+            return None
+        return key
+
+    def answered(self, response: data_pb2.DeleteRecordsResponse) -> None:
+        """Take in what one leader said."""
+        names = {key: partition for partition, key in self.keys.items()}
+        for result in response.results:
+            partition = names.get(TopicIdPartition(result.partition_id.topic_id, result.partition_id.partition))
+            if partition is None:
+                continue
+            error = error_from_wire(result.error)
+            if error is None:
+                self.low_watermarks[partition] = result.low_watermark
+            else:
+                passing = error.retriable or isinstance(error, UnknownOutcome)
+                (self.last_errors if passing else self.failures)[partition] = error
+
+    def give_up_unknown(self) -> None:
+        """Topics and partitions that nobody knows were given time to become known."""
+        for partition in self.missing():
+            if isinstance(self.last_errors.get(partition), UnknownTopicOrPartition):
+                self.failures[partition] = self.last_errors[partition]
+
+    def error(self) -> MinilogError | None:
+        """Of the first partition whose records were not deleted, or may not have been; it says what was done, too."""
+        errors = [self._error_of(each) for each in self.wanted if each not in self.low_watermarks]
+        if not errors:
+            return None
+        done = [f"{_name(each)} starts at {at} now" for each, at in self.low_watermarks.items()]
+        several = len(self.wanted) > 1
+        also = f"; {'; '.join(done) if done else 'of the others nothing is known to be deleted'}" if several else ""
+        return type(errors[0])(f"{'; '.join(str(each) for each in errors)}{also}")
+
+    def _error_of(self, partition: TopicPartition) -> MinilogError:
+        if (failure := self.failures.get(partition)) is not None:
+            return type(failure)(f"{_name(partition)}: {failure}")
+        last = self.last_errors.get(partition, "no leader answered")
+        if partition not in self.asked:
+            return TimedOut(f"{_name(partition)}: nothing was deleted within request.timeout.ms: {last}")
+        text = "whether the records were deleted is not known, within request.timeout.ms; asking again is harmless"
+        return RequestTimedOut(f"{_name(partition)}: {text}: {last}")
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"partition {partition.partition} of topic {partition.topic!r}"

@@ -1,0 +1,297 @@
+"""Carries out what the sender decides: streams, metadata, producer ids, completions. Lives on one event loop.
+
+Both producers, blocking and asyncio, stand on it; user threads reach only the accumulator and `wake_from_thread`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from minilog.aio.payload_stream import open_stream
+from minilog.config import ClientConfig
+from minilog.errors import InvalidTxnState, MinilogError, ProducerFenced, TimedOut, error_from_wire
+from minilog.net.network_client import NetworkClient
+from minilog.net.runtime import Runtime, now_ms, now_s
+from minilog.net.stream import DuplexStream
+from minilog.producer.accumulator import Accumulator
+from minilog.producer.batch import Batch, RecordsCompletion
+from minilog.producer.producer_effects import (
+    Connect,
+    Delivered,
+    Effect,
+    Failed,
+    Lost,
+    NeedProducerId,
+    RefreshMetadata,
+    Send,
+)
+from minilog.producer.sender import Sender
+from minilog.stream_messages import PRODUCE, StreamMessage
+from minilog.transactions.messages import Enlistment, WrittenPartition
+from minilog.v1 import data_pb2, metadata_pb2, metadata_pb2_grpc
+
+_LONGEST_WAIT_S = 1.0
+_REFRESH_PAUSE_S = 0.05  # at most twenty rounds of metadata a second, however many batches are refused
+_log = logging.getLogger(__name__)
+
+
+class ProducerShell:
+    """See the module's text. `start` and everything async belongs to the loop; `accumulator` to everyone."""
+
+    def __init__(
+        self, config: ClientConfig, runtime: Runtime, completion: Callable[[Batch], Any] = RecordsCompletion
+    ) -> None:
+        self.config = config
+        self.cluster = NetworkClient(config, runtime)
+        chance = runtime.chance()
+        self.accumulator = Accumulator(
+            batch_size=config.batch_size,
+            linger_ms=config.linger_ms,
+            buffer_memory=config.buffer_memory,
+            chance=chance,
+            available=self.cluster.cache.available_partitions,
+            completion=completion,
+        )
+        self._sender = Sender(config, self.accumulator, self.cluster.cache, chance)
+        self._streams: dict[int, DuplexStream] = {}
+        self._wake = asyncio.Event()
+        self._wants_metadata = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._participant: object = None  # in a transaction
+        self._silent_until_ms = 0.0  # about losses under acks=0
+
+    def start(self) -> None:
+        """Begin to send; on the loop that the driver will live on."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self.spawn(self._send_forever())
+            self.spawn(self._refresh_forever())
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that ends with the producer at the latest."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def wake(self) -> None:
+        """Look again now; on the loop."""
+        self._wake.set()
+
+    def wake_from_thread(self) -> None:
+        """The same from any thread."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed: so is the producer
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    async def settled_something(self, timeout_s: float) -> None:
+        """Return when a batch was settled, or after `timeout_s`."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await asyncio.wait([waiter], timeout=max(0.0, timeout_s))
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Everything taken so far settled (acks=0: written to the brokers' connections)? False where time ran out."""
+        target = self.accumulator.begin_flush()
+        self.wake()
+        deadline_s = now_s() + timeout_s
+        while not self.accumulator.is_settled(target):
+            if now_s() >= deadline_s:
+                return False
+            await self.settled_something(deadline_s - now_s())
+        return True
+
+    # -- transactions
+
+    def reserve(self, participant: object) -> None:
+        """Nobody else begins a transaction until `release`. Raises InvalidTxnState where somebody else has."""
+        if self._participant is not None:
+            raise InvalidTxnState("a transaction of this producer is open: a producer has one at a time")
+        self._participant = participant
+
+    def release(self) -> None:
+        self._participant = None
+
+    def begin(self, enlistment: Enlistment) -> None:
+        """All that is sent from now on is of this transaction."""
+        self._sender.begin(enlistment)
+        self.wake()
+
+    async def finish(self) -> tuple[WrittenPartition, ...]:
+        """Wait until all that was sent in the transaction is acknowledged; where it was written. Raises why it failed:
+        then it is to be dropped."""
+        self.accumulator.refuse(InvalidTxnState("the transaction is about to be committed: send in another one"))
+        within_ms = self.config.delivery_timeout_ms
+        if not await self.flush(within_ms / 1000.0 + 1.0):
+            raise TimedOut(f"not all that was sent in the transaction was acknowledged within {within_ms} ms")
+        failure = self._sender.identity.failure
+        if failure is not None:
+            kind = ProducerFenced if isinstance(failure, ProducerFenced) else InvalidTxnState
+            raise kind(f"the transaction has failed, and is aborted: {failure.code}: {failure}") from failure
+        return self._sender.end()
+
+    def fail(self, error: MinilogError) -> None:
+        """The transaction, if one is open, can only be aborted; all that is left of it is reported."""
+        self._sender.identity.fail(error)
+        self.wake()
+
+    def drop(self) -> None:
+        """Leave the transaction, if one is open, without its being committed."""
+        if self._sender.identity.transaction is not None:
+            self._sender.identity.fail(InvalidTxnState("it was aborted"))
+            self._carry_out(self._sender.poll(now_ms(), self.cluster.runtime.wall_us()))
+            self._sender.end()
+
+    # -- the end
+
+    async def close(self, timeout_s: float) -> None:
+        """Deliver what can be delivered in time, report the rest, close the connections."""
+        self.accumulator.close()
+        try:
+            if self._loop is not None:
+                deadline_s = now_s() + timeout_s
+                await self.flush(timeout_s)
+                if self.config.acks == 0:
+                    await self._finish_streams(deadline_s)
+        finally:
+            self._carry_out(self._sender.abandon())
+            for task in list(self._tasks):
+                task.cancel()
+            streams, self._streams = list(self._streams.values()), {}
+            await asyncio.gather(*(stream.close() for stream in streams))
+            await self.cluster.close()
+
+    async def _finish_streams(self, deadline_s: float) -> None:
+        """Nobody acknowledges under acks=0: a broker has taken what was written when it ends the stream that we end."""
+        finishing = list(self._streams.items())
+        taken = await asyncio.gather(*(each.finish(deadline_s - now_s()) for _, each in finishing))
+        for (broker_id, _), all_taken in zip(finishing, taken, strict=True):
+            if not all_taken:
+                _log.warning("acks=0: broker %s has not taken all that was sent; the last of it may be lost", broker_id)
+
+    async def _send_forever(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                self._carry_out(self._sender.poll(now_ms(), self.cluster.runtime.wall_us()))
+            except Exception:  # a bug must not leave futures pending in silence: time-outs go on working
+                _log.exception("the producer met an error it has no name for")
+            wait_s = (self._sender.next_wake_ms(now_ms()) - now_ms()) / 1000.0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(max(wait_s, 0.001), _LONGEST_WAIT_S)):
+                    await self._wake.wait()
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        settled: list[Batch] = []
+        for effect in effects:
+            match effect:
+                case Send(broker_id, request):
+                    if broker_id in self._streams:
+                        self._streams[broker_id].send(request)
+                case Delivered(batch, base_offset):
+                    batch.completion.delivered(base_offset)
+                    settled.append(batch)
+                case Failed(batch, error):
+                    batch.completion.failed(error)
+                    settled.append(batch)
+                case Connect(broker_id):
+                    self._connect(broker_id)
+                case RefreshMetadata():
+                    self._wants_metadata.set()
+                case NeedProducerId():
+                    self.spawn(self._ask_for_id())
+                case Lost(error):
+                    self._tell_of_loss(error)
+        for batch in settled:
+            self.accumulator.settled(batch)
+        if settled:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self.wake()
+
+    def _tell_of_loss(self, error: MinilogError) -> None:
+        """Nobody waits for an answer under acks=0: the log tells of what was refused, once a second at most."""
+        if now_ms() >= self._silent_until_ms:
+            self._silent_until_ms = now_ms() + 1000.0
+            _log.warning("acks=0: records were refused and are lost: %s", error)
+
+    def _connect(self, broker_id: int) -> None:
+        address = self.cluster.address(broker_id)
+        if address is None:
+            self._lost(broker_id, None)
+            return
+        first = data_pb2.ProduceRequest(client=self.cluster.identity, acks=self.config.acks)
+
+        def opened() -> None:
+            stream.send(StreamMessage(first))
+            self._sender.connection_opened(broker_id)
+            self.wake()
+
+        def received(response: StreamMessage[data_pb2.ProduceResponse]) -> None:
+            if response.message.results:
+                self._sender.answered(broker_id, response.message, now_ms())
+                self.wake()
+
+        def written(request: StreamMessage[data_pb2.ProduceRequest]) -> None:
+            if request.message.acks == 0:
+                self._sender.written(request.message)
+                self.wake()
+
+        stream = DuplexStream(
+            self.cluster.runtime,
+            address,
+            lambda channel: open_stream(channel, PRODUCE),
+            lambda: data_pb2.ProduceRequest(acks=self.config.acks),
+            keepalive_ms=self.config.session_keepalive_ms,
+            opened=opened,
+            received=received,
+            lost=lambda: self._lost(broker_id, stream),
+            written=written,
+        )
+        self._streams[broker_id] = stream
+
+    def _lost(self, broker_id: int, stream: DuplexStream | None) -> None:
+        if self._streams.get(broker_id) is stream:
+            self._streams.pop(broker_id, None)
+            self._sender.connection_lost(broker_id, now_ms())
+            self.wake()
+
+    async def _ask_for_id(self) -> None:
+        request = metadata_pb2.InitProducerIdRequest(client=self.cluster.identity)
+        try:
+            answer = await self.cluster.ask_any(
+                lambda channel, timeout: metadata_pb2_grpc.MetadataServiceStub(channel).InitProducerId(
+                    request, timeout=timeout
+                ),
+                self.cluster.deadline(),
+            )
+            if (error := error_from_wire(answer.error)) is not None:
+                raise error
+            self._sender.producer_id_given(answer.producer_id, answer.producer_epoch)
+        except MinilogError as error:
+            _log.debug("no producer id yet, asking again: %s", error)
+            self._sender.producer_id_refused(now_ms())
+        self.wake()
+
+    async def _refresh_forever(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.config.metadata_max_age_ms / 1000.0):
+                    await self._wants_metadata.wait()
+            self._wants_metadata.clear()
+            if self.cluster.cache.topics:
+                try:
+                    await self.cluster.refresh(list(self.cluster.cache.topics))
+                except MinilogError as error:
+                    _log.debug("no metadata yet, asking again: %s", error)
+                self._sender.metadata_changed(now_ms())
+                self.wake()
+            await asyncio.sleep(_REFRESH_PAUSE_S)

@@ -1,0 +1,127 @@
+"""What people ask of groups: which there are, how far each has got and how far it is behind, and where it is to go on.
+
+How far a group is behind in time is the age of the first record that it has not read: that record is fetched, of each
+partition that is behind, and little more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from minilog.aio.consumer import ConsumerShell
+from minilog.config import ClientConfig
+from minilog.consumer.decode import decode_all
+from minilog.errors import GroupIdNotFound, MinilogError
+from minilog.groups.client import Groups
+from minilog.groups.descriptions import (
+    ReadableEnds,
+    check_none_pending,
+    committed_positions,
+    describe_group,
+    look_ups,
+    place,
+    unread,
+)
+from minilog.groups.messages import Committed
+from minilog.net.network_client import NetworkClient
+from minilog.net.offsets_query import offset_of
+from minilog.net.runtime import Runtime, now_s
+from minilog.types import GroupDescription, GroupListing, GroupPosition, OffsetSpec, TopicPartition
+
+# A description that lacks what a partition would say in longer than this is better than none.
+_ENDS_S = 3.0
+_AGES_S = 5.0
+
+ListOffsets = Callable[[Mapping[TopicPartition, OffsetSpec]], Awaitable[dict[TopicPartition, int | None]]]
+
+
+class GroupAdmin:
+    """See minilog.Admin for the meaning of everything. `list_offsets` is Admin's own."""
+
+    def __init__(self, cluster: NetworkClient, list_offsets: ListOffsets) -> None:
+        self._cluster = cluster
+        self._groups = Groups(cluster)
+        self._list_offsets = list_offsets
+
+    async def list(self) -> list[GroupListing]:
+        return [GroupListing(each.group_id, each.partition_count) for each in await self._groups.list()]
+
+    async def describe(self, group_id: str) -> GroupDescription:
+        told = await self._groups.describe(group_id)
+        answer = await self._cluster.refresh(None)
+        names = {topic.topic_id: topic.name for topic in answer.topics if not topic.error.code}
+        positions = committed_positions(told.offsets, names)
+        ends = await self._ends(positions)
+        ages_s = await ages_of_first_records(self._cluster.config, self._cluster.runtime, unread(positions, ends))
+        return describe_group(told, group_id, names, ends, ages_s)
+
+    async def seek(self, group_id: str, to: Mapping[TopicPartition, GroupPosition]) -> dict[TopicPartition, int]:
+        timestamps = look_ups(to)
+        with contextlib.suppress(GroupIdNotFound):  # a group may begin with a seek
+            check_none_pending(group_id, await self._groups.describe(group_id))
+        starts = await self._list_offsets(dict.fromkeys(to, "earliest"))
+        ends = await self._list_offsets(dict.fromkeys(to, "latest"))
+        found = await self._list_offsets(timestamps)
+        offsets = {
+            each: place(each, where, found.get(each), ReadableEnds(starts[each] or 0, ends[each] or 0))
+            for each, where in to.items()
+        }
+        keys = {each: self._cluster.cache.key(each) for each in offsets}
+        await self._groups.commit(group_id, {keys[each]: Committed(offset) for each, offset in offsets.items()})
+        return offsets
+
+    async def delete(self, group_id: str) -> None:
+        await self._groups.delete(group_id)
+
+    async def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ReadableEnds]:
+        """Of those whose leader answers soon."""
+        deadline_s = min(self._cluster.deadline(), now_s() + _ENDS_S)
+        query = await self._cluster.query_offsets(dict.fromkeys(partitions, "latest"), deadline_s)
+        level = self._cluster.config.isolation_level
+        return {
+            partition: ReadableEnds(result.log_start_offset, offset_of(result, "latest", level) or 0)
+            for partition, result in query.results.items()
+        }
+
+
+async def ages_of_first_records(
+    config: ClientConfig, runtime: Runtime, stretches: Mapping[TopicPartition, ReadableEnds]
+) -> dict[TopicPartition, float | None]:
+    """The age in seconds, by this machine's clock, of the first record of each stretch of offsets; 0 where it holds
+    none, such as where all of it was aborted; None where that is not known in time."""
+    if not stretches:
+        return {}
+    # One byte of credit: a broker sends one batch, and the next when that was taken.
+    shell = ConsumerShell(dataclasses.replace(config, fetch_max_bytes=1, fetch_min_bytes=1, group_id=""), runtime)
+    ages_s: dict[TopicPartition, float | None] = dict.fromkeys(stretches)
+    try:
+        wanted = [TopicPartition(p.topic, p.partition, *stretch) for p, stretch in stretches.items()]
+        await shell.change(lambda: shell.core.assign(wanted))
+        with contextlib.suppress(TimeoutError, MinilogError):
+            async with asyncio.timeout(min(_AGES_S, config.request_timeout_ms / 1000.0)):
+                await _find_ages(shell, stretches, ages_s)
+        for partition in stretches:
+            if ages_s[partition] is None and shell.core.position(partition) == stretches[partition].end_offset:
+                ages_s[partition] = 0.0
+    finally:
+        await shell.close()
+    return ages_s
+
+
+async def _find_ages(
+    shell: ConsumerShell, stretches: Mapping[TopicPartition, ReadableEnds], ages_s: dict[TopicPartition, float | None]
+) -> None:
+    while not shell.core.finished():
+        outcome = decode_all(await shell.take(_AGES_S, 1), 1)
+        await shell.report(outcome)
+        if outcome.lack is not None:
+            raise outcome.lack
+        for run, found in outcome.good:
+            if found and ages_s[run.partition] is None:
+                first_us = found[0].column("timestamp")[0].value
+                ages_s[run.partition] = max(0.0, (shell.cluster.runtime.wall_us() - first_us) / 1_000_000)
+                end_offset = stretches[run.partition].end_offset
+                await shell.change(lambda at=end_offset, p=run.partition: shell.core.seek(p, at))  # type: ignore[misc]

@@ -1,0 +1,1 @@
+"""The brokers as one client sees them: channels, metadata, streams, coordinators."""

@@ -1,0 +1,255 @@
+"""Calls to coordinators: whoever leads the partition of an internal topic that an id hashes to. On one event loop.
+
+    what comes back                              what is done
+    NOT_COORDINATOR, no leader, no topic yet     metadata is asked for, and the leader it names
+    COORDINATOR_LOAD_IN_PROGRESS, and what else  asked again after a pause
+    passes by itself
+    nothing: the connection is lost, or another  asked again, whoever leads; it may have been decided
+    broker leads by now
+    any other error                              raised
+
+Every call but Enlist may be repeated and changes nothing then (coordinator.proto), so all of this may be done with any
+of them. What was never answered for certain by the deadline has an unknown outcome (rule V16), and says so.
+
+The highest epoch of a coordinator that was heard of, from metadata or from a coordinator itself, is in the metadata
+cache and goes with every request that has a place for it: one that was deposed and does not know it says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from minilog.errors import (
+    BrokerNotAvailable,
+    LeaderNotAvailable,
+    MinilogError,
+    NotCoordinator,
+    TimedOut,
+    UnknownOutcome,
+    UnknownTopicId,
+    UnstableOffsetCommit,
+    error_from_wire,
+)
+from minilog.net.coordinators_of import INTERNAL_PARTITIONS, coordinator_partition
+from minilog.net.metadata_cache import LeaderAndEpoch, TopicIdPartition
+from minilog.net.network_client import NetworkClient
+from minilog.net.runtime import now_s
+from minilog.types import TopicPartition
+from minilog.v1 import common_pb2
+
+_PAUSE_S = 0.05  # the first one; each is twice as long as the one before
+_LONGEST_PAUSE_S = 0.5
+_LOOK_S = 1.0  # so long without an answer, and metadata is asked whether another broker leads by now
+_TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the coordinator
+_log = logging.getLogger(__name__)
+
+
+class Answered(Protocol):
+    """What all responses of coordinators have."""
+
+    @property
+    def error(self) -> common_pb2.Error: ...
+
+
+Response = TypeVar("Response", bound=Answered)
+Method: TypeAlias = Callable[[grpc.aio.Channel], Callable[..., Awaitable[Response]]]
+"""A method of a service's stub: `lambda channel: GroupServiceStub(channel).CommitOffsets`."""
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """What is known of a call so far."""
+
+    what: str
+    timeout_ms: int
+    began_s: float = field(default_factory=now_s)
+    maybe_done: bool = False
+    last_error: MinilogError | None = None
+    pause_s: float = _PAUSE_S
+
+    @property
+    def deadline_s(self) -> float:
+        return self.began_s + self.timeout_ms / 1000.0
+
+    def remaining_s(self) -> float:
+        """Above 0 always: a call that is made has a little time."""
+        return max(0.001, self.deadline_s - now_s())
+
+    def failed(self, error: MinilogError) -> None:
+        """An answer that says no. Raises it where asking again is useless."""
+        grace_is_over = now_s() >= self.began_s + _TOPIC_GRACE_S
+        if (
+            not error.retriable
+            or isinstance(error, UnstableOffsetCommit)  # as long as a transaction: the caller knows how long to wait
+            or (isinstance(error, UnknownTopicId) and grace_is_over)
+        ):
+            raise error
+        # A coordinator that was deposed while it decided cannot tell what comes of it.
+        self.maybe_done |= isinstance(error, NotCoordinator)
+        self.last_error = error
+
+    async def pause(self, *, changes: bool) -> None:
+        """Before asking again. Raises where it is too late for that."""
+        if now_s() + self.pause_s >= self.deadline_s:
+            raise self._too_late(changes=changes)
+        _log.debug("asking again: %s: %s", self.what, self.last_error)
+        await asyncio.sleep(self.pause_s)
+        self.pause_s = min(2 * self.pause_s, _LONGEST_PAUSE_S)
+
+    def _too_late(self, *, changes: bool) -> MinilogError:
+        text = f"{self.what} did not succeed within {self.timeout_ms} ms; last: {self.last_error}"
+        if changes and self.maybe_done:
+            return UnknownOutcome(f"{text}; it may be done all the same")
+        kind = TimedOut if self.last_error is None else type(self.last_error)
+        return kind(text)
+
+
+class CoordinatorClient:
+    """Finds who coordinates, and asks anew while the caller has time and another may know more."""
+
+    def __init__(self, cluster: NetworkClient) -> None:
+        self._cluster = cluster
+
+    async def call(
+        self,
+        topic_name: str,
+        name: str,
+        method: Method[Response],
+        request: Message,
+        *,
+        timeout_ms: int,
+        changes: bool = True,
+    ) -> Response:
+        """Ask the coordinator of `name` under the internal topic `topic_name`; `request` is completed here with who
+        asks and the epoch known. `changes` False: the call only reads, and no outcome of it can be unknown.
+
+        Raises the error of the response; UnknownOutcome where it may be done; TimedOut, BrokerNotAvailable or what the
+        coordinator said last where it is not.
+        """
+        partition = TopicPartition(topic_name, coordinator_partition(name))
+        attempts = _Attempts(f"asking the coordinator of {name!r} ({topic_name}-{partition.partition})", timeout_ms)
+        while True:
+            leader = await self._leader(partition, attempts)
+            response = None if leader is None else await self._ask(partition, leader, method, request, attempts)
+            if response is not None:
+                error = error_from_wire(response.error)
+                if error is None:
+                    return response
+                attempts.failed(error)
+            await attempts.pause(changes=changes)
+
+    async def call_all(
+        self, topic_name: str, method: Method[Response], request: Message, *, timeout_ms: int
+    ) -> list[Response]:
+        """Ask every broker that is a coordinator under `topic_name`, of reading calls: one answer of each. Where a
+        partition moved meanwhile, all are asked anew: none is missed. Raises as `call`."""
+        attempts = _Attempts(f"asking all coordinators of {topic_name}", timeout_ms)
+        partitions = [TopicPartition(topic_name, number) for number in range(INTERNAL_PARTITIONS)]
+        while True:
+            await self._refresh(topic_name, attempts)
+            found = [(partition, await self._leader(partition, attempts)) for partition in partitions]
+            leaders = {partition: leader for partition, leader in found if leader is not None}
+            if len(leaders) == len(partitions):
+                answers = await self._ask_each(leaders, method, request, attempts)
+                await self._refresh(topic_name, attempts)
+                now = {
+                    partition: self._cluster.cache.leader(self._cluster.cache.key(partition)) for partition in leaders
+                }
+                if answers is not None and now == leaders:
+                    return answers
+            await attempts.pause(changes=False)
+
+    async def _ask_each(
+        self,
+        leaders: dict[TopicPartition, LeaderAndEpoch],
+        method: Method[Response],
+        request: Message,
+        attempts: _Attempts,
+    ) -> list[Response] | None:
+        """One answer of each broker that leads any; None unless all gave one."""
+        one_of_each = {leader.broker_id: partition for partition, leader in leaders.items()}.values()
+        asked = (self._ask(each, leaders[each], method, request, attempts) for each in one_of_each)
+        answers = await asyncio.gather(*asked)
+        errors = [error_from_wire(answer.error) for answer in answers if answer is not None]
+        for error in errors:
+            if error is not None:
+                attempts.failed(error)
+        good = [answer for answer in answers if answer is not None and not answer.error.code]
+        return good if len(good) == len(answers) else None
+
+    async def _leader(self, partition: TopicPartition, attempts: _Attempts) -> LeaderAndEpoch | None:
+        """Who leads, from metadata if need be; None where nobody does now, or the topic is not there yet: the
+        controller creates it when it is asked for."""
+        name, cache = partition.topic, self._cluster.cache
+        if name not in cache.topics or isinstance(attempts.last_error, NotCoordinator | LeaderNotAvailable):
+            await self._refresh(name, attempts)
+        try:
+            leader = cache.leader(cache.key(partition))
+        except MinilogError as error:
+            attempts.last_error = error
+            return None
+        if leader is None:
+            attempts.last_error = LeaderNotAvailable(f"partition {partition.partition} of {name!r} has no leader now")
+        return leader
+
+    async def _refresh(self, topic_name: str, attempts: _Attempts, patience_s: float | None = None) -> None:
+        """Ask for metadata as long as there is time; without an answer what is known has to do."""
+        deadline_s = attempts.deadline_s if patience_s is None else now_s() + patience_s
+        try:
+            await self._cluster.refresh([topic_name], deadline_s)
+        except (BrokerNotAvailable, TimedOut) as error:
+            attempts.last_error = error
+
+    async def _ask(
+        self,
+        partition: TopicPartition,
+        leader: LeaderAndEpoch,
+        method: Method[Response],
+        request: Message,
+        attempts: _Attempts,
+    ) -> Response | None:
+        """One attempt; None where no answer came: the call was lost, or another broker leads by now."""
+        key = self._cluster.cache.key(partition)
+        address = self._cluster.address(leader.broker_id)
+        if address is None:
+            return None
+        complete = self._completed(request, key)
+        timeout_s = attempts.remaining_s()
+        asking = asyncio.ensure_future(
+            self._cluster.call(address, lambda channel: method(channel)(complete, timeout=timeout_s))
+        )
+        try:
+            while not (await asyncio.wait({asking}, timeout=min(_LOOK_S, attempts.remaining_s())))[0]:
+                await self._refresh(partition.topic, attempts, _LOOK_S)
+                if self._cluster.cache.leader(key) != leader:
+                    break
+            response = asking.result() if asking.done() else None
+        finally:
+            asking.cancel()
+        if response is None:
+            attempts.maybe_done = True
+            # LeaderNotAvailable has the metadata asked for before the next attempt.
+            attempts.last_error = LeaderNotAvailable(f"broker {leader.broker_id}, which led, did not answer")
+        else:
+            self._learn(response, key)
+        return response
+
+    def _completed(self, request: Message, key: TopicIdPartition) -> Message:
+        complete: Any = type(request)()
+        complete.CopyFrom(request)
+        complete.client.CopyFrom(self._cluster.identity)
+        if "coordinator_epoch" in complete.DESCRIPTOR.fields_by_name:
+            complete.coordinator_epoch = max(complete.coordinator_epoch, self._cluster.cache.seen_epoch(key), 0)
+        return complete  # type: ignore[no-any-return]
+
+    def _learn(self, response: Answered, key: TopicIdPartition) -> None:
+        epoch = getattr(response, "coordinator_epoch", 0)
+        if epoch > self._cluster.cache.seen_epoch(key):
+            self._cluster.cache.see_epoch(key, epoch)

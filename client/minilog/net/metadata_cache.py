@@ -1,0 +1,180 @@
+"""What a client knows of the cluster: topics, leaders, brokers. No I/O.
+
+Knowledge never goes back: an answer with a lower metadata offset than one already taken from the same cluster, or than
+that of a change of one's own, is refused (a broker behind the others). Of each partition the highest leader epoch seen
+anywhere is kept, so that "latest" of a deposed leader is told from the real one (rule V8). Snapshots are immutable and
+replaced whole, so that other threads may read while the event loop updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from minilog.errors import UnknownTopicId, UnknownTopicOrPartition
+from minilog.types import TopicPartition
+from minilog.v1 import common_pb2, metadata_pb2
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition of one life of a topic name."""
+
+    topic_id: bytes
+    partition: int
+
+
+class LeaderAndEpoch(NamedTuple):
+    """Who leads, and since which epoch. `broker_id` is -1 where nobody does."""
+
+    broker_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CachedTopic:
+    """One topic as last told."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    max_message_bytes: int | None
+    described: metadata_pb2.TopicMetadata = field(repr=False)
+
+
+@dataclass(slots=True)
+class MetadataCache:
+    """Fed with GetMetadata's answers and with what other answers say of leaders."""
+
+    cluster_id: str = ""
+    metadata_offset: int = -1
+    level: int = 1  # of the cluster: whoever writes something new asks it first
+    controller_id: int = -1
+    controller_epoch: int = -1
+    brokers: dict[int, metadata_pb2.BrokerMetadata] = field(default_factory=dict)
+    topics: dict[str, CachedTopic] = field(default_factory=dict)
+    _leaders: dict[TopicIdPartition, LeaderAndEpoch] = field(default_factory=dict)
+    _in_sync: dict[TopicIdPartition, tuple[int, ...]] = field(default_factory=dict)
+    _names: dict[bytes, str] = field(default_factory=dict)
+
+    def apply(self, answer: metadata_pb2.GetMetadataResponse) -> bool:
+        """Take an answer in; False where it is older than what is known and was refused."""
+        if not answer.cluster_id:
+            return False  # a broker that has just started and knows nothing yet
+        if answer.cluster_id == self.cluster_id and answer.metadata_offset < self.metadata_offset:
+            return False
+        if answer.cluster_id != self.cluster_id:
+            self._forget_all()
+        self.cluster_id, self.metadata_offset = answer.cluster_id, answer.metadata_offset
+        self.level = answer.level or 1
+        if answer.controller_epoch >= self.controller_epoch:
+            self.controller_id, self.controller_epoch = answer.controller_id, answer.controller_epoch
+        self.brokers = {broker.broker_id: broker for broker in answer.brokers}
+        for topic in answer.topics:
+            self._take_topic(topic)
+        return True
+
+    def must_show(self, metadata_offset: int) -> None:
+        """A change was answered that is committed below this end of the metadata log: no older answer is taken."""
+        self.metadata_offset = max(self.metadata_offset, metadata_offset)
+
+    def _forget_all(self) -> None:
+        self.controller_id = self.controller_epoch = -1
+        self.topics, self._leaders, self._in_sync, self._names = {}, {}, {}, {}
+
+    def _take_topic(self, told: metadata_pb2.TopicMetadata) -> None:
+        name = told.name or self._names.get(told.topic_id, "")
+        if told.error.code != common_pb2.ERROR_CODE_NONE:
+            self.topics = {known: topic for known, topic in self.topics.items() if known != name}
+            return
+        limit = told.configs.get("max.message.bytes", "")
+        topic = CachedTopic(name, told.topic_id, len(told.partitions), int(limit) if limit.isdigit() else None, told)
+        self._names[told.topic_id] = name
+        for partition in told.partitions:
+            key = TopicIdPartition(told.topic_id, partition.partition)
+            self.learn_leader(key, LeaderAndEpoch(partition.leader_id, partition.leader_epoch))
+            self._in_sync[key] = tuple(partition.in_sync_replicas)
+        self.topics = self.topics | {name: topic}
+
+    def learn_leader(self, key: TopicIdPartition, leader: LeaderAndEpoch) -> bool:
+        """Take in who leads; True if it is news. What is older than known is ignored."""
+        known = self._leaders.get(key)
+        if known is not None and (leader.epoch < known.epoch or leader == known):
+            return False
+        if known is not None and leader.epoch == known.epoch and leader.broker_id < 0:
+            return False
+        self._leaders[key] = leader
+        return True
+
+    def leader(self, key: TopicIdPartition) -> LeaderAndEpoch | None:
+        """The leader, if there is one and its address is known."""
+        known = self._leaders.get(key)
+        return known if known is not None and known.broker_id in self.brokers else None
+
+    def in_sync_in_rack(self, key: TopicIdPartition, rack: str) -> list[int]:
+        """The members of the ISR, as last told, that run in this rack: what may be read instead of the leader."""
+        running = metadata_pb2.BROKER_STATE_RUNNING
+        told = [(each, self.brokers.get(each)) for each in self._in_sync.get(key, ())]
+        return [each for each, broker in told if broker is not None and (broker.rack, broker.state) == (rack, running)]
+
+    def seen_epoch(self, key: TopicIdPartition) -> int:
+        """The highest leader epoch ever seen, -1 for none."""
+        known = self._leaders.get(key)
+        return known.epoch if known is not None else -1
+
+    def see_epoch(self, key: TopicIdPartition, epoch: int) -> None:
+        """A leader answered under `epoch`: nothing below it is believed from now on."""
+        known = self._leaders.get(key)
+        if known is None:
+            self._leaders[key] = LeaderAndEpoch(-1, epoch)
+        elif epoch > known.epoch:
+            self._leaders[key] = known._replace(epoch=epoch)  # who really leads, metadata will tell
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Is there such a partition, as far as is known?"""
+        topic = self.topics.get(partition.topic)
+        return topic is not None and 0 <= partition.partition < topic.partition_count
+
+    def key(self, partition: TopicPartition) -> TopicIdPartition:
+        """The key of a partition by name. Raises UnknownTopicOrPartition."""
+        topic = self.topics.get(partition.topic)
+        if topic is None:
+            raise no_topic(partition.topic)
+        if not 0 <= partition.partition < topic.partition_count:
+            raise UnknownTopicOrPartition(
+                f"topic {partition.topic!r} has partitions 0 to {topic.partition_count - 1}, not {partition.partition}"
+            )
+        return TopicIdPartition(topic.topic_id, partition.partition)
+
+    def available_partitions(self, topic: CachedTopic) -> list[int]:
+        """Those with a leader; all of them where none has one."""
+        every = range(topic.partition_count)
+        return [p for p in every if self.leader(TopicIdPartition(topic.topic_id, p)) is not None] or list(every)
+
+    def is_gone(self, key: TopicIdPartition) -> bool:
+        """Is the topic that this was a partition of known to be deleted, or another one by now?"""
+        name = self._names.get(key.topic_id)
+        topic = None if name is None else self.topics.get(name)
+        return name is not None and (topic is None or topic.topic_id != key.topic_id)
+
+    def check_same_topic(self, name: str, topic_id: bytes) -> None:
+        """Raises UnknownTopicId where `name` is known to be gone or another topic by now."""
+        topic = self.topics.get(name)
+        if topic is None or topic.topic_id != topic_id:
+            raise UnknownTopicId(f"topic {name!r} (id {topic_id.hex()}) was deleted or created again")
+
+
+def no_topic(name: str) -> UnknownTopicOrPartition:
+    """The error for a topic that the brokers do not know."""
+    return UnknownTopicOrPartition(
+        f"there is no topic {name!r}: create it (minilog topic create {name}), or see minilog topic list"
+    )
+
+
+def metadata_request(
+    identity: common_pb2.ClientIdentity, names: Iterable[str] | None
+) -> metadata_pb2.GetMetadataRequest:
+    """The request for some topics by name; None asks for all topics."""
+    if names is None:
+        return metadata_pb2.GetMetadataRequest(client=identity, all_topics=True)
+    return metadata_pb2.GetMetadataRequest(client=identity, topic_names=sorted(set(names)))

@@ -1,0 +1,278 @@
+"""The brokers as one client sees them: channels, metadata, unary calls. Lives on one event loop.
+
+Metadata comes from any broker that answers, those known first, then the bootstrap servers; each is given a short time,
+so that one that hangs delays nobody long. Everything is bounded by the caller's deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import grpc
+
+from minilog.config import Address, ClientConfig
+from minilog.errors import (
+    BrokerNotAvailable,
+    InvalidArgument,
+    MinilogError,
+    TimedOut,
+    UnknownTopicOrPartition,
+    error_from_wire,
+)
+from minilog.limits import MAX_METADATA_TOPICS, parts_of
+from minilog.net.metadata_cache import CachedTopic, MetadataCache, metadata_request
+from minilog.net.offsets_query import OffsetsQuery
+from minilog.net.runtime import Runtime, now_s
+from minilog.types import OffsetSpec, TopicPartition
+from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
+from minilog.versions import PROTOCOL, check_protocol, range_from_wire
+
+_Answer = TypeVar("_Answer")
+_ATTEMPT_S = 1.0  # one broker's time for one question
+_PATIENCE_S = 0.1  # then another is asked beside it: a broker that hangs delays nobody longer
+_AVOID_S = 2.0  # one that failed or hung is asked after all others for so long
+_PAUSE_S = 0.05  # between rounds over all brokers
+_TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the broker that is asked
+
+
+async def _get_metadata(
+    request: metadata_pb2.GetMetadataRequest, channel: grpc.aio.Channel, within_s: float
+) -> metadata_pb2.GetMetadataResponse:
+    answer: metadata_pb2.GetMetadataResponse = await metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(
+        request, timeout=within_s
+    )
+    return answer
+
+
+async def _first_answer(asked: set[asyncio.Task[_Answer | None]]) -> _Answer | None:
+    """The first answer; None where a call failed or took a while: another broker is next. Takes out who is done."""
+    done, _ = await asyncio.wait(asked, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+    asked -= done
+    return next((answer for task in done if (answer := task.result()) is not None), None)
+
+
+class NetworkClient:
+    """One per client. `cache` is what is known; calls go to a broker, to any broker, or to the controller."""
+
+    def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
+        self.config = config
+        self.runtime = runtime
+        self.identity = config.identity()
+        self.cache = MetadataCache()
+        self._channels: dict[Address, grpc.aio.Channel] = {}
+        self._turn = itertools.count()
+        self._avoided_until_s: dict[Address, float] = {}
+        self._last_error: MinilogError | None = None
+
+    async def close(self) -> None:
+        """Close all channels; calls under way are cancelled."""
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            with contextlib.suppress(Exception):
+                await channel.close(None)
+
+    def channel(self, address: Address) -> grpc.aio.Channel:
+        """The channel for unary calls to `address`."""
+        if address not in self._channels:
+            self._channels[address] = self.runtime.open_channel(address)
+        return self._channels[address]
+
+    def address(self, broker_id: int) -> Address | None:
+        """Where a broker listens, None where it is not known."""
+        broker = self.cache.brokers.get(broker_id)
+        return (broker.host, broker.port) if broker is not None else None
+
+    def candidates(self) -> list[Address]:
+        """Whom to ask, another one first each time; those that did not answer lately are last."""
+        known = [(broker.host, broker.port) for broker in self.cache.brokers.values()]
+        every = list(dict.fromkeys([*known, *self.config.bootstrap_servers]))
+        start = next(self._turn) % len(every)
+        this_s = now_s()
+        return sorted(every[start:] + every[:start], key=lambda each: self._avoided_until_s.get(each, 0.0) > this_s)
+
+    def avoid(self, address: Address) -> None:
+        """It failed, or has been silent: others are asked first for a while."""
+        self._avoided_until_s[address] = now_s() + _AVOID_S
+
+    async def call(self, address: Address, make: Callable[[grpc.aio.Channel], Awaitable[_Answer]]) -> _Answer | None:
+        """One unary call; None where it did not get through (the reason is kept for the message at the end).
+
+        Raises InvalidArgument where the broker takes no such request."""
+        try:
+            return await make(self.channel(address))
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                raise InvalidArgument(str(error.details())) from error
+            self.avoid(address)
+            self._last_error = BrokerNotAvailable(
+                f"the broker at {address[0]}:{address[1]} did not answer: {error.code().name}, {error.details()}"
+            )
+            return None
+
+    async def ask_any(
+        self, make: Callable[[grpc.aio.Channel, float], Awaitable[_Answer]], deadline_s: float
+    ) -> _Answer:
+        """The first answer from any broker. Raises TimedOut or BrokerNotAvailable at the deadline (monotonic)."""
+        asked: set[asyncio.Task[_Answer | None]] = set()
+        try:
+            while True:
+                for address in self.candidates():
+                    remaining = deadline_s - now_s()
+                    if remaining <= 0:
+                        raise self.timed_out("no broker answered in time")
+                    timeout = min(_ATTEMPT_S, remaining)
+                    call = self.call(address, lambda channel, timeout=timeout: make(channel, timeout))  # type: ignore[misc]
+                    asked.add(asyncio.ensure_future(call))
+                    answer = await _first_answer(asked)
+                    if answer is not None:
+                        return answer
+                    self.avoid(address)
+                await asyncio.sleep(_PAUSE_S)
+        finally:
+            for task in asked:
+                task.cancel()
+
+    def timed_out(self, what: str) -> MinilogError:
+        """The error for a deadline that passed, with the last reason known."""
+        servers = ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
+        if self._last_error is None:
+            return TimedOut(f"{what}; bootstrap.servers={servers}")
+        return type(self._last_error)(f"{what}; bootstrap.servers={servers}; last: {self._last_error}")
+
+    async def refresh(
+        self, names: Iterable[str] | None, deadline_s: float | None = None, *, sure_within_s: float = 0.0
+    ) -> metadata_pb2.GetMetadataResponse:
+        """Fetch metadata of some topics (None: all) and take it into the cache; answers that go back are skipped.
+
+        Where a topic is not there and no controller can be asked about it, all is asked again for `sure_within_s`.
+        Raises BrokerNotAvailable or TimedOut at the deadline, by default after request.timeout.ms.
+        """
+        deadline_s = deadline_s if deadline_s is not None else self.deadline()
+        believed_s = min(deadline_s, now_s() + sure_within_s)
+        if names is None:
+            return await self._refreshed(None, deadline_s, believed_s)
+        first, *others = list(parts_of(sorted(set(names)), MAX_METADATA_TOPICS)) or [()]
+        answer = await self._refreshed(first, deadline_s, believed_s)
+        for part in others:
+            answer.topics.extend((await self._refreshed(part, deadline_s, believed_s)).topics)
+        return answer
+
+    async def _refreshed(
+        self, names: Sequence[str] | None, deadline_s: float, believed_s: float
+    ) -> metadata_pb2.GetMetadataResponse:
+        """`refresh`, of no more topics than one request may name; until `believed_s` a topic is missing only where a
+        controller says so."""
+        request = metadata_request(self.identity, names)
+        while True:
+            answer = await self.ask_any(partial(_get_metadata, request), deadline_s)
+            self._check_broker(answer)
+            error = error_from_wire(answer.error)
+            if error is None and self.cache.apply(answer):
+                self._last_error = None
+                confirmed = await self._confirmed(request, answer, deadline_s)
+                if confirmed is not None or now_s() >= believed_s:
+                    return confirmed or answer
+            elif error is not None and not error.retriable:
+                raise error
+            self._last_error = error or self._last_error
+            await asyncio.sleep(_PAUSE_S)
+
+    def _check_broker(self, answer: metadata_pb2.GetMetadataResponse) -> None:
+        """Raises UnsupportedVersion where this client does not speak what the broker that answered does."""
+        own_name = f"this client (version {self.identity.client_version})"
+        broker_name = f"the broker that answered (version {answer.broker_version or 'unknown'})"
+        check_protocol(PROTOCOL, own_name, range_from_wire(answer.protocol), broker_name)
+
+    async def _confirmed(
+        self, request: metadata_pb2.GetMetadataRequest, answer: metadata_pb2.GetMetadataResponse, deadline_s: float
+    ) -> metadata_pb2.GetMetadataResponse | None:
+        """The controller's answer where a topic that is asked for by name is not known to the broker that answered:
+        somebody else may have created it a moment ago, and the controller's broker is the first to know. None where
+        that cannot be asked."""
+        if all(topic.error.code != common_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION for topic in answer.topics):
+            return answer
+        address = self.address(answer.controller_id)
+        timeout = min(_ATTEMPT_S, deadline_s - now_s())
+        if address is None or timeout <= 0:
+            return None
+        told = await self.call(address, lambda channel: _get_metadata(request, channel, timeout))
+        return told if told is not None and not told.error.code and self.cache.apply(told) else None
+
+    def deadline(self) -> float:
+        """request.timeout.ms from now, on the monotonic clock, seconds."""
+        return now_s() + self.config.request_timeout_ms / 1000.0
+
+    async def topic(self, name: str, deadline_s: float, partition: int = 0) -> CachedTopic:
+        """A topic by name, asked for where it, or its `partition`, is not known: it may have been created or altered a
+        moment ago. Raises UnknownTopicOrPartition, BrokerNotAvailable."""
+        give_up_s = min(deadline_s, now_s() + _TOPIC_GRACE_S)
+        wanted = TopicPartition(name, partition)
+        while not self.cache.has(wanted):
+            await self.refresh([name], deadline_s)
+            if not self.cache.has(wanted):
+                if now_s() >= give_up_s or partition < 0:
+                    self.cache.key(wanted)
+                await asyncio.sleep(_PAUSE_S)
+        return self.cache.topics[name]
+
+    async def query_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec], deadline_s: float) -> OffsetsQuery:
+        """Ask all leaders until each partition has answered or failed, or the deadline has passed."""
+        query = OffsetsQuery(self.cache, wanted)
+        await self.complete(query, deadline_s)
+        return query
+
+    async def complete(self, query: OffsetsQuery, deadline_s: float) -> None:
+        """Ask for what is missing until each partition has answered or failed, or the deadline has passed."""
+        if not query.topics() <= self.cache.topics.keys():
+            await self.refresh(query.topics(), deadline_s)
+        unknown_until_s = now_s() + _TOPIC_GRACE_S
+        while True:
+            await self.ask_leaders(query)
+            missing = query.missing()
+            if not missing or now_s() >= deadline_s:
+                return
+            if now_s() >= unknown_until_s:
+                for partition in missing:
+                    if isinstance(query.last_errors.get(partition), UnknownTopicOrPartition):
+                        query.failures[partition] = query.last_errors[partition]
+            await asyncio.sleep(_PAUSE_S)
+            with contextlib.suppress(BrokerNotAvailable, TimedOut):
+                await self.refresh(query.topics(), deadline_s)
+
+    async def ask_leaders(self, query: OffsetsQuery) -> None:
+        """Ask all leaders concerned once, at the same time."""
+        await asyncio.gather(*(self._ask_offsets(query, *asked) for asked in query.requests(self.identity)))
+
+    async def refresh_and_ask(
+        self, names: Iterable[str] | None, query: OffsetsQuery
+    ) -> metadata_pb2.GetMetadataResponse:
+        """Metadata, and at the same time offsets from those who led as far as was known: one round trip for both.
+
+        What is no answer any more by what the metadata says is missing in `query` afterwards. Raises as `refresh`.
+        """
+        asking = asyncio.ensure_future(self.ask_leaders(query))
+        try:
+            answer = await self.refresh(names, sure_within_s=_TOPIC_GRACE_S)
+            # A leader that hangs may not lead any more: with the new metadata it is quicker to ask again.
+            await asyncio.wait((asking,), timeout=_PATIENCE_S)
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        query.forget_outdated()
+        return answer
+
+    async def _ask_offsets(self, query: OffsetsQuery, broker_id: int, request: metadata_pb2.ListOffsetsRequest) -> None:
+        address = self.address(broker_id)
+        if address is None:
+            return
+        answer: Any = await self.call(
+            address,
+            lambda channel: metadata_pb2_grpc.MetadataServiceStub(channel).ListOffsets(request, timeout=_ATTEMPT_S),
+        )
+        if answer is not None:
+            query.answered(answer)

@@ -1,0 +1,118 @@
+"""One question for offsets, asked of all leaders concerned until each partition has its answer. No I/O.
+
+"latest" is the high watermark (read_uncommitted) or the last stable offset (read_committed). An answer of a leader
+epoch below one already seen is not believed (rule V8); a leader that does not know yet is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from minilog.errors import InvalidArgument, MinilogError, error_from_wire
+from minilog.limits import MAX_OFFSETS_ENTRIES, parts_of
+from minilog.net.metadata_cache import MetadataCache, TopicIdPartition
+from minilog.types import OffsetSpec, SizesFrom, TopicPartition
+from minilog.v1 import common_pb2, metadata_pb2
+
+
+def check_spec(partition: TopicPartition, spec: OffsetSpec) -> None:
+    """Raises InvalidArgument unless `spec` is "earliest", "latest" or milliseconds since 1970."""
+    if spec in ("earliest", "latest") or (isinstance(spec, int) and not isinstance(spec, bool) and spec >= 0):
+        return
+    raise InvalidArgument(
+        f"{spec!r} for partition {partition.partition} of topic {partition.topic!r} is no offset to ask for: "
+        'give "earliest", "latest" or a timestamp in milliseconds since 1970'
+    )
+
+
+@dataclass(slots=True)
+class OffsetsQuery:
+    """Ask `requests`, hand in `answered`, until `missing` is empty. `results` has the raw, final answers."""
+
+    cache: MetadataCache
+    wanted: Mapping[TopicPartition, OffsetSpec]
+    sizes: Mapping[TopicPartition, SizesFrom] = field(default_factory=dict)
+    results: dict[TopicPartition, metadata_pb2.ListOffsetsResult] = field(default_factory=dict)
+    failures: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # will not get better
+    last_errors: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # may get better
+
+    def __post_init__(self) -> None:
+        for partition, spec in self.wanted.items():
+            check_spec(partition, spec)
+
+    def missing(self) -> list[TopicPartition]:
+        """Partitions without a final answer."""
+        return [p for p in self.wanted if p not in self.results and p not in self.failures]
+
+    def topics(self) -> set[str]:
+        return {partition.topic for partition in self.wanted}
+
+    def requests(self, identity: common_pb2.ClientIdentity) -> list[tuple[int, metadata_pb2.ListOffsetsRequest]]:
+        """Each with the id of its broker; partitions without a known leader are left for after the next metadata."""
+        found: dict[int, list[metadata_pb2.ListOffsetsEntry]] = {}
+        for partition in self.missing():
+            try:
+                key = self.cache.key(partition)
+            except MinilogError as error:
+                self.last_errors[partition] = error
+                continue
+            leader = self.cache.leader(key)
+            if leader is None:
+                continue
+            found.setdefault(leader.broker_id, []).append(self._entry(partition, key, leader.epoch))
+        return [
+            (broker_id, metadata_pb2.ListOffsetsRequest(client=identity, entries=part))
+            for broker_id, entries in found.items()
+            for part in parts_of(entries, MAX_OFFSETS_ENTRIES)
+        ]
+
+    def _entry(self, partition: TopicPartition, key: TopicIdPartition, epoch: int) -> metadata_pb2.ListOffsetsEntry:
+        spec, sizes = self.wanted[partition], self.sizes.get(partition)
+        return metadata_pb2.ListOffsetsEntry(
+            partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+            leader_epoch=epoch,
+            timestamp_us=spec * 1000 if isinstance(spec, int) else None,
+            from_offset=0 if sizes is None else sizes.offset,
+            sizes_bytes=() if sizes is None else sizes.sizes_bytes,
+        )
+
+    def answered(self, response: metadata_pb2.ListOffsetsResponse) -> None:
+        """Take in what one leader said."""
+        names = {self.cache.key(p): p for p in self.missing() if p.topic in self.cache.topics and self._exists(p)}
+        for result in response.results:
+            key = TopicIdPartition(result.partition_id.topic_id, result.partition_id.partition)
+            partition = names.get(key)
+            if partition is not None:
+                self._take(partition, key, result)
+
+    def forget_outdated(self) -> None:
+        """By newer metadata: what another topic of the name answered, or a leader of a lower epoch, is no answer."""
+        self.results = {each: result for each, result in self.results.items() if self._is_current(each, result)}
+
+    def _is_current(self, partition: TopicPartition, result: metadata_pb2.ListOffsetsResult) -> bool:
+        try:
+            key = self.cache.key(partition)
+        except MinilogError:
+            return False
+        return key.topic_id == result.partition_id.topic_id and result.leader_epoch >= self.cache.seen_epoch(key)
+
+    def _exists(self, partition: TopicPartition) -> bool:
+        return 0 <= partition.partition < self.cache.topics[partition.topic].partition_count
+
+    def _take(self, partition: TopicPartition, key: TopicIdPartition, result: metadata_pb2.ListOffsetsResult) -> None:
+        error = error_from_wire(result.error)
+        if error is not None:
+            (self.last_errors if error.retriable else self.failures)[partition] = error
+        elif result.leader_epoch >= self.cache.seen_epoch(key):
+            self.cache.see_epoch(key, result.leader_epoch)
+            self.results[partition] = result
+
+
+def offset_of(result: metadata_pb2.ListOffsetsResult, spec: OffsetSpec, isolation_level: str) -> int | None:
+    """The offset that was asked for; None where no record is as young as the timestamp."""
+    if spec == "earliest":
+        return result.log_start_offset
+    if spec == "latest":
+        return result.last_stable_offset if isolation_level == "read_committed" else result.high_watermark
+    return result.offset if result.HasField("offset") else None

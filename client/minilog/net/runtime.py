@@ -1,0 +1,74 @@
+"""What a client takes from the world besides its event loop: wall clock, chance, network.
+
+The monotonic clock, tasks, timers and threads are the event loop's. A program runs on `SYSTEM_RUNTIME`; the simulator
+gives a loop on virtual time and a world of its own, and the client does not know the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from typing import Protocol
+
+import grpc
+
+from minilog.config import Address
+
+_OPTIONS: list[tuple[str, int | str]] = [
+    ("grpc.max_send_message_length", -1),  # bounded by batch.size, buffer.memory and the session's credit
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # despite its name the time that one attempt to connect is given
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # a channel opened anew is a connection opened anew
+    ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),
+]
+
+
+class Runtime(Protocol):
+    """A client is made with one, and takes time, chance and channels from it."""
+
+    def wall_us(self) -> int:
+        """The wall clock, microseconds since 1970."""
+
+    def chance(self) -> random.Random:
+        """A source of numbers of its own for whoever asks."""
+
+    def unique_bytes(self, count: int) -> bytes:
+        """For names that nobody else has, in any process."""
+
+    def open_channel(self, address: Address) -> grpc.aio.Channel:
+        """A channel to one broker, connecting when it is first used."""
+
+
+class SystemRuntime:
+    """The real one."""
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def chance(self) -> random.Random:
+        return random.Random()
+
+    def unique_bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
+    def open_channel(self, address: Address) -> grpc.aio.Channel:
+        host, port = address
+        return grpc.aio.insecure_channel(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", options=_OPTIONS)
+
+
+SYSTEM_RUNTIME = SystemRuntime()
+
+
+def now_s() -> float:
+    """The monotonic clock of the running event loop, seconds."""
+    return asyncio.get_running_loop().time()
+
+
+def now_ms() -> float:
+    """The same in milliseconds."""
+    return asyncio.get_running_loop().time() * 1000.0

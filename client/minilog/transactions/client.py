@@ -1,0 +1,150 @@
+"""Calls to the coordinators of transactions. Lives on one event loop; minilog.transactions has what they mean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from minilog.errors import InvalidTxnState, MinilogError, UnknownOutcome
+from minilog.net.coordinator_client import CoordinatorClient
+from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME
+from minilog.net.network_client import NetworkClient
+from minilog.net.runtime import now_s
+from minilog.transactions.messages import (
+    AlreadyCommitted,
+    Attempt,
+    Contents,
+    Ending,
+    Enlistment,
+    TransactionOutcome,
+    Winner,
+    abort_request,
+    end_request,
+    enlist_request,
+    enlisted,
+    keep_alive_request,
+    outcome_of,
+)
+from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
+
+_MARKERS_SHARE = 2  # of request.timeout.ms: the answer "becoming visible" is to arrive before the call is given up
+_AGAIN_S = 0.05  # between two questions, where the first one took no time
+
+
+class Transactions:
+    """See the module's text. Each call is repeated while there is time, and asks whoever coordinates by then."""
+
+    def __init__(self, cluster: NetworkClient) -> None:
+        self._config = cluster.config
+        self._coordinators = CoordinatorClient(cluster)
+
+    async def enlist(
+        self, attempt: Attempt, *, task: int | None = None, expires: bool = False
+    ) -> Enlistment | AlreadyCommitted:
+        """Take part. One that is repeated enlists a producer more, which writes nothing and ends with the others.
+
+        Raises StaleGeneration (with both numbers), ProducerFenced, InvalidTxnState, InvalidTransactionTimeout.
+        """
+        timeout_ms = self._config.transaction_timeout_ms
+        response = await self._coordinators.call(
+            TRANSACTIONS_TOPIC_NAME,
+            attempt.transactional_id,
+            lambda channel: coordinator_pb2_grpc.TransactionServiceStub(channel).Enlist,
+            enlist_request(attempt, task=task, timeout_ms=timeout_ms, expires=expires),
+            timeout_ms=self._config.request_timeout_ms,
+        )
+        return enlisted(attempt, response)
+
+    async def keep_alive(self, enlistment: Enlistment) -> None:
+        """A sign of life. Raises ProducerFenced: it has ended, and can write nothing more."""
+        await self._coordinators.call(
+            TRANSACTIONS_TOPIC_NAME,
+            enlistment.attempt.transactional_id,
+            lambda channel: coordinator_pb2_grpc.TransactionServiceStub(channel).KeepAlive,
+            keep_alive_request(enlistment),
+            timeout_ms=self._config.request_timeout_ms,
+            changes=False,
+        )
+
+    async def commit(
+        self,
+        attempt: Attempt,
+        winners: Sequence[Winner],
+        contents: Contents | None = None,
+        *,
+        coordinator_epoch: int = 0,
+    ) -> TransactionOutcome:
+        """End, and where its outcome cannot be learned Abort, whose answer says which of the two it was.
+
+        Raises what `end` raises; InvalidTxnState where it was not committed in time, and is aborted now.
+        """
+        try:
+            return await self.end(attempt, winners, contents, coordinator_epoch=coordinator_epoch)
+        except UnknownOutcome as error:
+            try:
+                outcome = await self.abort(attempt, coordinator_epoch=coordinator_epoch)
+            except MinilogError:
+                raise error from None
+            if outcome is TransactionOutcome.COMMITTED:
+                return TransactionOutcome.BECOMING_VISIBLE
+            raise InvalidTxnState(f"{attempt} is aborted, and nothing of it will be seen: {error}") from error
+
+    async def end(
+        self,
+        attempt: Attempt,
+        winners: Sequence[Winner],
+        contents: Contents | None = None,
+        *,
+        coordinator_epoch: int = 0,
+    ) -> TransactionOutcome:
+        """Commit: COMMITTED, or BECOMING_VISIBLE where its markers take longer than delivery.timeout.ms.
+
+        Asks until the outcome is known. Raises ProducerFenced and InvalidTxnState (nothing was decided, nor will be),
+        UnknownOutcome.
+        """
+        ending = Ending(attempt)
+        within_ms = max(self._config.delivery_timeout_ms, self._config.request_timeout_ms)
+        deadline_s = now_s() + within_ms / 1000.0
+        while (remaining_ms := (deadline_s - now_s()) * 1000.0) > 0:
+            call_ms = max(1, int(min(self._config.request_timeout_ms, remaining_ms)))
+            request = end_request(
+                attempt,
+                winners,
+                contents,
+                timeout_ms=call_ms // _MARKERS_SHARE,
+                coordinator_epoch=coordinator_epoch,
+            )
+            asked_s = now_s()
+            try:
+                known = ending.answered(await self._end_once(request, call_ms))
+            except MinilogError as error:
+                known = ending.failed(error)
+            if known is not None:
+                return known
+            if now_s() < asked_s + _AGAIN_S:  # refused at once: the time left is too short to wait in there
+                await asyncio.sleep(_AGAIN_S)
+        return ending.out_of_time(within_ms)
+
+    async def _end_once(self, request: coordinator_pb2.EndTransactionRequest, timeout_ms: int) -> TransactionOutcome:
+        response = await self._coordinators.call(
+            TRANSACTIONS_TOPIC_NAME,
+            request.transactional_id,
+            lambda channel: coordinator_pb2_grpc.TransactionServiceStub(channel).EndTransaction,
+            request,
+            timeout_ms=timeout_ms,
+        )
+        return outcome_of(response.outcome)
+
+    async def abort(
+        self, attempt: Attempt, producer_ids: Iterable[int] = (), *, coordinator_epoch: int = 0
+    ) -> TransactionOutcome:
+        """Abort these producers; without any the whole attempt, which is over then. COMMITTED where the generation was
+        committed before: nothing has changed. Raises StaleGeneration: a later one is committed."""
+        response = await self._coordinators.call(
+            TRANSACTIONS_TOPIC_NAME,
+            attempt.transactional_id,
+            lambda channel: coordinator_pb2_grpc.TransactionServiceStub(channel).AbortAttempt,
+            abort_request(attempt, list(producer_ids), coordinator_epoch=coordinator_epoch),
+            timeout_ms=self._config.request_timeout_ms,
+        )
+        return outcome_of(response.outcome)

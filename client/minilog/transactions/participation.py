@@ -1,0 +1,91 @@
+"""A producer's part in an attempt at a transaction, from its enlisting to its last acknowledgement or its abort.
+
+What a Spark task does, and the half of what a program does. Lives on the producer's event loop, where a task of its own
+keeps the transaction alive, whatever the caller is busy with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from minilog.aio.producer_shell import ProducerShell
+from minilog.errors import InvalidTxnState, MinilogError, ProducerFenced
+from minilog.transactions.client import Transactions
+from minilog.transactions.messages import AlreadyCommitted, Attempt, Enlistment, Winner
+
+_log = logging.getLogger(__name__)
+
+
+class Participation:
+    """See the module's text. `begin`, then `finish` or `abort`, then `leave`, whatever happened; then perhaps anew."""
+
+    def __init__(self, shell: ProducerShell) -> None:
+        self._shell = shell
+        self._transactions = Transactions(shell.cluster)
+        self._enlistment: Enlistment | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def transactions(self) -> Transactions:
+        return self._transactions
+
+    async def begin(
+        self, attempt: Attempt, *, task: int | None = None, expires: bool = False
+    ) -> Enlistment | AlreadyCommitted:
+        """Enlist; from then on all that the producer sends is of this transaction. Raises as Transactions.enlist."""
+        self._shell.start()
+        self._shell.reserve(self)
+        try:
+            found = await self._transactions.enlist(attempt, task=task, expires=expires)
+            if isinstance(found, Enlistment):
+                self._shell.begin(found)
+                self._keeper = self._shell.spawn(self._keep_alive(found))
+                self._enlistment = found
+                return found
+        finally:
+            if self._enlistment is None:
+                self._shell.release()
+        return found
+
+    async def finish(self) -> Winner:
+        """Everything is acknowledged. Raises why something is not: then it is to be aborted."""
+        if self._enlistment is None:
+            raise InvalidTxnState("no transaction is open: it was not begun, or has ended")
+        return Winner(self._enlistment.producer_id, await self._shell.finish())
+
+    async def abort(self) -> None:
+        """Nothing of what this producer wrote will be seen. Where the coordinator cannot be told, it will find out: by
+        the time-out, a take-over, or a commit that does not name this producer."""
+        enlistment = self._enlistment
+        if enlistment is None:
+            return
+        self._shell.drop()
+        try:
+            await self._transactions.abort(
+                enlistment.attempt, [enlistment.producer_id], coordinator_epoch=enlistment.coordinator_epoch
+            )
+        except MinilogError as error:
+            _log.debug("producer %d is not aborted yet, its time-out will: %s", enlistment.producer_id, error)
+
+    def leave(self) -> None:
+        """The end, also of the signs of life. Idempotent."""
+        if self._enlistment is None:
+            return
+        self._enlistment = None
+        self._shell.drop()
+        self._shell.release()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            self._keeper = None
+
+    async def _keep_alive(self, enlistment: Enlistment) -> None:
+        while True:
+            await asyncio.sleep(enlistment.keep_alive_ms / 1000.0)
+            try:
+                await self._transactions.keep_alive(enlistment)
+            except ProducerFenced as error:
+                self._shell.fail(error)
+                return
+            except MinilogError as error:
+                _log.debug("no sign of life of producer %d arrived, trying again: %s", enlistment.producer_id, error)

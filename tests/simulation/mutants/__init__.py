@@ -1,0 +1,218 @@
+"""Each known way to get it wrong, as a switch (docs/spec/wrong-rules.md). `--mutant all` shows that they are found.
+
+A search that does not kill a mutant proves nothing. The wrong rules are in `wrong/`; nothing in the simulator or in its
+fault plans knows which is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from tests.simulation.mutants import (
+    clients,
+    controlling,
+    coordinating,
+    copies,
+    delete_records,
+    programs,
+    quorum,
+    recovery,
+    repairs,
+    replication,
+    settings,
+    shell,
+    storage,
+    transactions,
+)
+from tests.simulation.mutants.replication import Patches
+
+MUTANTS: dict[str, Callable[[], Patches]] = {
+    "1 truncate to the high watermark when the leader changes": replication.truncate_to_high_watermark,
+    "2 one epoch look-up, then the high watermark": storage.one_lookup_then_high_watermark,
+    "2 the epoch start not recorded before the first append": storage.epoch_start_not_recorded,
+    "3 progress counted from a diverging position": replication.progress_without_position,
+    "3 progress counted from another epoch": replication.progress_of_another_epoch,
+    "3 runs appended without their checks": replication.no_check_of_runs,
+    "4 ISR grows against a lagging high watermark": replication.join_against_lagging_high_watermark,
+    "5 HW over the committed ISR while a growth is pending": replication.over_committed_only,
+    "5 HW over the shrunk ISR before the commit": replication.over_proposal_only,
+    "5 HW leaves out a member not heard": replication.unheard_left_out,
+    "6 HW moves below min": replication.below_min,
+    "7 progress of an earlier life counts": replication.progress_of_an_earlier_life,
+    "7 a leader epoch spans two lives": replication.epoch_spans_lives,
+    "7 a follower joins without a session": replication.joins_without_a_session,
+    "7 a damaged copy is cut at once": replication.cut_at_once,
+    "8 a replica removed and added again keeps its progress": replication.removed_replica_keeps_progress,
+    "9 the high watermark adopted before truncating": replication.high_watermark_before_truncation,
+    "10 latest answered with a lagging HW": replication.latest_at_once,
+    "11 a read ahead of a follower's HW is out of range": replication.ahead_of_follower_is_out_of_range,
+    "12 a deposed coordinator takes later HW moves for its own": transactions.deposed_coordinator_goes_on,
+    "12 a coordinator acts before its HW reached its epoch": transactions.acts_before_its_epoch_is_committed,
+    "13 an unknown outcome reported with the last refusal": clients.unknown_reported_as_failed,
+    "13 a lost connection taken for a refusal": clients.lost_connection_is_a_refusal,
+    "13 a deposed leader refuses what waits": clients.deposed_leader_refuses,
+    "14 followers know no producers": replication.followers_know_no_producers,
+    "14 producer state not truncated": replication.producers_not_truncated,
+    "14 a duplicate acknowledged before it is replicated": replication.duplicate_answered_at_once,
+    "15 producer state changed before the append": replication.state_before_append,
+    "15 a decision takes effect before it is committed": transactions.decided_before_committed,
+    "16 LSO inclusive": transactions.stable_offset_inclusive,
+    "16 LSO above HW": transactions.stable_offset_above_high_watermark,
+    "16 LSO moved by an uncommitted marker": transactions.uncommitted_marker_moves_stable_offset,
+    "17 a late append after its producer ended": transactions.refused_registration_is_none,
+    "17 attempts named by the client win": transactions.attempts_win_not_producers,
+    "17 a set-back checkpoint is taken for a replay": transactions.committed_without_contents,
+    "18 markers not idempotent": transactions.markers_not_idempotent,
+    "19 vote not synced": storage.vote_not_synced,
+    "19 vote answered before it is written": quorum.vote_answered_before_it_is_written,
+    "19 epoch file not synced": storage.epoch_file_not_synced,
+    "19 directory entries not synced": storage.directory_entries_not_synced,
+    "20 recovery serves a tail that was not synced": storage.unsynced_tail_served,
+    "21 no check-quorum": quorum.no_check_quorum,
+    "22 no pre-vote": quorum.no_pre_vote,
+    "22 pre-vote granted beside a live leader": quorum.pre_vote_beside_a_live_leader,
+    "23 an old epoch's entry committed by counting": quorum.old_epoch_committed_by_counting,
+    "24 progress before fsync": replication.progress_before_sync,
+    "25 damage is not said at registration": storage.damage_not_said,
+    "25 damage is not heeded by the controller": storage.damage_not_heeded,
+    "26 a proposal without the leader": replication.proposal_without_leader,
+    "26 repeated metadata resets progress": replication.metadata_resets_progress,
+    "27 the last ISR member is fenced out": quorum.last_member_fenced_out,
+    "27 a refused growth is never taken back": replication.refused_growth_kept,
+    "28 a client's buffer reused while its request is in flight": clients.buffer_reused,
+    "29 no joiner is waited for": replication.no_joiner_waited_for,
+    "30 a late tick of a leader excuses for a full period": replication.late_ticks_excuse_for_a_full_period,
+    "30 a late tick of a controller excuses for a full period": quorum.late_ticks_excuse_everybody,
+    "30 a paused controller fences everyone when it wakes": quorum.paused_controller_fences,
+    "31 other voters accepted at a restart": quorum.other_voters_accepted,
+    "31 a voter with an emptied disk votes": quorum.emptied_voter_votes,
+    "32 strays deleted while the image is behind": storage.strays_before_the_image_is_there,
+    "V6 a torn copy leads and no other is asked": storage.torn_copy_leads_alone,
+    "V19 a torn tail is damage": storage.torn_tail_is_damage,
+    "V19 an unclean start loses eligibility": storage.unclean_start_loses_eligibility,
+    "KIP-107 answered before the others have deleted": delete_records.answered_before_the_others_have_it,
+    "KIP-107 a trim above HW is done": delete_records.above_the_high_watermark,
+    "KIP-107 a joiner does not know the log start": delete_records.joiner_without_log_start,
+    "KIP-107 the log start is not recorded": delete_records.log_start_not_recorded,
+    "KIP-107 an empty copy starts inside a batch": delete_records.inside_the_first_batch_only,
+    "KIP-107 an emptied copy begins anew": delete_records.emptied_copy_begins_anew,
+    "KIP-107 a coordinator carries nothing along": delete_records.coordinator_carries_nothing,
+    "KIP-966 the broker's own default counts": settings.own_default_counts,
+    "KIP-966 min is lowered and the eligible stay": settings.eligible_stay,
+    "V19 an unsynced word is dropped": settings.unsynced_word_is_dropped,
+    "V12 votes without comparing logs": quorum.votes_without_comparing_logs,
+    "V20 an epoch is adopted without proof": quorum.epoch_adopted_without_proof,
+    "V19 a plausible refusal strands": quorum.plausible_refusal_strands,
+    "V10 a lost proposal is forgotten": replication.forgotten_proposal,
+}
+
+# Searched for with whole brokers (tests/simulation/whole), and pinned there: whole/pins.tsv.
+OF_WHOLE_BROKERS: dict[str, Callable[[], Patches]] = {
+    "shell a life begins before its registration is replayed": shell.nobody_waits_for_the_replay,
+    "shell metadata counts before it is synced": shell.metadata_counts_unsynced,
+    "shell a controller hears last that it was deposed": shell.deposed_hears_it_last,
+    "shell a session lasts from its answer": shell.session_lasts_from_its_answer,
+    "shell markers that were not answered count as written": shell.no_answer_is_a_yes,
+    "shell what a former log's disk answers is the new one's": shell.former_log_answers,
+    "shell a proposal without an answer is never sent again": shell.lost_proposal_is_not_told,
+    "shell a stream that broke is not told": shell.broken_stream_is_not_told,
+    "shell a session stays when its stream ends": shell.ended_session_stays,
+    "shell a replica that failed is not said": shell.failed_replica_is_not_said,
+    "shell an error of a disk is logged and goes no further": shell.disk_error_is_logged_only,
+    "shell damage that was met is not recorded": shell.damage_is_not_recorded,
+    "shell a coordinator does not hear that it is deposed": shell.coordinator_goes_on,
+    "shell a wake-up between two looks is lost": shell.wake_up_is_lost,
+    "shell a broker that stops does not hand over": shell.no_hand_over,
+    "20 a rolled segment is not synced": recovery.rolled_segment_not_synced,
+    "20 recovery believes whole headers": recovery.headers_only,
+    "V6 a checkpoint is not lowered before a truncation": recovery.checkpoint_stays_at_a_truncation,
+    "V19 a checkpoint promises what is not synced": recovery.checkpoint_promises_unsynced,
+    "14 a producer snapshot of what was cut is believed": recovery.snapshot_of_what_was_cut,
+    "14 what is behind a producer snapshot is not read": recovery.snapshot_is_all,
+    "V15 a producer snapshot forgets what was aborted": recovery.snapshot_forgets_the_aborted,
+    "V19 the mark of a clean stop outlives its life": recovery.clean_stop_outlives_its_life,
+    "V11 whom a voter voted for is forgotten at a restart": recovery.vote_forgotten_at_a_restart,
+    "V5 the HW is where min members are": copies.high_watermark_at_min_members,
+    "V9 an epoch that is known is no divergence": copies.known_epoch_is_no_divergence,
+    "V3 an epoch begins at the high watermark": copies.epoch_begins_at_the_high_watermark,
+    "V19 nobody is put out for its lag": copies.nobody_is_put_out,
+    "V16 an ISR below min refuses what was appended": copies.below_min_is_a_refusal,
+    "17 a producer writes while its marker is on its way": copies.writes_while_its_marker_is_on_its_way,
+    "V15 a run names those whose abort markers it has": copies.aborted_by_markers_in_the_run,
+    "KIP-107 followers keep what their leader deleted": copies.followers_keep_what_was_deleted,
+    "KIP-107 eligible leaders are not asked": copies.eligible_leaders_are_not_asked,
+    "V12 a controller answers brokers before it is committed": controlling.answers_before_it_is_committed,
+    "V14 producer ids are told before they are committed": controlling.producer_ids_before_they_are_committed,
+    "V10 a proposal from an older partition epoch is accepted": controlling.any_partition_epoch,
+    "V6 the first live replica leads, in the ISR or not": controlling.first_live_replica_leads,
+    "V6 the preferred leader need not be in sync": controlling.preferred_leads_out_of_sync,
+    "V17 who registers again goes on as the same life": controlling.registered_again_is_the_same_life,
+    "V6 a reassignment is done with the first of its replicas": controlling.reassigned_with_the_first,
+    "V20 a new controller gives nobody time": controlling.no_time_from_a_new_controller,
+    "V15 a commit is answered when it is decided": coordinating.answered_when_decided,
+    "V15 a new coordinator does not finish what was decided": coordinating.decided_is_not_finished,
+    "V19 a take-over leaves open what was open": coordinating.taken_over_stays_open,
+    "12 a group's offsets are told without a decision": coordinating.told_without_a_decision,
+    "V19 no transaction times out": coordinating.no_time_out,
+    "V14 what is unknown goes out under another producer id": programs.unknown_goes_out_under_another_id,
+    "V16 the last attempt counts alone": programs.last_attempt_counts,
+    "V14 a batch that is sent again has a new sequence": programs.sent_again_is_numbered_anew,
+    "V19 a refusal teaches a producer nothing": programs.refusals_teach_nothing,
+    "V16 what is out when a producer closes is failed": programs.closed_with_what_is_out,
+    "V8 older metadata is believed": programs.older_metadata_is_believed,
+    "V14 a damaged run is skipped": programs.damaged_run_is_skipped,
+    "V19 runs that are dropped cost credit": programs.dropped_runs_cost_credit,
+    "V14 a reset goes back behind where a consumer was": programs.reset_goes_back,
+    "R1 a copy that was cut joins by what it told before": repairs.old_progress_of_a_copy_that_was_cut,
+    "R2 a broker's own configuration counts": repairs.own_configuration_counts,
+    "R3 whole copies are not eligible after an unclean stop": repairs.whole_copies_are_not_eligible,
+    "R4 who is late excuses for a full period": repairs.late_excuses_for_a_full_period,
+    "R5 who is not heard is put out and taken in for ever": repairs.put_out_and_taken_in_for_ever,
+    "R6 a joiner whose session is closed is waited for": repairs.closed_joiner_is_waited_for,
+    "R7 a log that cannot be read ends the start": repairs.unreadable_log_ends_the_start,
+    "R8 a valid batch behind an invalid one is damage": repairs.valid_batch_behind_is_damage,
+    "R9 an end that was forgotten is refused": repairs.forgotten_ends_are_refused,
+    "R11 every plausible epoch is adopted": repairs.every_plausible_epoch_is_adopted,
+}
+
+
+def named(text: str, table: Collection[str] = MUTANTS.keys()) -> list[str]:
+    """The mutants of `table` meant by `text`: all, a number, or the beginning of a name. Raises SystemExit for none."""
+    found = [name for name in table if text in ("all", name, name.split()[0]) or name.startswith(text)]
+    if not found:
+        raise SystemExit(f"there is no mutant {text!r}; there are: " + "; ".join(table))
+    return found
+
+
+@contextmanager
+def mutated(name: str | None) -> Iterator[None]:
+    """The wrong rule, for the length of the block; None: the true ones."""
+    make = (MUTANTS | OF_WHOLE_BROKERS)[name] if name is not None else list
+    patches = [patch.object(*each) for each in make()]
+    _active.extend(patches)
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in reversed(patches):
+            each.stop()
+            _active.remove(each)
+
+
+_active: list[Any] = []  # the patches that are in force
+
+
+@contextmanager
+def unmutated() -> Iterator[None]:
+    """The true rules again, for the length of a block within `mutated`."""
+    for each in reversed(_active):
+        each.stop()
+    try:
+        yield
+    finally:
+        for each in _active:
+            each.start()
