@@ -18,6 +18,7 @@ from tests.simulation.whole.themes import THEMES
 SEEDS = (2, 4, 13)
 
 
+@pytest.mark.timeout(300)
 def test_seeds_come_right_and_the_same_seed_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "0")  # of the processes that run them
     results = list(run_many((*SEEDS, SEEDS[0]), 2))

@@ -49,7 +49,7 @@ class Result:
 
 async def direct(cluster: SimulatedCluster, history: History, workload: Workload, transacting: Transacting) -> None:
     """The run, from the outside."""
-    plan, faults, judge = cluster.plan, Faults(cluster, workload, transacting), Judge(cluster, workload)
+    plan, faults, judge = cluster.plan, Faults(cluster, workload, transacting), Judge(cluster)
     looking = asyncio.get_running_loop().create_task(judge.watch())
     for host in cluster.hosts.values():
         host.start()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DIRECTORY = "/data/__cluster_metadata-0"
 VOTE_FILE = "/data/vote"
-SETTINGS = LogSettings(segment_bytes=800)  # a few batches: what a segment forgets to sync shows
+SETTINGS = LogSettings(segment_bytes=900)  # a few batches: what a segment forgets to sync shows
 
 
 def address(node_id: int) -> peer_pb2.VoterAddress:

@@ -140,8 +140,10 @@ class View:
 
     @property
     def start(self) -> int:
-        """Where its first batch begins; 0 where there is none."""
-        return self.batches[0].base_offset if self.batches else 0
+        """Where its first batch begins, or would; 0 where there is no file."""
+        if self.batches:
+            return self.batches[0].base_offset
+        return min((int(name[: -len(_SUFFIX)]) for name in self._segments), default=0)
 
     @property
     def end(self) -> int:

@@ -17,10 +17,8 @@ from tests.simulation.whole.judge.transactions import Transactions
 from tests.simulation.whole.judge.truth import Truth
 
 if TYPE_CHECKING:
-    from minilog_broker.replication.partition_state import PartitionKey
     from tests.simulation.whole.calls import SimulatedCall
     from tests.simulation.whole.cluster import SimulatedCluster
-    from tests.simulation.whole.workload import Workload
 
 LOOK_S = 0.2
 
@@ -28,10 +26,9 @@ LOOK_S = 0.2
 class Judge:
     """See the module's text."""
 
-    def __init__(self, cluster: SimulatedCluster, workload: Workload) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
-        self._workload = workload
-        self.truth = Truth(cluster, self._may_be_gone)
+        self.truth = Truth(cluster)
         self._hearing = Hearing(cluster, self.truth)
         coordinators = JudgeOfCoordinators(self.truth)
         transactions = Transactions(self.truth.copies, coordinators.may_write)
@@ -44,9 +41,6 @@ class Judge:
         ]
         cluster.wire.watch(self._saw)
         cluster.wire.listen(self._hearing.heard)
-
-    def _may_be_gone(self, key: PartitionKey) -> float:
-        return self._workload.may_be_gone(key) if key in self._workload.replicas else 0
 
     def _saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
         """Of whoever speaks it is not the fault."""

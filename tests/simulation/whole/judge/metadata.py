@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from minilog.errors import CorruptMessage
 from minilog.record_batch.header import BatchHeader
 from minilog.v1 import records_pb2
 from minilog_broker.controller.topic_config import effective_topic_config
@@ -103,8 +104,18 @@ class Metadata:
                 self._led[header.partition_leader_epoch] = change.leader_id
         self._check_held(number, epoch)
         for header in self.batches[known:]:
-            for batch in decode_run(copy.live.content(header.base_offset)):
+            for batch in self._whole(header):
                 self._replay(batch)
+
+    def _whole(self, header: BatchHeader) -> list[CommittedBatch]:
+        """A committed batch, from any disk where it did not rot."""
+        for voter in self.voters:
+            view = self._copies.of(voter, LOG_NAME).live
+            if is_same(header, next(iter(view.from_offset(header.base_offset)), None)):
+                found = _decoded(view, header)
+                if found:
+                    return found
+        raise Violation("V12", f"what is committed at {header.base_offset} is whole on no disk")
 
     def _check_held(self, number: int, epoch: int) -> None:
         newest = self.batches[-1]
@@ -222,7 +233,7 @@ class Metadata:
         for voter in self.voters:
             view = self._copies.of(voter, LOG_NAME).live
             for header in list(view.from_offset(self.end)):
-                for batch in decode_run(view.content(header.base_offset)):
+                for batch in _decoded(view, header):
                     for record in batch.records:
                         state = record.partition
                         if record.HasField("partition") and key == (state.topic_id, state.partition):
@@ -235,7 +246,7 @@ class Metadata:
             view = self._copies.of(voter, LOG_NAME).durable
             ends = [self.next_producer_id]
             for header in list(view.from_offset(self.end)):
-                for batch in decode_run(view.content(header.base_offset)):
+                for batch in _decoded(view, header):
                     ends.extend(
                         record.producer_id_block.next_producer_id
                         for record in batch.records
@@ -243,6 +254,14 @@ class Metadata:
                     )
             found.append(max(ends))
         yield sorted(found, reverse=True)[len(self.voters) // 2]
+
+
+def _decoded(view: View, header: BatchHeader) -> list[CommittedBatch]:
+    """What a batch says; nothing where it rotted."""
+    try:
+        return list(decode_run(view.content(header.base_offset)))
+    except CorruptMessage:
+        return []
 
 
 def is_same(one: BatchHeader, other: BatchHeader | None) -> bool:

@@ -14,7 +14,7 @@ Under flush.policy=os what processes see counts as "on the disk". What invariant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
@@ -44,7 +44,6 @@ class JudgedPartition:
     copies: Copies
     metadata: Metadata
     damage: KnownDamage
-    may_be_gone: Callable[[PartitionKey], float]
     batches: list[BatchHeader] = field(default_factory=list)
     leads: dict[int, JudgedLead] = field(default_factory=dict)
     exempt: bool = False
@@ -95,6 +94,9 @@ class JudgedPartition:
             self._check_own(number, copy, view, high_watermark)
         if high_watermark <= self.end:
             return []
+        state = self.metadata.states.get(self.key)
+        if state is not None:
+            self._check_cuts(state)  # what was cut before was not committed before
         known = len(self.batches)
         self.batches.extend(self._next(copy.live, high_watermark))
         if self.end < high_watermark:
@@ -142,7 +144,7 @@ class JudgedPartition:
         if view.batches:
             return view.start
         recorded = copy.recorded("checkpoint")
-        return 0 if recorded is None else int(recorded["log_start_offset"])
+        return max(view.start, 0 if recorded is None else int(recorded["log_start_offset"]))
 
     def first_lack(self, copy: Copy, view: View, upto: int) -> int | None:
         """The first offset of what is committed that the copy lacks, or has otherwise; None where it has all below
@@ -150,11 +152,8 @@ class JudgedPartition:
         if view.agreed >= upto:
             return None
         start = self._start(copy, view)
-        if view.agreed < start:
-            if start > self.deletable:
-                self.deletable = max(self.deletable, self.may_be_gone(self.key))
-            if start <= self.deletable:
-                view.agreed = start
+        if view.agreed < start <= self.deletable:
+            view.agreed = start
         own = view.from_offset(view.agreed)
         for header in self._from_offset(view.agreed):
             if header.next_offset > upto:

@@ -13,7 +13,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from minilog.record_batch.header import BatchHeader, Buffer, decode_header
+from minilog.errors import CorruptMessage
+from minilog.record_batch.header import BatchHeader, Buffer, decode_header, iterate_headers
 from minilog.v1 import common_pb2
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
 from minilog_broker.replication.partition_state import PartitionKey
@@ -101,12 +102,10 @@ class Replication:
         """Nobody is handed what is not committed; only followers are."""
         if not batches or to_follower or partition.exempt:
             return
-        header, at = decode_header(batches), 0
-        while True:
-            at += header.length
-            if at >= len(batches):
-                break
-            header = decode_header(batches, at)
+        try:
+            header = [each for _, each in iterate_headers(batches)][-1]
+        except CorruptMessage:
+            return  # rotten on the disk, which the reader finds
         if header.base_offset >= run.high_watermark:
             text = f"b{number} hands a reader what is at {header.base_offset}, its high watermark is "
             raise partition.fail("V14", f"{text}{run.high_watermark}", number)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog_broker.controller.topic_config import BUILT_IN
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.violation import Violation
+from tests.simulation.whole.judge.bounds import Joins
 from tests.simulation.whole.judge.copies import Copies
 from tests.simulation.whole.judge.damage import KnownDamage
 from tests.simulation.whole.judge.metadata import LOG_NAME, JudgedChange, Metadata
@@ -23,17 +24,16 @@ _OWN = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)  # brokers delete of them wh
 
 
 class Truth:
-    """See the module's text. `may_be_gone`: the offset below which retention, or a command, may have deleted."""
+    """See the module's text."""
 
-    def __init__(self, cluster: SimulatedCluster, may_be_gone: Callable[[PartitionKey], float]) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
-        self._may_be_gone = may_be_gone
         self._hosts = {host.name: host for host in cluster.hosts.values()}
         self.copies = Copies(list(cluster.hosts.values()))
         self.metadata = Metadata(self.copies, list(cluster.plan.voter_ids), self._changed)
         self.damage = KnownDamage(list(cluster.hosts.values()), self.metadata)
         self.partitions: dict[PartitionKey, JudgedPartition] = {}
-        self.changes: list[tuple[float, JudgedChange]] = []
+        self._joins = Joins()
 
     def violation(self, rule: str, text: str, key: PartitionKey, *nodes: int) -> Violation:
         return Violation(rule, text, nodes=nodes, key=key)
@@ -52,23 +52,24 @@ class Truth:
             return None
         found = self.partitions.get(key)
         if found is None:
-            found = self.partitions[key] = JudgedPartition(
-                key, self.copies, self.metadata, self.damage, self._may_be_gone
-            )
+            found = self.partitions[key] = JudgedPartition(key, self.copies, self.metadata, self.damage)
             if self.metadata.topics[key.topic_id].name in _OWN:
                 found.deletable = math.inf
         self._look_at_policy(found)
         return found
 
     def _look_at_policy(self, partition: JudgedPartition) -> None:
-        """Under flush.policy=os a loss of power may take what was acknowledged: that is exempt."""
-        if not partition.was_unsynced:
-            partition.was_unsynced = not self.metadata.topics[partition.key.topic_id].config.flush_on_append
+        """Under flush.policy=os a loss of power may take what was acknowledged: that is exempt. What retention deletes
+        is judged by what readers miss (retention.py), not here."""
+        config = self.metadata.topics[partition.key.topic_id].config
+        partition.was_unsynced |= not config.flush_on_append
+        if config.retention_bytes >= 0 or 0 <= config.retention_ms < BUILT_IN.retention_ms:
+            partition.deletable = math.inf
         if partition.was_unsynced and not partition.exempt:
             partition.exempt = any(host.boots for host in self._cluster.hosts.values())
 
     def _changed(self, change: JudgedChange) -> None:
-        self.changes.append((self._cluster.now_s, change))
+        self._joins.changed(change, self.metadata.broker_epochs, self._cluster.now_s)
         partition = self.partition(change.key)
         if partition is not None:
             partition.changed(change)
