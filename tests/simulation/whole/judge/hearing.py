@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 GAP, STEADY, PATIENCE = 0.5, 2.0, 2.5
 FETCH_TIMEOUT = "quorum.fetch.timeout.ms"
 _REPLICATE = "/minilog.v1.PeerService/Replicate"
+_HEARTBEAT = "/minilog.v1.PeerService/Heartbeat"
 _CALLS = ("/minilog.v1.PeerService/Vote", "/minilog.v1.PeerService/BeginQuorumEpoch")
 
 
@@ -34,6 +35,7 @@ class Hearing:
         told_ms = (int(values.get(FETCH_TIMEOUT, 1_000)) for values in cluster.plan.configs.values())
         self._fetch_timeout_s = max(told_ms, default=1_000) / 1e3
         self._streams: weakref.WeakSet[SimulatedCall] = weakref.WeakSet()  # of the metadata log
+        self._stopping: set[tuple[int, int]] = set()  # host and life: it was asked to stop, and hands over
         self._heard_s: dict[tuple[int, int], float] = {}
         self._steady_s: dict[tuple[int, int], float] = {}
         self._resumed_s: dict[int, float] = {}
@@ -45,8 +47,12 @@ class Hearing:
 
     def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
         """A message is sent."""
-        if call.method == _REPLICATE and not answers and message.cluster_metadata:
+        if answers:
+            return
+        if call.method == _REPLICATE and message.cluster_metadata:
             self._streams.add(call)
+        elif call.method == _HEARTBEAT and message.wants_stop:
+            self._stopping.add(self._truth.speaker(call.client))
 
     def heard(self, call: SimulatedCall, answers: bool | None) -> None:
         """A message has come, or the connection broke."""
@@ -67,6 +73,8 @@ class Hearing:
     def look(self) -> None:
         """Who stands still, or runs anew."""
         for host in self._cluster.hosts.values():
+            if not host.wanted:
+                self._stopping.add((host.number, host.lives))
             stopped = host.process is None or host.process.stands_still or host.process.dead
             if stopped or self._lives.get(host.number) != host.lives:
                 self._lives[host.number] = host.lives
@@ -101,7 +109,9 @@ class Hearing:
             return
         led, other, other_life, since_s = before
         host = self._cluster.hosts[other]
-        if host.process is None or host.lives != other_life or not host.wanted or host.process.stands_still:
+        if host.process is None or host.lives != other_life or host.process.stands_still:
+            return
+        if not host.wanted or (other, other_life) in self._stopping:
             return
         voters = self._truth.metadata.voters
         if self._cluster.now_s - since_s < STEADY * self._fetch_timeout_s or other not in voters:
