@@ -75,11 +75,13 @@ def test_an_archive_goes_on_where_it_was_and_comes_back_as_it_was(
     directory = str(tmp_path / "archive")
     for numbers in (range(40), range(40, 100)):
         _send(kit.servers, topic, numbers)
-        finish(job.keep(kit.spark, job.Options(kit.servers, topic, directory)).trigger(availableNow=True).start())
+        finish(
+            job.keep(kit.spark, job.ArchiveOptions(kit.servers, topic, directory)).trigger(availableNow=True).start()
+        )
     archived = kit.spark.read.parquet(directory)
     assert archived.count() == 100
     assert {row.day for row in archived.collect()} == {_at(number).date() for number in range(100)}
-    job.restore(kit.spark, job.Options(kit.servers, again, directory))
+    job.restore(kit.spark, job.ArchiveOptions(kit.servers, again, directory))
     assert _rows(kit, kit.servers, again) == _rows(kit, kit.servers, topic)
 
 
@@ -89,7 +91,7 @@ def test_a_mirror_in_another_cluster_has_each_record_once(job: ModuleType, kit: 
     with running_cluster(tmp_path / "brokers", brokers=1, settings=BROKER_SETTINGS) as other:
         with Admin({"bootstrap.servers": other.bootstrap_servers}) as admin:
             admin.create_topics([NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1)])
-        options = job.Options(kit.servers, other.bootstrap_servers, topic, str(tmp_path / "checkpoint"))
+        options = job.MirrorOptions(kit.servers, other.bootstrap_servers, topic, str(tmp_path / "checkpoint"))
         for numbers in (range(30), range(30, 80)):
             _send(kit.servers, topic, numbers)
             finish(job.mirror(kit.spark, options).trigger(availableNow=True).start())

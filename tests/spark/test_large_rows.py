@@ -50,7 +50,7 @@ def test_rows_of_2_and_of_50_mib_are_written_read_and_mirrored(
     assert digests(kit.read(subscribe=source)) == expected
     monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parents[2] / "jobs"))
     job = importlib.import_module("mirror")
-    options = job.Options(kit.servers, kit.servers, source, str(tmp_path / "checkpoint"), to_topic=sink)
+    options = job.MirrorOptions(kit.servers, kit.servers, source, str(tmp_path / "checkpoint"), to_topic=sink)
     finish(job.mirror(kit.spark, options).trigger(availableNow=True).start())
     assert digests(kit.read(subscribe=sink)) == expected
 
