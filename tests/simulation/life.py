@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.controller.controller import Controller
 from minilog_broker.controller.image import ImageChanges, MetadataImage
+from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.partition_state import PartitionKey, TopicConfig
@@ -133,7 +134,9 @@ class Life:
         self.quorum_part = QuorumPart(self, self.directory, metadata_disk, random.Random(rng.random()))
         self.quorum = self.quorum_part.node
         self.image = self.quorum_part.image
-        self.manager = ReplicaManager(node.node_id, self.settings, random.Random(rng.random()))
+        self.manager = ReplicaManager(
+            node.node_id, self.settings, random.Random(rng.random()), ClusterLevel(SUPPORTED_LEVELS)
+        )
         self.replicas = Replicas(self, self.manager, self.data_disk, self.log_directory)
         self.link = ControllerLink(self, plan.heartbeat_interval_ms)
         self.controlling = Controlling(

@@ -16,6 +16,7 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
+from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum import quorum_effects as quorum_effects
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.quorum_effects import PersistVote, VoteState
@@ -112,6 +113,7 @@ class QuorumPart:
             QuorumSettings(plan.election_timeout_ms, plan.fetch_timeout_ms),
             newest_snapshot(self.snapshots),
             rng,
+            SUPPORTED_LEVELS,
         )
 
     # -- what the rest of the life asks

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from minilog.errors import CorruptMessage
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2
+from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.leader.leadership import (
     BeganToLead,
@@ -397,4 +398,4 @@ def _nothing(_: object = None) -> None:
 
 def new_manager(life: Life, rng: random.Random) -> ReplicaManager:
     """The real core, with the plan's settings."""
-    return ReplicaManager(life.node.node_id, life.settings, rng)
+    return ReplicaManager(life.node.node_id, life.settings, rng, ClusterLevel(SUPPORTED_LEVELS))

@@ -9,6 +9,7 @@ from typing import cast
 
 from minilog.v1 import peer_pb2
 from minilog.versions import VersionRange
+from minilog_broker.levels import ClusterLevel
 from minilog_broker.quorum.metadata_log import MetadataLog
 from minilog_broker.quorum.quorum_effects import AppendToLog, QuorumEffect, StartLogAt, TruncateLog
 from minilog_broker.quorum.settings import QuorumSettings
@@ -62,7 +63,7 @@ class Member:
         self.now_ms = 0.0  # of the event that is being worked on
         self.fetching_snapshot = False  # one at a time
         # The metadata session is before and beside all lives: no broker epoch is asked for, or told.
-        self.context = ReplicationContext(node_id, settings, broker_epoch=-1)
+        self.context = ReplicationContext(node_id, settings, ClusterLevel(levels), broker_epoch=-1)
         for voter in given:
             incarnation = BrokerIncarnation(voter.broker_id, -1, voter.host, voter.port, fenced=False, stopping=False)
             self.context.incarnations[voter.broker_id] = incarnation

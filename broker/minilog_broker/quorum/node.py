@@ -33,7 +33,6 @@ from minilog.errors import (
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2, records_pb2
 from minilog.versions import VersionRange
-from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum.cluster import check_cluster, check_new
 from minilog_broker.quorum.elections import Elections
 from minilog_broker.quorum.fetcher import metadata_epochs
@@ -72,7 +71,7 @@ class QuorumNode:
         quorum_settings: QuorumSettings,
         snapshot: SnapshotId | None,
         rng: random.Random,
-        levels: VersionRange = SUPPORTED_LEVELS,
+        levels: VersionRange,
     ) -> None:
         self.node_id = node_id
         self._log = MetadataLog(log, snapshot)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
+from minilog_broker.levels import ClusterLevel
 from minilog_broker.replication.follower.throttle import Throttle
 from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionKey
 from minilog_broker.replication.replica_effects import Effect
@@ -75,8 +75,8 @@ class ReplicationContext:
 
     broker_id: int
     settings: ReplicationSettings
+    level: ClusterLevel
     broker_epoch: int | None = None
-    level: ClusterLevel = field(default_factory=lambda: ClusterLevel(SUPPORTED_LEVELS))
     session_ends_ms: float = -math.inf  # with the controller, by this broker's clock: see rules/fencing.py
     incarnations: dict[int, BrokerIncarnation] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)

@@ -65,14 +65,8 @@ _ALL_ACKS = (-1, 0, 1)
 class ReplicaManager:
     """The whole core of replication of one broker: the shell calls its methods, and carries out `take_effects`."""
 
-    def __init__(
-        self, broker_id: int, settings: ReplicationSettings, rng: random.Random, level: ClusterLevel | None = None
-    ) -> None:
-        self._context = (
-            ReplicationContext(broker_id, settings)
-            if level is None
-            else ReplicationContext(broker_id, settings, level=level)
-        )
+    def __init__(self, broker_id: int, settings: ReplicationSettings, rng: random.Random, level: ClusterLevel) -> None:
+        self._context = ReplicationContext(broker_id, settings, level)
         self._leaders = ReplicaFetchers(self._context, rng)
         self._replicas: dict[PartitionKey, Replica] = {}
         self._configs: dict[bytes, TopicConfig] = {}

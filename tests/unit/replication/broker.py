@@ -13,6 +13,7 @@ from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, batch_crc, decode_header, encode_header
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
+from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.manager import ReplicaManager
@@ -93,7 +94,9 @@ class BrokerOfCores:
     def _begin(self) -> None:
         self.lives += 1
         self.version += 1
-        self.manager = ReplicaManager(self.broker_id, self.cluster.settings, random.Random(self.broker_id))
+        self.manager = ReplicaManager(
+            self.broker_id, self.cluster.settings, random.Random(self.broker_id), ClusterLevel(SUPPORTED_LEVELS)
+        )
         self.logs: dict[PartitionKey, Log] = {}
         self.disk: deque[Callable[[], None]] = deque()
         self.dirty: dict[PartitionKey, None] = {}

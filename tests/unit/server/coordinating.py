@@ -16,6 +16,7 @@ from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, INTERNAL_PARTITIONS, 
 from minilog.v1 import common_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
+from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionKey, PartitionState, TopicConfig
 from minilog_broker.replication.settings import ReplicationSettings
@@ -53,7 +54,7 @@ class CoordinatingBroker:
         self._reserve = Reserve(files, self._directory.path, lambda: 0.0)
         self.logs = LogDirectory(files, self._directory, 0)
         self._disk = DiskThread("test-disk", loop, self.crashed.append)
-        manager = ReplicaManager(BROKER, ReplicationSettings(), random.Random(0))
+        manager = ReplicaManager(BROKER, ReplicationSettings(), random.Random(0), ClusterLevel(SUPPORTED_LEVELS))
         self.went_offline = asyncio.Event()
         asked = outside(
             failed=self.crashed.append,

@@ -10,6 +10,7 @@ from typing import Any
 
 from minilog.v1 import records_pb2
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.partition_state import PartitionKey, TopicConfig
 from minilog_broker.replication.settings import ReplicationSettings
@@ -37,7 +38,7 @@ class OneBroker:
         reserve = Reserve(files, directory.path, time.monotonic)
         self.crashed: list[BaseException] = []
         self.disk = DiskThread("test-disk", asyncio.get_running_loop(), self.crashed.append)
-        self.manager = ReplicaManager(1, ReplicationSettings(), random.Random(1))
+        self.manager = ReplicaManager(1, ReplicationSettings(), random.Random(1), ClusterLevel(SUPPORTED_LEVELS))
         logs = LogDirectory(files, directory, 60_000, reserve)
         asked = outside(failed=self.crashed.append, tell_coordinator=lambda _: None)
         self.replicas = ReplicationShell(self.manager, self.disk, logs, reserve, asked)

@@ -12,6 +12,7 @@ import pytest
 from minilog.errors import StorageError
 from minilog.record_batch.header import PLACEMENT_BYTES, decode_header, placement
 from minilog.v1.peer_pb2 import RecoveryFinding
+from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.partition_state import PartitionKey, PartitionState
 from minilog_broker.replication.replica_effects import OpenLog, PartitionOffline, PlacedBatches
@@ -97,7 +98,7 @@ def test_one_log_that_cannot_be_read_is_told_and_the_others_are_served(
 
 
 def test_a_replica_whose_log_cannot_be_read_is_offline_and_is_not_made_anew() -> None:
-    manager = ReplicaManager(1, ReplicationSettings(), random.Random(1))
+    manager = ReplicaManager(1, ReplicationSettings(), random.Random(1), ClusterLevel(SUPPORTED_LEVELS))
     manager.adopt_unreadable(BROKEN, "Input/output error", 0.0)
     manager.set_broker_epoch(5, 0.0)
     manager.apply_image([STATE], [], {BROKEN.topic_id: DEFAULTS}, {BROKEN.topic_id: "t2"}, {}, 0.0)
