@@ -18,8 +18,10 @@ from minilog_broker.storage.files import File
 
 Write = tuple[int, bytes | None]  # (position, bytes); a truncation to the position has None
 NEVER = 1 << 62  # a position that no file reaches
+SEGMENT_SUFFIX = ".log"
 _METADATA = "__cluster_metadata"  # some space stays reserved for it
 NameChange = dict[str, tuple[bool, "Inode | None"]]  # path -> (is there, its inode)
+_ByDirectory = dict[str, dict[str, "Inode"]]
 
 
 class Death(BaseException):
@@ -201,6 +203,7 @@ class SimulatedDisk:
         self.names: dict[str, Inode | None] = {"/": None}  # a directory has no inode
         self._durable: dict[str, Inode | None] = {"/": None}
         self._pending: list[NameChange] = []
+        self._segments: dict[bool, tuple[int, _ByDirectory]] = {}  # durable: as of so many renames
 
     # -- what faults do to it
 
@@ -278,6 +281,18 @@ class SimulatedDisk:
         return {
             path[len(prefix) :]: inode for path, inode in names.items() if inode is not None and path.startswith(prefix)
         }
+
+    def segments(self, directory: str, *, durable: bool) -> dict[str, Inode]:
+        """As `files`, but segments only; not to be changed. Kept until a segment's name changes."""
+        renames, found = self._segments.get(durable, (-1, {}))
+        if renames != self.renames:
+            found = {}
+            for path, inode in (self._durable if durable else self.names).items():
+                if inode is not None and path.endswith(SEGMENT_SUFFIX):
+                    parent, _, name = path.rpartition("/")
+                    found.setdefault(parent, {})[name] = inode
+            self._segments[durable] = self.renames, found
+        return found.get(directory, {})
 
     def flip_bit(self, path: str, position: int, bit: int) -> None:
         """A bit of the file is not what was written, in the page cache and on the disk."""
@@ -427,7 +442,7 @@ class SimulatedDisk:
 
 
 def _has_segments(change: NameChange) -> bool:
-    return any(path.endswith(".log") for path in change)
+    return any(path.endswith(SEGMENT_SUFFIX) for path in change)
 
 
 def _apply_names(names: dict[str, Inode | None], change: NameChange) -> None:

@@ -5,21 +5,35 @@ A copy is seen twice: `live`, as processes see it, and `durable`, what a loss of
 
 from __future__ import annotations
 
+import bisect
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import HEADER_BYTES, BatchHeader, decode_header
-from tests.simulation.disk import NEVER, Inode
+from tests.simulation.disk import NEVER, SEGMENT_SUFFIX, Inode
 from tests.simulation.whole.host import DATA_PATH
 
 if TYPE_CHECKING:
     from tests.simulation.whole.host import SimulatedHost
 
-_SUFFIX = ".log"
 _SNAPSHOT = re.compile(r"\d{20}-\d{10}\.snapshot")
+
+
+def _base_offset(header: BatchHeader) -> int:
+    return header.base_offset
+
+
+def _next_offset(header: BatchHeader) -> int:
+    return header.next_offset
+
+
+def first_from(batches: list[BatchHeader], offset: int) -> int:
+    """The index of the first that ends above `offset`, of batches in their order."""
+    return bisect.bisect_right(batches, offset, key=_next_offset)
 
 
 class _Segment:
@@ -28,6 +42,7 @@ class _Segment:
     def __init__(self, inode: Inode, *, durable: bool) -> None:
         self.inode = inode
         self._durable = durable
+        self.is_new = True  # not looked at yet
         self.cut_at: int | None = None
         self.batches: list[BatchHeader] = []
         self.positions: list[int] = []
@@ -35,6 +50,7 @@ class _Segment:
 
     def look(self) -> int | None:
         """Read what is new. The lowest offset that changed, None where nothing did."""
+        self.is_new = False
         inode = self.inode
         if not self._durable and inode.cut_to < NEVER:
             self._look_at_cut()
@@ -97,22 +113,30 @@ class View:
 
     def look(self, files: dict[str, Inode] | None) -> None:
         """`files`: the log's segments where names may have changed, else None."""
-        lowest: int | None = None
-        if files is not None:
-            known = self._segments
-            self._segments = {}
-            for name in sorted(files):
-                segment = known.get(name)
-                if segment is None or segment.inode is not files[name]:
-                    segment = _Segment(files[name], durable=self.durable)
-                    lowest = _least(lowest, int(name[: -len(_SUFFIX)]))
-                self._segments[name] = segment
-            for name in known.keys() - self._segments.keys():
-                lowest = _least(lowest, int(name[: -len(_SUFFIX)]))
-        for segment in self._segments.values():
+        lowest = None if files is None else self._take(files)
+        if self.durable:
+            changed = [each for each in self._segments.values() if each.inode.durable_from != NEVER or each.is_new]
+        else:
+            changed = [each for each in self._segments.values() if each.inode.live_from != NEVER or each.is_new]
+        for segment in changed:
             lowest = _least(lowest, segment.look())
         if lowest is not None:
             self._join(lowest)
+
+    def _take(self, files: dict[str, Inode]) -> int | None:
+        """The lowest offset of a segment that came or went; None where none did."""
+        lowest: int | None = None
+        known = self._segments
+        self._segments = {}
+        for name in sorted(files):
+            segment = known.get(name)
+            if segment is None or segment.inode is not files[name]:
+                segment = _Segment(files[name], durable=self.durable)
+                lowest = _least(lowest, int(name[: -len(SEGMENT_SUFFIX)]))
+            self._segments[name] = segment
+        for name in known.keys() - self._segments.keys():
+            lowest = _least(lowest, int(name[: -len(SEGMENT_SUFFIX)]))
+        return lowest
 
     def _join(self, changed_from: int) -> None:
         self.agreed = min(self.agreed, changed_from)
@@ -122,9 +146,8 @@ class View:
         for segment in self._segments.values():
             if not segment.batches or (batches and segment.batches[-1].next_offset <= batches[-1].next_offset):
                 continue
-            for header in segment.batches:
-                if batches and header.base_offset < batches[-1].next_offset:
-                    continue
+            first = bisect.bisect_left(segment.batches, batches[-1].next_offset, key=_base_offset) if batches else 0
+            for header in segment.batches[first:]:
                 if batches and header.base_offset > batches[-1].next_offset:
                     return
                 batches.append(header)
@@ -143,7 +166,7 @@ class View:
         """Where its first batch begins, or would; 0 where there is no file."""
         if self.batches:
             return self.batches[0].base_offset
-        return min((int(name[: -len(_SUFFIX)]) for name in self._segments), default=0)
+        return min((int(name[: -len(SEGMENT_SUFFIX)]) for name in self._segments), default=0)
 
     @property
     def end(self) -> int:
@@ -151,16 +174,7 @@ class View:
 
     def from_offset(self, offset: int) -> Iterator[BatchHeader]:
         """The batches that end above `offset`."""
-        batches = self.batches
-        low, high = 0, len(batches)
-        while low < high:
-            middle = (low + high) // 2
-            if batches[middle].next_offset <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        for index in range(low, len(batches)):
-            yield batches[index]
+        return islice(self.batches, first_from(self.batches, offset), None)
 
     def content(self, base_offset: int) -> bytes:
         """The bytes of the batch that begins there."""
@@ -189,11 +203,7 @@ class Copy:
         renamed = disk.renames != self._renames
         self._changes, self._renames = disk.changes, disk.renames
         for view in (self._live, self._durable):
-            view.look(self._segments(durable=view.durable) if renamed else None)
-
-    def _segments(self, *, durable: bool) -> dict[str, Inode]:
-        files = self.host.disk.files(self.path, durable=durable)
-        return {name: inode for name, inode in files.items() if name.endswith(_SUFFIX)}
+            view.look(disk.segments(self.path, durable=view.durable) if renamed else None)
 
     @property
     def live(self) -> View:

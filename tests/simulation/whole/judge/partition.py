@@ -21,7 +21,7 @@ from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
 from minilog.v1 import records_pb2
 from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.violation import Violation
-from tests.simulation.whole.judge.copies import Copies, Copy, View
+from tests.simulation.whole.judge.copies import Copies, Copy, View, first_from
 from tests.simulation.whole.judge.damage import KnownDamage
 from tests.simulation.whole.judge.metadata import JudgedChange, Metadata, is_same
 
@@ -164,10 +164,7 @@ class JudgedPartition:
         return None
 
     def _from_offset(self, offset: int) -> list[BatchHeader]:
-        at = len(self.batches)
-        while at and self.batches[at - 1].next_offset > offset:
-            at -= 1
-        return self.batches[at:]
+        return self.batches[first_from(self.batches, offset) :]
 
     def _lacking(self, state: records_pb2.PartitionRecord) -> tuple[int, int] | None:
         """Of who counts in that state, one who lacks something, and what."""
