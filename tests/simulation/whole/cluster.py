@@ -42,6 +42,7 @@ class SimulatedCluster:
             self.loop, random.Random(f"network {seed}"), plan.latency_s, self.wire, plan.window_bytes
         )
         self.counts: Counter[str] = Counter()
+        self.rages = True  # whether faults may still come
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
         self._failed: asyncio.Future[None] = self.loop.create_future()
         self.hosts = {
@@ -141,9 +142,10 @@ class SimulatedCluster:
         return process, ClientMachine(self.network, process, chance)
 
     def run_client(self, process: Process, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """What a client's program does. An error that it does not take ends the run."""
+        """What a client's program does, until its end. An error that it does not take ends the run."""
 
         def ended(task: asyncio.Task[None]) -> None:
+            self.clients.pop(process.name, None)
             if not task.cancelled() and (error := task.exception()) is not None:
                 self.fail(error)
 

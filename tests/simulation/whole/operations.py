@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.simulation.whole.workload import Workload
 
 GROUP = "group"
+LATEST_COUNT = 20
 
 
 class Operations:
@@ -80,20 +81,27 @@ class Operations:
         self._workload.command(ask)
 
     def latest(self) -> None:
-        """Where a partition ends."""
+        """Where a partition ends, asked again and again by a client whose picture of the cluster grows old."""
         at = self._random.choice(list(self._workload.keys))
+        pauses_s = [self._random.uniform(0.05, 0.5) for _ in range(LATEST_COUNT)]
 
         async def ask(admin: Admin) -> None:
-            key = self._workload.keys[at]
-            least = max(self._latest.get(at, 0), self._workload.acknowledged_end.get(key, 0))
-            found = (await admin.list_offsets({at: "latest"}))[at]
-            if found is None or self._workload.may_have_lost(key):
-                return
-            if found < least:
-                raise Violation("V8", f"{at} ends at {found}, and it ended at {least} before that was asked", key=key)
-            self._latest[at] = max(self._latest.get(at, 0), found)
+            for pause_s in pauses_s:
+                with contextlib.suppress(MinilogError):
+                    await self._ask_latest(admin, at)
+                await asyncio.sleep(pause_s)
 
         self._workload.command(ask)
+
+    async def _ask_latest(self, admin: Admin, at: TopicPartition) -> None:
+        key = self._workload.keys[at]
+        least = max(self._latest.get(at, 0), self._workload.acknowledged_end.get(key, 0))
+        found = (await admin.list_offsets({at: "latest"}))[at]
+        if found is None or self._workload.may_have_lost(key):
+            return
+        if found < least:
+            raise Violation("V8", f"{at} ends at {found}, and it ended at {least} before that was asked", key=key)
+        self._latest[at] = max(self._latest.get(at, 0), found)
 
     def group(self) -> None:
         """One member of a group at a time looks where the group is, and commits another offset."""

@@ -73,9 +73,11 @@ class Plan:
     out_of_order: bool = False  # what was not synced reaches a disk in any order
     policies: tuple[str, ...] = ("fsync",)  # of flush.policy
     producers: int = 2
+    acks: tuple[str, ...] = ("all",)  # of producers; one at least waits for all
     consumers: int = 1
     consumer_racks: tuple[str, ...] = ("",)
     writers: int = 0  # programs with transactions
+    queries: tuple[str, ...] = ()  # with Spark's sink
     write_pause_s: float = 0.02
     delivery_timeout_s: float = 10.0
     quiet_s: float = 2.0
@@ -101,7 +103,8 @@ class Plan:
         chance = random.Random(f"theme {seed}")
         if theme is None and chance.random() < THEMED_SHARE:
             theme = max(DRAWN, key=lambda name: _own(seed, name).random())
-        plan = cls._draw(random.Random(f"plan {seed}"), _draw_faults(seed))
+        queries = _own(seed, "queries").choice(((), (), ("q0",), ("q0", "q1")))
+        plan = cls._draw(random.Random(f"plan {seed}"), _draw_faults(seed), queries)
         if theme is not None:
             plan = replace(THEMES[theme](plan, chance), theme=theme)
         elif (versions := random.Random(f"versions {seed}")).random() < TWO_VERSIONS_SHARE:
@@ -109,7 +112,7 @@ class Plan:
         return _sound(plan, random.Random(f"policy {seed}"))
 
     @classmethod
-    def _draw(cls, draw: random.Random, faults: Mapping[str, float]) -> Plan:
+    def _draw(cls, draw: random.Random, faults: Mapping[str, float], queries: tuple[str, ...]) -> Plan:
         brokers = draw.choice((3, 3, 3, 4, 5))
         factor = draw.choice((3, 3, 2))
         base = {
@@ -160,9 +163,11 @@ class Plan:
             read_bytes_per_s=draw.choice((1e9, 1e6, 1e5)),
             out_of_order=draw.random() < 0.4,
             producers=draw.choice((1, 2)),
+            acks=("all", "all", "1", "0"),
             consumers=draw.choice((1, 2)),
             consumer_racks=draw.choice((("",), ("", "r0", "r1"))),
             writers=draw.choice((0, 0, 1, 2)),
+            queries=queries,
             write_pause_s=draw.choice((0.01, 0.03, 0.1)),
             delivery_timeout_s=draw.choice((2.0, 6.0, 20.0)),
             faults=faults,
@@ -207,11 +212,11 @@ def _sound(plan: Plan, draw: random.Random) -> Plan:
     policies = plan.policies
     if len(policies) == 1 and not LOSES_POWER & faults.keys() and not plan.outage and draw.random() < 0.6:
         policies = ("fsync", "os")
-    writers = plan.writers
+    writers, queries = plan.writers, plan.queries
     if plan.voters == 1 and (damages or spared):  # what coordinators decide has one copy then
         faults.pop("group", None)
-        writers = 0
-    plan = replace(plan, faults=faults, policies=policies, writers=writers)
+        writers, queries = 0, ()
+    plan = replace(plan, faults=faults, policies=policies, writers=writers, queries=queries)
     if not damages and not spared:
         return plan
     configs = {number: _without_min(each) for number, each in plan.configs.items()}  # of internal topics

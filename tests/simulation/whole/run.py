@@ -21,8 +21,9 @@ from tests.simulation.invariants.violation import Violation
 from tests.simulation.whole.cluster import SimulatedCluster
 from tests.simulation.whole.exceptions import Exceptions
 from tests.simulation.whole.faults import Faults
-from tests.simulation.whole.judge import Judge, check_over, check_transactions, copies_agree, watch
+from tests.simulation.whole.judge import Judge, check_over, check_queries, check_transactions, copies_agree, watch
 from tests.simulation.whole.plan import Plan
+from tests.simulation.whole.queries import Queries
 from tests.simulation.whole.transacting import Transacting
 from tests.simulation.whole.workload import Workload
 
@@ -62,6 +63,9 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         transacting.add_writer(f"w{number}")
     if plan.writers:
         transacting.add_reader()
+    queries = Queries(cluster, workload, judge.is_marked)
+    if plan.queries:
+        queries.add_reader()
     await asyncio.sleep(plan.quiet_s)
     exceptions = Exceptions(cluster, workload, history)
     watching = asyncio.get_running_loop().create_task(watch(cluster, workload, exceptions))
@@ -73,6 +77,8 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     await check_over(cluster, history, workload, faults, exceptions)
     if plan.writers:
         await check_transactions(cluster, transacting, faults)
+    if plan.queries:
+        await check_queries(cluster, queries, faults)
     for host in cluster.hosts.values():
         host.stop()
     deadline_s = cluster.now_s + plan.liveness_s

@@ -282,7 +282,8 @@ def transactions(plan: Plan, chance: random.Random) -> Plan:
         configs=_configured(plan, segment_bytes=chance.choice((1_024, 4_096)), broker_session_timeout_ms=900),
         producers=1,
         consumers=1,
-        writers=chance.choice((2, 3)),
+        writers=chance.choice((0, 2, 3)),
+        queries=chance.choice(((), ("q0",), ("q0", "q1"))),
         write_pause_s=0.1,
         fault_pause_s=0.7,
         faults=_weights(
@@ -303,6 +304,25 @@ def transactions(plan: Plan, chance: random.Random) -> Plan:
             full_disk=(0.0, 0.2),
             elect=(0.0, 1.0),
             group=(0.0, 0.5),
+        ),
+    )
+
+
+def coordinators(plan: Plan, chance: random.Random) -> Plan:
+    """Queries that share a coordinator, whose log holds what each of them needs; each is late at times."""
+    drawn = transactions(plan, chance)
+    return replace(
+        drawn,
+        writers=0,
+        queries=("q0", "q15", "q19"),  # their ids belong to one partition of `__transactions`
+        configs=_configured(drawn, broker_session_timeout_ms=600, broker_heartbeat_interval_ms=100),
+        faults=_weights(
+            chance,
+            kill=(0.2, 0.5),
+            restart=(0.2, 0.5),
+            stand_still=(0.0, 0.3),
+            isolate_client=(0.0, 0.5),
+            elect=(0.0, 1.0),
         ),
     )
 
@@ -507,8 +527,8 @@ def unclean(plan: Plan, chance: random.Random) -> Plan:
 THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     each.__name__: each
     for each in (
-        disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, epochs, outages,
-        settings, voters, trims, young, stalls, unsynced, unclean,
+        disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
+        epochs, outages, settings, voters, trims, young, stalls, unsynced, unclean,
     )
 }  # fmt: skip
 DRAWN = tuple(THEMES)

@@ -11,10 +11,11 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from minilog.aio import Consumer, Producer
-from minilog.errors import MinilogError, OffsetOutOfRange
-from minilog.types import Record, TopicPartition
+from minilog.aio import Producer
+from minilog.errors import MinilogError
+from minilog.types import Record
 from tests.simulation.invariants.violation import Violation
+from tests.simulation.whole.committed_reading import read_committed
 
 if TYPE_CHECKING:
     from tests.simulation.whole.cluster import SimulatedCluster
@@ -109,33 +110,16 @@ class Transacting:
         name = f"r{self._number}"
         process, machine = self._cluster.client(name)
         self.positions[name] = dict.fromkeys(range(self._cluster.plan.partitions), 0)
-        self._cluster.run_client(process, self._read(name, machine))
+        work = read_committed(self._workload.settings(), machine, TOPIC, self.positions[name], self._saw)
+        self._cluster.run_client(process, work)
         return name
 
-    async def _read(self, name: str, machine: ClientMachine) -> None:
-        settings = self._workload.settings(isolation_level="read_committed", auto_offset_reset="earliest")
-        async with Consumer(settings, machine) as consumer:
-            await consumer.assign([TopicPartition(TOPIC, each, 0) for each in self.positions[name]])
-            while True:
-                for record in await self._polled(consumer):
-                    self._saw(record.value or b"", record.partition, record.offset)
-                for partition in self.positions[name]:
-                    self.positions[name][partition] = consumer.position(TopicPartition(TOPIC, partition)) or 0
-
-    @staticmethod
-    async def _polled(consumer: Consumer) -> list[Record]:
-        """Who is told that what it has read is not in the log any more has found a loss."""
-        try:
-            return await consumer.poll(0.5)
-        except OffsetOutOfRange as error:
-            raise Violation("V14", str(error)) from error
-
-    def _saw(self, value: bytes, partition: int, offset: int) -> None:
-        label, _, record = value.decode().rpartition(":")
-        transaction = self._transactions[label]
-        first = transaction.seen.setdefault(int(record), (partition, offset))
-        if first != (partition, offset):
-            raise Violation("V15", f"{value!r} is read at {(partition, offset)} and at {first}")
+    def _saw(self, record: Record) -> None:
+        label, _, number = (record.value or b"").decode().rpartition(":")
+        transaction, place = self._transactions[label], (record.partition, record.offset)
+        first = transaction.seen.setdefault(int(number), place)
+        if first != place:
+            raise Violation("V15", f"{record.value!r} is read at {place} and at {first}")
         self._check_unseen(label, transaction)
 
     def _check_unseen(self, label: str, transaction: _Transaction) -> None:

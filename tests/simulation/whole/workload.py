@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from minilog.types import NewTopic, RecordMetadata, TopicPartition
 from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.history import History, Outcome, Write
 from tests.simulation.invariants.violation import Violation
-from tests.simulation.whole import transacting
+from tests.simulation.whole import spark_sink, transacting
 from tests.simulation.whole.retention import Retention
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from tests.simulation.whole.machine import ClientMachine
 
 TOPIC = "t{}"
+_SPECIAL = (transacting.TOPIC, spark_sink.TOPIC)
 IN_FLIGHT = 50
+IDEMPOTENT_SHARE = 0.8  # of producers that wait for all
+SEEKS_BACK_SHARE, TAKES_OVER_SHARE = 0.03, 0.1  # of a consumer's polls
 ASK_AGAIN_S = 0.2
 
 
@@ -38,6 +42,7 @@ class Workload:
         self.writing = True
         self.keys: dict[TopicPartition, PartitionKey] = {}
         self.replicas: dict[PartitionKey, list[str]] = {}  # names of hosts
+        self._special: dict[str, bytes] = {}  # ids of topics
         self.acknowledged_s: dict[PartitionKey, float] = {}
         self.acknowledged_end: dict[PartitionKey, int] = {}
         self.trimmed: dict[PartitionKey, int] = {}  # what is below may be deleted: somebody asked for that
@@ -48,6 +53,7 @@ class Workload:
         history.why_not_skipped = self._why_not_skipped
         history.may_be_deleted = self.may_be_gone
         self.producers: list[str] = []
+        self._acks: dict[str, str] = {}  # of each producer
         self.consumers: list[str] = []
 
     def settings(self, **given: object) -> dict[str, object]:
@@ -82,7 +88,8 @@ class Workload:
         plan = self._plan
         async with Admin(self.settings(request_timeout_ms=3_000), machine) as admin:  # type: ignore[arg-type]
             names = [TOPIC.format(number) for number in range(plan.topics)]
-            for name in [*names, *([transacting.TOPIC] if plan.writers else [])]:
+            special = [*([transacting.TOPIC] if plan.writers else []), *([spark_sink.TOPIC] if plan.queries else [])]
+            for name in [*names, *special]:
                 new = self._new(name)
                 while True:
                     try:
@@ -94,17 +101,22 @@ class Workload:
                         continue
                     break
                 (topic,) = await admin.describe_topics([name])
-                if name == transacting.TOPIC:
-                    continue
                 topic_id = admin._cluster.cache.topics[name].topic_id
+                if name in special:
+                    self._special[name] = topic_id
+                    continue
                 for partition in range(plan.partitions):
                     key = self.keys[TopicPartition(name, partition)] = PartitionKey(topic_id, partition)
                     self.replicas[key] = [f"b{number}" for number in topic.partitions[partition].replicas]
 
     def _new(self, name: str) -> NewTopic:
         plan = self._plan
-        configs = {"min.insync.replicas": "2"} if name == transacting.TOPIC else plan.topic_configs
+        configs = {"min.insync.replicas": "2"} if name in _SPECIAL else plan.topic_configs
         return NewTopic(name, plan.partitions, plan.replication_factor, dict(configs))
+
+    def keys_of_special(self, topic: str) -> dict[int, PartitionKey]:
+        """By partition; of a topic of writers with transactions, or of queries."""
+        return {each: PartitionKey(self._special[topic], each) for each in range(self._plan.partitions)}
 
     def may_have_lost(self, key: PartitionKey) -> bool:
         """Whether an unclean election has come: "latest" may go back."""
@@ -158,14 +170,25 @@ class Workload:
         self._generation += 1
         name = f"p{self._generation}"
         process, machine = self._cluster.client(name)
+        chance = machine.chance()
+        waits = any(self._acks[each] == "all" for each in self.producers)  # one at least waits for all
+        acks = self._acks[name] = chance.choice(self._plan.acks) if waits else "all"
+        idempotent = acks == "all" and chance.random() < IDEMPOTENT_SHARE
         self.producers.append(name)
-        self._cluster.run_client(process, self._produce(name, machine))
+        self._cluster.run_client(process, self._produce(name, machine, acks, idempotent=idempotent))
 
-    async def _produce(self, name: str, machine: object) -> None:
+    async def _produce(self, name: str, machine: ClientMachine, acks: str, *, idempotent: bool) -> None:
         timeout_ms = int(self._plan.delivery_timeout_s * 1000)
-        settings = self.settings(acks="all", delivery_timeout_ms=timeout_ms, linger_ms=0, max_block_ms=timeout_ms)
+        settings = self.settings(
+            acks=acks,
+            enable_idempotence=str(idempotent).lower(),
+            delivery_timeout_ms=timeout_ms,
+            linger_ms=0,
+            max_block_ms=timeout_ms,
+        )
+        counted = -1 if acks == "all" else int(acks)
         under_way: set[asyncio.Future[RecordMetadata]] = set()
-        async with Producer(settings, machine) as producer:  # type: ignore[arg-type]
+        async with Producer(settings, machine) as producer:
             while self.writing:
                 await asyncio.sleep(self._plan.write_pause_s)
                 if len(under_way) >= IN_FLIGHT:
@@ -173,7 +196,8 @@ class Workload:
                 at = list(self.keys)[self._written % len(self.keys)]
                 self._written += 1
                 value = f"{name}:{self._written}".encode()
-                self._history.began(Write(value, self.keys[at], name, True, -1, self._cluster.now_s * 1e3))
+                now_ms = self._cluster.now_s * 1e3
+                self._history.began(Write(value, self.keys[at], name, idempotent, counted, now_ms))
                 try:
                     future = await producer.send(at.topic, value, partition=at.partition)
                 except MinilogError as error:
@@ -187,8 +211,9 @@ class Workload:
         error = done.exception()
         if error is None:
             key, offset = self.keys[at], done.result().offset  # type: ignore[attr-defined]
-            self.acknowledged_s[key] = self._cluster.now_s
-            self.acknowledged_end[key] = max(self.acknowledged_end.get(key, 0), offset + 1)
+            if self._history.writes[value].acks == -1:
+                self.acknowledged_s[key] = self._cluster.now_s
+                self.acknowledged_end[key] = max(self.acknowledged_end.get(key, 0), offset + 1)
             self._end(value, Outcome.OK, offset=offset)
         else:
             outcome = Outcome.UNKNOWN if isinstance(error, UnknownOutcome) else Outcome.FAILED
@@ -221,15 +246,30 @@ class Workload:
     async def _read(self, name: str, machine: ClientMachine, deleted: dict[PartitionKey, int]) -> None:
         rack = self._plan.consumer_racks[self._generation % len(self._plan.consumer_racks)]
         settings = self.settings(auto_offset_reset="earliest", fetch_max_bytes=20_000, client_rack=rack)
+        chance = machine.chance()
         async with Consumer(settings, machine) as consumer:
             await consumer.assign([TopicPartition(at.topic, at.partition, self._begin(name, at)) for at in self.keys])
             while True:
+                await self._move(name, consumer, chance)
                 for record in await consumer.poll(1.0):
                     key = self.keys[TopicPartition(record.topic, record.partition)]
                     if record.offset < deleted.get(key, 0):
                         text = f"{name} reads {record.offset}, and all below {deleted[key]} was deleted before it began"
                         raise Violation("KIP-107", text, key=key)
                     self._history.read(name, key, record.offset, record.value or b"")
+
+    async def _move(self, name: str, consumer: Consumer, chance: random.Random) -> None:
+        """Now and then it reads something again, or goes on where another reader is, perhaps at another replica."""
+        drawn, at = chance.random(), chance.choice(list(self.keys))
+        key = self.keys[at]
+        if drawn < SEEKS_BACK_SHARE:
+            offset = chance.randint(0, self._history.known_position(name, key) or 0)
+        elif drawn < SEEKS_BACK_SHARE + TAKES_OVER_SHARE and self._cluster.rages:
+            offset = self._history.known_position(chance.choice(self.consumers), key) or 0
+        else:
+            return
+        self._history.placed(name, key, offset)
+        await consumer.seek(at, offset)
 
     def _begin(self, name: str, at: TopicPartition) -> int:
         key = self.keys[at]

@@ -41,7 +41,6 @@ class Ground:
         self.erred: set[str] = set()
         self.spoilt = False
         self.rotten: SimulatedHost | None = None
-        self.over = False  # all is mended: what was to be mended later is not touched again
         self._weak: SimulatedHost | None = None
         self._replacing = False
 
@@ -85,7 +84,7 @@ class Ground:
     def later(self, least_s: float, most_s: float, mend: Callable[[], None]) -> None:
         """Undo it after a while, unless all is healed before."""
         delay_s = least_s + (most_s - least_s) * self.random.random() ** LONG_TAIL
-        self.cluster.loop.after(delay_s, lambda: None if self.over else mend())
+        self.cluster.loop.after(delay_s, lambda: mend() if self.cluster.rages else None)
 
     def start_later(self, host: SimulatedHost, most_s: float) -> None:
         def start() -> None:
@@ -185,7 +184,8 @@ class Ground:
 
     def heal(self) -> None:
         """All that may be mended is."""
-        cluster, self.over = self.cluster, True
+        cluster = self.cluster
+        cluster.rages = False  # what was to be mended later is not touched again
         self.network.heal_all()
         for process in cluster.clients.values():
             cluster.loop.go_on(process)

@@ -63,7 +63,7 @@ class Links:
         async def ask(admin: Admin) -> None:
             (topic,) = await admin.describe_topics([at.topic])
             leader = topic.partitions[at.partition].leader
-            if leader is None or self._ground.over:
+            if leader is None or not self._ground.cluster.rages:
                 return
             self._ground.cluster.note(f"b{leader} leads, and is isolated")
             self._cut(((f"b{leader}", other) for other in self._brokers() if other != f"b{leader}"), 0.5)
@@ -123,10 +123,10 @@ class Links:
             self._ground.cluster.ails(name, "lossy link")
 
         async def be_lossy() -> None:
-            while self._ground.cluster.now_s < until_s and not self._ground.over:
+            while self._ground.cluster.now_s < until_s and self._ground.cluster.rages:
                 self._network.reset(*pair)
                 await asyncio.sleep(self._random.uniform(*LOSSY_PAUSE_S))
-            if not self._ground.over:
+            if self._ground.cluster.rages:
                 for name in pair:
                     self._ground.cluster.mends(name, "lossy link")
 

@@ -48,7 +48,7 @@ class Peers:
         for _ in range(self._random.randint(1, MESSAGES)):
             to, name = self._random.sample(self._ground.cluster.voters, 2)
             epoch = self._epoch(to)
-            if epoch is not None and not self._ground.over:
+            if epoch is not None and self._ground.cluster.rages:
                 await self._say(machine, to, name, epoch + self._random.choice(STEPS))
             await asyncio.sleep(pause_s)
 

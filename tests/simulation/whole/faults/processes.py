@@ -109,7 +109,7 @@ class Processes:
 
         async def be_late() -> None:
             for _ in range(LATE_TIMES):
-                if self._ground.over:
+                if not self._ground.cluster.rages:
                     return
                 host.stand_still()
                 await asyncio.sleep(self._random.uniform(*LATE_S))

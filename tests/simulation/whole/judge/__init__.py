@@ -15,6 +15,6 @@ messages, records of the metadata log); who leads, what is committed and who has
 from __future__ import annotations
 
 from tests.simulation.whole.judge.judge import Judge
-from tests.simulation.whole.judge.liveness import check_over, check_transactions, copies_agree, watch
+from tests.simulation.whole.judge.liveness import check_over, check_queries, check_transactions, copies_agree, watch
 
-__all__ = ["Judge", "check_over", "check_transactions", "copies_agree", "watch"]
+__all__ = ["Judge", "check_over", "check_queries", "check_transactions", "copies_agree", "watch"]

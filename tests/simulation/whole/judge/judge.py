@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
+from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.whole.judge.coordinators import JudgeOfCoordinators
 from tests.simulation.whole.judge.hearing import Hearing
 from tests.simulation.whole.judge.producers import Producers
 from tests.simulation.whole.judge.quorum import Quorum
 from tests.simulation.whole.judge.replication import Replication
-from tests.simulation.whole.judge.transactions import Transactions
+from tests.simulation.whole.judge.transactions import Transactions, is_marked
 from tests.simulation.whole.judge.truth import Truth
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ class Judge:
             self._replication.saw(call, message, payloads, answers)
         except Exception as error:
             self._cluster.fail(error)
+
+    def is_marked(self, key: PartitionKey, producer_id: int) -> bool:
+        """Whether the end of that producer stands in some copy of the partition."""
+        name = self.truth.log_name(key)
+        return name is not None and any(is_marked(copy, producer_id) for copy in self.truth.copies.all_of(name))
 
     async def watch(self) -> None:
         """Until cancelled: at all disks, whether anybody speaks or not."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.simulation.whole.exceptions import Exceptions
     from tests.simulation.whole.faults import Faults
     from tests.simulation.whole.host import SimulatedHost
+    from tests.simulation.whole.queries import Queries
     from tests.simulation.whole.transacting import Transacting
     from tests.simulation.whole.workload import Workload
 
@@ -112,7 +113,7 @@ async def check_over(
         key: 0 for key in writable if not history.is_exempt(key)
     }  # of others what is acknowledged may wait for who is gone
     for write in history.writes.values():
-        if write.outcome is Outcome.OK and write.key in ends:
+        if write.outcome is Outcome.OK and write.acks == -1 and write.key in ends:
             ends[write.key] = max(ends[write.key], write.offset + 1)
     last = workload.add_consumer()
     while any(workload.positions(last)[key] < end for key, end in ends.items()):
@@ -129,6 +130,22 @@ async def check_transactions(cluster: SimulatedCluster, transacting: Transacting
     deadline_s = cluster.now_s + cluster.plan.liveness_s
     transacting.add_reader()
     while (missing := transacting.missing()) is not None:
+        if cluster.now_s > deadline_s:
+            raise Violation("V15", missing)
+        await asyncio.sleep(LOOK_S)
+
+
+async def check_queries(cluster: SimulatedCluster, queries: Queries, faults: Faults) -> None:
+    """Each query gets committed what it had begun, and a reader from the beginning finds each micro-batch once."""
+    if faults.lost or faults.cut_for_good:
+        return  # markers may wait for who is gone
+    deadline_s = cluster.now_s + cluster.plan.liveness_s
+    while queries.busy:
+        if cluster.now_s > deadline_s:
+            raise Violation("V19", f"queries {queries.busy} do not get their last micro-batch committed")
+        await asyncio.sleep(LOOK_S)
+    queries.add_reader()
+    while (missing := queries.missing()) is not None:
         if cluster.now_s > deadline_s:
             raise Violation("V15", missing)
         await asyncio.sleep(LOOK_S)

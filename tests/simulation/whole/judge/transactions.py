@@ -17,7 +17,7 @@ from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.storage.markers import read_markers
 
 if TYPE_CHECKING:
-    from tests.simulation.whole.judge.copies import Copies
+    from tests.simulation.whole.judge.copies import Copies, Copy
     from tests.simulation.whole.judge.partition import JudgedPartition
 
 SETTLED = 1_000  # records behind a marker
@@ -37,6 +37,16 @@ class _OfPartition:
     spans: dict[int, _Span] = field(default_factory=dict)
     fates: dict[int, bool] = field(default_factory=dict)
     unsettled: set[int] = field(default_factory=set)  # whose markers some told high watermark may not cover
+
+
+def is_marked(copy: Copy, producer_id: int) -> bool:
+    """Whether the copy has a marker of that producer."""
+    for header in reversed(copy.live.batches):
+        if header.is_control:
+            content = copy.live.content(header.base_offset)
+            if any(each == producer_id for each, _, _ in read_markers(content, decode_header(content))):
+                return True
+    return False
 
 
 class Transactions:
