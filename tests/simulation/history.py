@@ -1,4 +1,4 @@
-"""What clients did and were told, and the judgement of it: V8, V14, V16, from the outside alone.
+"""What clients did and were told, and the judgement of it: V14 and V16, from the outside alone.
 
 A write is pending, then ok (with its offset), failed (surely not written) or unknown (may be there). A reader is one
 consumer and the partitions it reads. The checker knows nothing of brokers: it would judge any log.
@@ -9,7 +9,6 @@ consumer and the partitions it reads. The checker knows nothing of brokers: it w
     V14   no offset is ever read with two values; nothing is read that nobody wrote
     V14   a reader's offsets strictly increase and skip nothing; what was deleted by retention may be jumped
     V16   what was reported as failed is never read
-    V8    "latest": a client's epochs never go back, and a later epoch never answers less than an earlier one did before
 """
 
 from __future__ import annotations
@@ -17,11 +16,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.violation import Violation
-from tests.simulation.transaction_history import Copy, TransactionHistory
 
 
 class Outcome(enum.Enum):
@@ -47,24 +44,6 @@ class Write:
     offset: int = -1
     ended_ms: float = -1.0
     error: str = ""
-    transaction: Copy | None = None  # then its end decides whether it is seen
-
-
-@dataclass(frozen=True, slots=True)
-class Latest:
-    """An answer to "latest" that a client accepted."""
-
-    client: str
-    asked_ms: float
-    answered_ms: float
-    epoch: int
-    offset: int
-
-
-class WhyNotSkipped(Protocol):
-    """Why a reader may not go from `start` to `end` without a record; None where it may."""
-
-    def __call__(self, key: PartitionKey, start: int, end: int, *, committed: bool) -> str | None: ...
 
 
 @dataclass(slots=True)
@@ -73,7 +52,6 @@ class _Partition:
 
     values: dict[int, bytes] = field(default_factory=dict)
     offsets: dict[bytes, int] = field(default_factory=dict)
-    latest: list[Latest] = field(default_factory=list)
     exempt: bool = False
 
 
@@ -82,13 +60,10 @@ class History:
 
     def __init__(self) -> None:
         self.writes: dict[bytes, Write] = {}
-        self.transactions = TransactionHistory()
-        self.why_not_skipped: WhyNotSkipped = lambda key, start, end, *, committed: None if start == end else ""
         self.may_be_deleted: Callable[[PartitionKey], int] = lambda key: 0  # the offset below which records may be gone
         self.read_count = 0
         self._partitions: dict[PartitionKey, _Partition] = {}
         self._positions: dict[tuple[str, PartitionKey], int] = {}
-        self._epochs: dict[tuple[str, PartitionKey], int] = {}
 
     def _of(self, key: PartitionKey) -> _Partition:
         return self._partitions.setdefault(key, _Partition())
@@ -126,21 +101,10 @@ class History:
         """A reader begins, or seeks: its next record is at `offset` or above."""
         self._positions[client, key] = offset
 
-    def jumped(self, client: str, key: PartitionKey, log_start: int, offset: int) -> None:
-        """A reader was told that its position is out of range, and begins anew at `offset` of a log that starts at
-        `log_start`. Where nothing that it wanted could be deleted anywhere, it had no reason to."""
-        known, gone = self._positions.get((client, key), 0), self.may_be_deleted(key)
-        if known >= max(log_start, gone):
-            return
-        if log_start > max(known, gone) and not self.is_exempt(key):
-            text = f"{client} goes from {known} to the log start {log_start}: records were to go only below "
-            raise Violation("V14", f"{text}{gone}", key=key)
-        self._positions[client, key] = offset
-
-    def read(self, client: str, key: PartitionKey, offset: int, value: bytes, *, committed: bool = True) -> None:
-        """A reader was handed a record; `committed`: one of what is committed."""
+    def read(self, client: str, key: PartitionKey, offset: int, value: bytes) -> None:
+        """A reader was handed a record."""
         self.read_count += 1
-        self.passed(client, key, offset, committed=committed)
+        self._passed(client, key, offset)
         self._positions[client, key] = offset + 1
         partition = self._of(key)
         if partition.exempt:
@@ -154,23 +118,19 @@ class History:
         if write.outcome is Outcome.FAILED:
             text = f"{client} reads {value!r} at {offset}, which was reported as failed: {write.error}"
             raise Violation("V16", text, key=key)
-        if write.transaction is not None and committed:
-            self.transactions.read(client, write.transaction, key, offset)
         first = partition.offsets.setdefault(value, offset)
         if first != offset and write.idempotent:
             raise Violation("V14", f"{value!r} is read at {first} and at {offset}", key=key)
 
-    def passed(self, client: str, key: PartitionKey, offset: int, *, committed: bool) -> None:
+    def _passed(self, client: str, key: PartitionKey, offset: int) -> None:
         """A reader goes on at `offset`, and was handed nothing since its last record: there was nothing for it."""
         expected = self._positions.get((client, key))
-        self._positions[client, key] = offset
         if expected is None or offset == expected or self.is_exempt(key):
             return
         if offset < expected:
             raise Violation("V14", f"{client} reads offset {offset} again where {expected} comes next", key=key)
-        if (why := self.why_not_skipped(key, expected, offset, committed=committed)) is not None:
-            text = f"{client} reads offset {offset} next: it skips, where {expected} comes next {why}"
-            raise Violation("V14", text, key=key)
+        if offset > self.may_be_deleted(key):
+            raise Violation("V14", f"{client} reads {offset} next: it skips, where {expected} comes next", key=key)
 
     def known_position(self, client: str, key: PartitionKey) -> int | None:
         """The next offset a reader expects; None where it has read nothing."""
@@ -178,23 +138,6 @@ class History:
 
     def is_exempt(self, key: PartitionKey) -> bool:
         return self._of(key).exempt
-
-    def answered_latest(self, key: PartitionKey, latest: Latest) -> None:
-        """A client accepted an answer."""
-        named = (latest.client, key)
-        if latest.epoch < self._epochs.get(named, -1):
-            text = f"{latest.client} accepts an answer of epoch {latest.epoch}, it saw {self._epochs[named]} before"
-            raise Violation("V8", text, key=key, epoch=latest.epoch)
-        self._epochs[named] = latest.epoch
-        partition = self._of(key)
-        if partition.exempt:
-            return
-        for before in partition.latest:
-            if before.answered_ms <= latest.asked_ms and before.offset > latest.offset and before.epoch <= latest.epoch:
-                text = f'"latest" was {before.offset} in epoch {before.epoch}, now it is {latest.offset}'
-                raise Violation("V8", f"{text} in epoch {latest.epoch}", key=key, epoch=latest.epoch)
-        partition.latest = [each for each in partition.latest if each.offset > latest.offset][:50]
-        partition.latest.append(latest)
 
     # -- the end
 
@@ -214,14 +157,3 @@ class History:
             if found != write.value:
                 text = f"{write.value!r} of {write.client} was acknowledged at {write.offset}; there is {found!r}"
                 raise Violation("V14", text, key=write.key)
-        gone = (
-            write.transaction
-            for write in self.writes.values()
-            if write.transaction is not None and 0 <= write.offset < ends.get(write.key, (0, 0))[0]
-        )
-        self.transactions.check_end((key for key, partition in self._partitions.items() if partition.exempt), gone)
-
-    def pending(self) -> list[Write]:
-        """Writes that nobody has answered; but those of transactions, whose writers are killed."""
-        found = (write for write in self.writes.values() if write.outcome is Outcome.PENDING)
-        return [write for write in found if write.transaction is None]

@@ -13,12 +13,10 @@ here, and another driver finds out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from minilog.transactions.messages import Winner
 from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.invariants.violation import Violation
 
@@ -56,9 +54,6 @@ class _Batch:
     winners: frozenset[int] | None = None
     seen: dict[int, Seen] = field(default_factory=dict)
 
-    def may_be_of_winner(self, producers: set[int]) -> bool:
-        return self.winners is None or not self.winners.isdisjoint(producers)
-
 
 class TransactionHistory:
     """See the module's text. Its methods raise Violation."""
@@ -66,9 +61,6 @@ class TransactionHistory:
     def __init__(self) -> None:
         self._batches: dict[Generation, _Batch] = {}
         self._aborted: dict[int, str] = {}  # producers, and why
-        self._asked: dict[Generation, set[frozenset[int]]] = {}  # the winners that each request to commit named
-        # Whether the end of a producer is committed in a partition; None: not known.
-        self.is_marked: Callable[[PartitionKey, int], bool | None] = lambda key, producer_id: None
 
     # -- what writers were told
 
@@ -88,15 +80,6 @@ class TransactionHistory:
             self._aborted.setdefault(producer_id, why)
             for seen in batch.seen.values():
                 self._check(batch, generation, seen)
-
-    def asked(self, generation: Generation, winners: Iterable[int]) -> None:
-        """A driver is about to ask for their commit."""
-        self._asked.setdefault(generation, set()).add(frozenset(winners))
-
-    def may_win(self, transactional_id: str, generation: int, winners: AbstractSet[int]) -> bool:
-        """Whether one request named them all: those of two attempts never win together."""
-        asked = self._asked.get(Generation(transactional_id, generation), set())
-        return any(winners <= named for named in asked)
 
     def replayed(self, generation: Generation, rows: int) -> None:
         """A driver was told that its micro-batch of so many rows is committed, and goes on behind it."""
@@ -120,22 +103,6 @@ class TransactionHistory:
         for seen in batch.seen.values():
             self._check(batch, generation, seen)
 
-    def marked(self, producer_id: int, *, committed: bool) -> None:
-        """A marker of this producer is committed in some partition."""
-        if committed and producer_id in self._aborted:
-            raise self._fail(f"producer {producer_id} is marked committed, and was {self._aborted[producer_id]}")
-        if not committed and any(batch.winners and producer_id in batch.winners for batch in self._batches.values()):
-            raise self._fail(f"producer {producer_id} is marked aborted, and was committed")
-
-    def visible(self, generation: Generation, winners: Iterable[Winner]) -> None:
-        """A commit was answered: all its markers are committed, in each partition that a winner wrote to."""
-        for winner in winners:
-            for written in winner.partitions:
-                key = PartitionKey(written.topic_id, written.partition)
-                if self.is_marked(key, winner.producer_id) is False:
-                    text = f"{generation} is answered as visible, and producer {winner.producer_id} has no marker there"
-                    raise self._fail(text, key)
-
     # -- what readers see
 
     def read(self, client: str, copy: Copy, key: PartitionKey, offset: int) -> None:
@@ -158,25 +125,13 @@ class TransactionHistory:
 
     # -- the end
 
-    def check_end(self, exempt: Iterable[PartitionKey], gone: Iterable[Copy] = ()) -> None:
-        """After the last poll. With an `exempt` partition, rows may be lost anywhere in a batch. `gone`: copies that
-        stood where records were deleted; of a row whose winner's copy was, nobody can tell any more."""
-        if any(exempt):
-            return
-        deleted: dict[Generation, dict[int, set[int]]] = {}
-        for copy in gone:
-            deleted.setdefault(copy.generation, {}).setdefault(copy.row, set()).add(copy.producer_id)
+    def check_end(self) -> None:
+        """After the last poll."""
         for generation, batch in self._batches.items():
-            rows = {row for row, found in deleted.get(generation, {}).items() if batch.may_be_of_winner(found)}
-            missing = [row for row in range(batch.rows) if row not in batch.seen and row not in rows]
+            missing = [row for row in range(batch.rows) if row not in batch.seen]
             if missing and (batch.committed or batch.seen):
                 said = "committed" if batch.committed else "seen in part"
                 raise self._fail(f"{generation} is {said}, and rows {missing} of {batch.rows} are not there")
-
-    @property
-    def committed_count(self) -> int:
-        """Micro-batches that are known to be committed."""
-        return sum(batch.committed for batch in self._batches.values())
 
     @staticmethod
     def _fail(text: str, key: PartitionKey | None = None) -> Violation:

@@ -107,10 +107,6 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V20 an epoch is adopted without proof": quorum.epoch_adopted_without_proof,
     "V19 a plausible refusal strands": quorum.plausible_refusal_strands,
     "V10 a lost proposal is forgotten": replication.forgotten_proposal,
-}
-
-# Searched for with whole brokers (tests/simulation/whole), and pinned there: whole/pins.tsv.
-OF_WHOLE_BROKERS: dict[str, Callable[[], Patches]] = {
     "shell a life begins before its registration is replayed": shell.nobody_waits_for_the_replay,
     "shell metadata counts before it is synced": shell.metadata_counts_unsynced,
     "shell a controller hears last that it was deposed": shell.deposed_hears_it_last,
@@ -190,7 +186,7 @@ def named(text: str, table: Collection[str] = MUTANTS.keys()) -> list[str]:
 @contextmanager
 def mutated(name: str | None) -> Iterator[None]:
     """The wrong rule, for the length of the block; None: the true ones."""
-    make = (MUTANTS | OF_WHOLE_BROKERS)[name] if name is not None else list
+    make = MUTANTS[name] if name is not None else list
     patches = [patch.object(*each) for each in make()]
     _active.extend(patches)
     for each in patches:

@@ -17,7 +17,6 @@ from minilog_broker.replication.rules import fencing
 from minilog_broker.server.broker import Broker
 from minilog_broker.server.config import BrokerOptions
 from minilog_broker.server.shells.controller_shell import default_topic_config
-from tests.simulation.life import Life
 from tests.simulation.mutants.replication import Patches
 from tests.simulation.whole.loop import PROCESS, Process
 
@@ -34,13 +33,9 @@ def own_default_counts() -> Patches:
     def of_ledger(self: Ledger, topic_id: bytes) -> TopicConfig:
         return effective_topic_config({**self.own, **self.image.topic_config(topic_id)})  # type: ignore[attr-defined]
 
-    def of_life(self: Life, topic_id: bytes) -> TopicConfig:
-        return effective_topic_config({**topic_config_values(self.configured), **self.image.topic_config(topic_id)})
-
     return [
         (Controller, "activate", activated),
         (Ledger, "config", of_ledger),
-        (Life, "topic_config", of_life),
         *_own_default_of_a_process(),
     ]
 

@@ -15,14 +15,16 @@ from minilog_broker.controller.election import Departure
 from minilog_broker.controller.torn_tails import TornTails
 from minilog_broker.replication.follower.partition import FollowerPartition
 from minilog_broker.replication.rules.divergence import Diverged
+from minilog_broker.server.broker import Broker
 from minilog_broker.server.disk import vote_file
+from minilog_broker.server.disk.log_directory import FoundLog
 from minilog_broker.storage import log as log_module
 from minilog_broker.storage import recovery as recovery_module
+from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Finding, Recovered, Recovery
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.life import Life
 from tests.simulation.mutants.replication import Patches
 
 
@@ -131,12 +133,16 @@ def torn_copy_leads_alone() -> Patches:
 
 def strays_before_the_image_is_there() -> Patches:
     """Whatever log the image does not know when the broker registers is a stray, however old that image is."""
-    registered = Life.registered
+    register = Broker._register
 
-    def mutant(self: Life, answer: Any) -> None:
-        for each in self._found:
-            if each.key not in self.image.partitions:
-                self.manager.remove_stray(each.key, self.now_ms)
-        registered(self, answer)
+    async def mutant(self: Broker, directory: DataDirectory, found: list[FoundLog]) -> None:
+        replayed = self._quorum.replayed
 
-    return [(Life, "registered", mutant)]
+        async def set_aside_before(end_offset: int) -> None:
+            self._set_strays_aside()
+            await replayed(end_offset)
+
+        with patch.object(self._quorum, "replayed", set_aside_before):
+            await register(self, directory, found)
+
+    return [(Broker, "_register", mutant)]

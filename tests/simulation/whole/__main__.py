@@ -1,10 +1,10 @@
 """Run seeds of whole brokers, each in a process of its own. Exit 1 where anything is found wrong.
 
 --seed 4711              one run; --trace prints its last lines, with what the brokers logged
---seeds 200 --first 0    many; --processes 2
+--seeds 200 --first 0    many; --processes 2; or --minutes 10
 --mutant NAME            the true rule replaced, until a seed finds it
 --theme NAME             all seeds under this kind of trouble (themes.py); else half of them have one
---hunt all               a table: which mutants of the whole brokers so many seeds find; else all whose names begin so.
+--hunt all               a table: which mutants so many seeds find; else all whose names begin so.
                          --write-pins keeps the cheapest of --kills seeds in pins.tsv
 """
 
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -25,6 +26,8 @@ from tests.simulation import mutants
 from tests.simulation.whole.hunt import hunt, report
 from tests.simulation.whole.run import Result, run_many
 from tests.simulation.whole.themes import THEMES
+
+SEEDS_AT_ONCE = 24  # where minutes bound them
 
 
 def main() -> int:
@@ -36,12 +39,12 @@ def main() -> int:
     console = Console(width=150)
     if options.hunt is not None:
         return _hunt(console, options)
-    first, seeds = (options.seed, 1) if options.seed is not None else (options.first, options.seeds)
+    total = 1 if options.seed is not None else None if options.minutes else options.seeds
     results, began_s = [], time.monotonic()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("seeds", total=seeds)
-        for result in run_many(range(first, first + seeds), options.processes, options.mutant, options.theme):
+        task = progress.add_task("seeds", total=total)
+        for result in _results(options, began_s):
             results.append(result)
             progress.update(task, advance=1)
             if result.failure is not None:
@@ -56,10 +59,21 @@ def main() -> int:
     os._exit(1 if failures else 0)
 
 
+def _results(options: argparse.Namespace, began_s: float) -> Iterator[Result]:
+    """Of the one seed, of so many, or of as many as there is time for."""
+    first = options.first if options.seed is None else options.seed
+    count = 1 if options.seed is not None else SEEDS_AT_ONCE if options.minutes else options.seeds
+    while True:
+        yield from run_many(range(first, first + count), options.processes, options.mutant, options.theme)
+        first += count
+        if options.seed is not None or time.monotonic() >= began_s + 60.0 * options.minutes:
+            return
+
+
 def _hunt(console: Console, options: argparse.Namespace) -> int:
-    own = mutants.OF_WHOLE_BROKERS
-    names = mutants.named(options.hunt, own if options.hunt == "all" else [*own, *mutants.MUTANTS])
-    found = hunt(names, range(options.first, options.first + options.seeds), options.processes, options.kills)
+    names = mutants.named(options.hunt)
+    seeds = range(options.first, options.first + options.seeds)
+    found = hunt(names, seeds, options.processes, options.kills, options.theme)
     return 0 if report(console, names, found, write_pins=options.write_pins) else 1
 
 
@@ -72,6 +86,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--mutant", metavar="NAME")
     parser.add_argument("--theme", choices=sorted(THEMES))
     parser.add_argument("--hunt", metavar="NAME")

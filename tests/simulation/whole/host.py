@@ -294,4 +294,4 @@ class SimulatedHost:
         """Of the life that runs now; 1: as it was."""
         if self.machine is not None:
             for queue in self.machine.disks:
-                queue.model.slowness = factor
+                queue.slowness = factor

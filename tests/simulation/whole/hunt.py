@@ -4,7 +4,8 @@ A kill counts where the judge says what is wrong, not where the code raised an e
 is clean on that very seed. The search goes some seeds at a time over all that still live, so that what is easily found
 is known early.
 
-`pins.tsv` has a row for each mutant: the seed of the cheapest kill, or none, and how many seeds were searched.
+`pins.tsv` has a row for each mutant: the seed of the cheapest kill, or none; the theme it was searched under (none:
+each seed's own); and how many seeds were searched.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from tests.simulation.mutants import OF_WHOLE_BROKERS
+from tests.simulation.mutants import MUTANTS
 from tests.simulation.whole.run import SEEDS_PER_PROCESS, Result, run_many
 
 PATH = pathlib.Path(__file__).with_name("pins.tsv")
-_HEAD = "mutant\tseed\trule\tseeds needed\tCPU s"
+_HEAD = "mutant\tseed\ttheme\trule\tseeds needed\tCPU s"
 _ERROR = "error"
 
 
@@ -29,6 +30,7 @@ class Pin(NamedTuple):
     to find it first, and the pin is the cheapest of those found."""
 
     seed: int | None
+    theme: str | None
     rule: str
     seeds: int
     cpu_s: float
@@ -40,8 +42,8 @@ def load() -> dict[str, Pin]:
         return {}
     rows = (line.split("\t") for line in PATH.read_text().splitlines()[1:])
     return {
-        name: Pin(int(seed) if seed else None, rule, int(seeds), float(cpu_s))
-        for name, seed, rule, seeds, cpu_s in rows
+        name: Pin(int(seed) if seed else None, theme or None, rule, int(seeds), float(cpu_s))
+        for name, seed, theme, rule, seeds, cpu_s in rows
     }
 
 
@@ -50,8 +52,8 @@ def store(found: dict[str, Pin]) -> None:
     table = load()
     table |= {name: pin for name, pin in found.items() if pin.seed is not None or table.get(name, pin).seed is None}
     rows = [
-        f"{name}\t{'' if pin.seed is None else pin.seed}\t{pin.rule}\t{pin.seeds}\t{pin.cpu_s:.1f}"
-        for name in OF_WHOLE_BROKERS
+        "\t".join((name, str(pin.seed or ""), pin.theme or "", pin.rule, str(pin.seeds), f"{pin.cpu_s:.1f}"))
+        for name in MUTANTS
         if (pin := table.get(name)) is not None
     ]
     PATH.write_text("\n".join([_HEAD, *rows]) + "\n")
@@ -66,8 +68,9 @@ def rule_of(result: Result) -> str | None:
 class _Search:
     """What is known of one mutant by now."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, theme: str | None) -> None:
         self.name = name
+        self._theme = theme
         self.seeds = 0
         self.needed = 0
         self.kills: list[tuple[Result, str]] = []
@@ -80,20 +83,21 @@ class _Search:
 
     def pin(self) -> Pin:
         if not self.kills:
-            return Pin(None, "", self.seeds, 0.0)
+            return Pin(None, self._theme, "", self.seeds, 0.0)
         result, rule = min(self.kills, key=lambda kill: kill[0].cpu_s)
-        return Pin(result.seed, rule, self.needed, result.cpu_s)
+        return Pin(result.seed, self._theme, rule, self.needed, result.cpu_s)
 
 
-def hunt(names: Iterable[str], seeds: Sequence[int], processes: int, kills: int = 1) -> Iterator[tuple[str, Pin]]:
+def hunt(
+    names: Iterable[str], seeds: Sequence[int], processes: int, kills: int = 1, theme: str | None = None
+) -> Iterator[tuple[str, Pin]]:
     """Each mutant when it was found in so many seeds, or when all seeds are searched."""
-    alive = [_Search(name) for name in names]
+    alive = [_Search(name, theme) for name in names]
     for start in range(0, len(seeds), SEEDS_PER_PROCESS):
-        clean = [
-            each.seed for each in run_many(seeds[start : start + SEEDS_PER_PROCESS], processes) if not each.failure
-        ]
+        tried = run_many(seeds[start : start + SEEDS_PER_PROCESS], processes, theme=theme)
+        clean = [each.seed for each in tried if not each.failure]
         for search in list(alive):
-            for result in run_many(clean, processes, search.name):
+            for result in run_many(clean, processes, search.name, theme):
                 search.take(result)
                 if len(search.kills) == kills:
                     break
@@ -114,7 +118,7 @@ def report(console: Console, names: Collection[str], found: Iterator[tuple[str, 
         console.print("\t".join(row), markup=False, highlight=False, soft_wrap=True)
         table.add_row(*row)
         if write_pins:
-            store({each: known for each, known in all_found.items() if each in OF_WHOLE_BROKERS})
+            store(all_found)
     lives = sum(pin.seed is None for pin in all_found.values())
     console.print(table)
     console.print(f"{len(names) - lives} of {len(names)} found", highlight=False)

@@ -5,22 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from minilog.config import Address
-from minilog_broker.server.disk.disk_thread import Disk, DiskCommand, outcome_of
+from minilog_broker.server.disk.disk_thread import Disk
 from minilog_broker.server.runtime.broker_runtime import Guard
 from minilog_broker.server.runtime.connections import ConnectionLimits
 from minilog_broker.server.runtime.descriptors import Descriptors
 from minilog_broker.server.runtime.traffic import Flow
 from minilog_broker.storage.files import FileSystem
-from tests.simulation.disk import Death
-from tests.simulation.disk_thread import DiskThread
 from tests.simulation.whole.calls import Channel, Server
+from tests.simulation.whole.disk_queue import DiskQueue
 from tests.simulation.whole.loop import Process
 from tests.simulation.whole.network import SimulatedNetwork
 
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 EPOCH_S = 1_800_000_000
 OPEN_FILES = 1_024
-IDLE_S = 0.001
 
 
 class ClientMachine:
@@ -117,73 +114,3 @@ class _Nobody:
 
     async def watch(self) -> None:
         await asyncio.Event().wait()
-
-
-class DiskQueue:
-    """A Disk: the model of the disk's thread, on the time of the process that it belongs to. What it reads takes as
-    long as the host's disk needs. `hangs`: a call that does not return."""
-
-    def __init__(
-        self,
-        name: str,
-        host: SimulatedHost,
-        process: Process,
-        chance: random.Random,
-        failed: Callable[[BaseException], None],
-    ) -> None:
-        self.name = name
-        self.hangs = False
-        self._host = host
-        self._process = process
-        self._failed = failed
-        self._under_way = 0
-        self._held: deque[Callable[[], None]] = deque()
-        self._working_since_s: float | None = None  # by what the threads have worked
-        self.model = DiskThread(self, chance, host.sync_ms)  # type: ignore[arg-type]
-
-    @property
-    def backlog_bytes(self) -> int:
-        return self.model.backlog_bytes
-
-    def submit(self, command: DiskCommand) -> None:
-        self.model.submit(command)
-
-    async def call(self, work: Callable[[], Any]) -> Any:
-        return await outcome_of(self, work)
-
-    async def stop(self) -> None:
-        while self._under_way:  # noqa: ASYNC110 - the model knows no event
-            await asyncio.sleep(IDLE_S)
-
-    def after(self, delay_ms: float, work: Callable[[Any], None], argument: Any = None) -> None:
-        """What the model asks its process for. An event of the thread goes on where the loop is late."""
-        delay_s = delay_ms / 1000.0
-        if self._working_since_s is not None:
-            delay_s += self._process.busy_s() - self._working_since_s
-
-        def run() -> None:
-            if self.hangs:
-                self._held.append(run)
-                return
-            self._under_way -= 1
-            self._work(work, argument)
-
-        self._under_way += 1
-        self._host.network.loop.after(delay_s, run, process=self._process)
-
-    def _work(self, work: Callable[[Any], None], argument: Any) -> None:
-        self._working_since_s = self._process.busy_s()
-        try:
-            work(argument)
-        except Death:
-            """The host knows: its disk has told it."""
-        except Exception as error:
-            self._failed(error)
-        finally:
-            self._working_since_s = None
-
-    def go_on(self) -> None:
-        """The call returns."""
-        self.hangs = False
-        while self._held:
-            self._host.network.loop.after(0.0, self._held.popleft(), process=self._process)

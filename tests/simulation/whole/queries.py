@@ -29,8 +29,7 @@ class Queries:
         self._readers = 0
         self._keys = workload.keys_of_special(TOPIC) if cluster.plan.queries else {}
         self.history = TransactionHistory()
-        self.history.is_marked = is_marked
-        self._sinks = [SparkSink(cluster, workload, self.history, name) for name in cluster.plan.queries]
+        self._sinks = [SparkSink(cluster, workload, self.history, is_marked, name) for name in cluster.plan.queries]
 
     def add_reader(self) -> None:
         """From the beginning, for ever."""
@@ -55,7 +54,7 @@ class Queries:
     def missing(self) -> str | None:
         """What is committed, or was seen in part, and not seen as a whole; None where there is nothing like that."""
         try:
-            self.history.check_end(())
+            self.history.check_end()
         except Violation as violation:
             return str(violation)
         return None

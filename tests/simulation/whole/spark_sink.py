@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +27,12 @@ from minilog.config import parse_config
 from minilog.errors import MinilogError
 from minilog.net.network_client import NetworkClient
 from minilog.transactions.client import Transactions
-from minilog.transactions.messages import AlreadyCommitted, Attempt, Enlistment, TransactionOutcome
+from minilog.transactions.messages import AlreadyCommitted, Attempt, Enlistment, TransactionOutcome, Winner
 from minilog.transactions.participation import Participation
+from minilog_broker.replication.partition_state import PartitionKey
 from pyspark_minilog.errors import InconsistentWrite, NotAReplay
 from pyspark_minilog.sink_protocol import Abort, End, TaskReport, abort_decision, commit_decision, stream_attempt
+from tests.simulation.invariants.violation import Violation
 from tests.simulation.transaction_history import Generation, TransactionHistory
 
 if TYPE_CHECKING:
@@ -74,10 +76,19 @@ class Troubles:
 
 
 class SparkSink:
-    """One query. `idle`: all that it had begun is committed, and nothing more is to be written."""
+    """One query. `idle`: all that it had begun is committed, and nothing more is to be written. `is_marked`: whether
+    the end of a producer stands in a partition."""
 
-    def __init__(self, cluster: SimulatedCluster, workload: Workload, history: TransactionHistory, name: str) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        workload: Workload,
+        history: TransactionHistory,
+        is_marked: Callable[[PartitionKey, int], bool],
+        name: str,
+    ) -> None:
         self.cluster, self.workload, self.history, self.name = cluster, workload, history, name
+        self.is_marked = is_marked
         self.chance = random.Random(f"sink {name} {cluster.seed}")
         self.idle = False
         self.troubles = Troubles.draw(self.chance)
@@ -244,7 +255,6 @@ class Driver:
         if sink.happens(sink.troubles.commit_killed):
             sink.cluster.loop.after(sink.chance.expovariate(1.0 / 0.02), self.kill)
         winners = [winner.producer_id for winner in decision.winners]
-        history.asked(generation, winners)
         outcome = await self._transactions.commit(
             decision.attempt, decision.winners, decision.contents, coordinator_epoch=decision.coordinator_epoch
         )
@@ -253,8 +263,17 @@ class Driver:
         sink.cluster.note(f"{sink.name} {self.run_id} {generation} is {outcome.value}, of {winners}")
         sink.cluster.count(f"spark: {outcome.value}")
         if outcome is TransactionOutcome.COMMITTED and sink.is_the_driver(self):
-            history.visible(generation, decision.winners)
+            self._check_visible(generation, decision.winners)
         return True
+
+    def _check_visible(self, generation: Generation, winners: Sequence[Winner]) -> None:
+        """A commit was answered: each winner's end stands in each partition that it wrote to."""
+        for winner in winners:
+            for written in winner.partitions:
+                key = PartitionKey(written.topic_id, written.partition)
+                if not self.sink.is_marked(key, winner.producer_id):
+                    text = f"{generation} is answered as visible, and producer {winner.producer_id} has no marker there"
+                    raise Violation("V15", text, key=key)
 
     async def _give_up(self, generation: Generation, decision: Abort | None) -> None:
         if decision is None:

@@ -50,7 +50,6 @@ class Workload:
         self.deleted: dict[PartitionKey, int] = {}  # what is below is: that was answered
         unsynced = self._plan.topic_configs.get("flush.policy") == "os"
         self.unsynced_since_s = 0.0 if unsynced else math.inf  # the topic may be under flush.policy=os since
-        history.why_not_skipped = self._why_not_skipped
         history.may_be_deleted = self.may_be_gone
         self.producers: list[str] = []
         self._acks: dict[str, str] = {}  # of each producer
@@ -161,9 +160,6 @@ class Workload:
 
         self._cluster.run_client(process, run())
 
-    def _why_not_skipped(self, key: PartitionKey, start: int, end: int, *, committed: bool) -> str | None:
-        return None if start == end or end <= self.may_be_gone(key) else ""
-
     # -- writing
 
     def add_producer(self) -> None:
@@ -186,6 +182,7 @@ class Workload:
             linger_ms=0,
             max_block_ms=timeout_ms,
         )
+        chance, partitions = machine.chance(), list(self.keys)
         counted = -1 if acks == "all" else int(acks)
         under_way: set[asyncio.Future[RecordMetadata]] = set()
         async with Producer(settings, machine) as producer:
@@ -193,7 +190,7 @@ class Workload:
                 await asyncio.sleep(self._plan.write_pause_s)
                 if len(under_way) >= IN_FLIGHT:
                     continue
-                at = list(self.keys)[self._written % len(self.keys)]
+                at = chance.choice(partitions)
                 self._written += 1
                 value = f"{name}:{self._written}".encode()
                 now_ms = self._cluster.now_s * 1e3

@@ -9,7 +9,8 @@ commit), and "appended" is told before the sync, so that followers are sent reco
 
 A failure drops what was given for the same log before its owner was told of it: the owner counts all of that as failed
 too, and what follows a run that is not there does not fit on. It is not told again. Each command bears how many
-failures of its log had been told when it was given; so the two threads share no state.
+failures of its log had been told when it was given; so the two threads share no state. All of that is CommandGroups,
+which the simulator runs too, on virtual time.
 
 Callbacks run on the event loop. The data logs and the metadata log each have a thread of their own: data never
 delays a vote (docs/spec/replication.md § Sessions).
@@ -22,7 +23,7 @@ import errno
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -97,67 +98,35 @@ async def outcome_of(disk: Submitting, work: Callable[[], Any]) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class GivenCommand:
     """A command in the queue, and how many failures of its log its owner had been told of when he gave it."""
 
     command: DiskCommand
     told: int
 
 
-class DiskThread:
-    """Runs DiskCommands in order; see the module's text. `on_crash` is told of an error that is not the disk's."""
+Told = list[Callable[[], None]]  # what the event loop is to call
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, on_crash: Callable[[BaseException], None]) -> None:
-        self._loop = loop
-        self._on_crash = on_crash
-        self._queue: queue.SimpleQueue[_Given | None] = queue.SimpleQueue()
+
+class CommandGroups:
+    """What a disk's thread does with its commands, without the thread. `give` and what is told belong to the event
+    loop, `run` and `flush` to the thread; these two answer what is to be told when they are done."""
+
+    def __init__(self) -> None:
         self._told: dict[object, int] = {}  # failures by log; changed on the loop only
         self._met: dict[object, int] = {}  # failures by log; changed on the disk thread only
-        self._given_bytes = 0  # counted on the loop only
-        self._done_bytes = 0  # counted on the disk thread only
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
 
-    @property
-    def backlog_bytes(self) -> int:
-        return self._given_bytes - self._done_bytes
+    def give(self, command: DiskCommand) -> GivenCommand:
+        return GivenCommand(command, self._told.get(command.log, 0))
 
-    def submit(self, command: DiskCommand) -> None:
-        self._given_bytes += command.size_bytes
-        self._queue.put(_Given(command, self._told.get(command.log, 0)))
-
-    async def call(self, work: Callable[[], Any]) -> Any:
-        return await outcome_of(self, work)
-
-    async def stop(self) -> None:
-        self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
-
-    def _run(self) -> None:
-        try:
-            while self._run_group(self._take_group()):
-                pass
-        except BaseException as error:
-            # A fault in our own code: the owner ends the process, which must not go on half alive.
-            self._tell([_bind(self._on_crash, error)])
-
-    def _take_group(self) -> list[_Given | None]:
-        group = [self._queue.get()]
-        while group[-1] is not None and len(group) < MAX_GROUP_COMMANDS:
-            try:
-                group.append(self._queue.get_nowait())
-            except queue.Empty:
-                break
-        return group
-
-    def _run_group(self, group: list[_Given | None]) -> bool:
-        """Run one group; False when the stop mark was in it."""
-        told: list[Callable[[], None]] = []
-        written: dict[int, list[DiskCommand]] = {}
+    def run(self, group: Iterable[GivenCommand]) -> tuple[Told, list[DiskCommand]]:
+        """All of them in their order; the last one of each log that is to be synced."""
+        told: Told = []
+        written: dict[int, DiskCommand] = {}
         for given in group:
-            if given is None or given.told < self._met.get(given.command.log, 0):
-                continue
             command = given.command
+            if given.told < self._met.get(command.log, 0):
+                continue
             try:
                 result = command.work()
             except OSError as error:
@@ -169,13 +138,14 @@ class DiskThread:
                 continue
             told.append(_bind(command.on_done, result))
             if command.flush is not None:
-                written.setdefault(id(command.flush), []).append(command)
-        self._tell(told)
-        self._tell([told for commands in written.values() for told in self._flush(commands[-1])])
-        self._done_bytes += sum(given.command.size_bytes for given in group if given is not None)
-        return group[-1] is not None
+                written[id(command.flush)] = command
+        return told, list(written.values())
 
-    def _flush(self, last: DiskCommand) -> list[Callable[[], None]]:
+    def flush(self, written: Iterable[DiskCommand]) -> Told:
+        """Sync each log once."""
+        return [told for last in written for told in self._flush(last)]
+
+    def _flush(self, last: DiskCommand) -> Told:
         log = last.flush
         assert log is not None
         try:
@@ -196,11 +166,66 @@ class DiskThread:
 
         return tell
 
-    def _tell(self, callbacks: list[Callable[[], None]]) -> None:
+
+class DiskThread:
+    """Runs DiskCommands in order; see the module's text. `on_crash` is told of an error that is not the disk's."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, on_crash: Callable[[BaseException], None]) -> None:
+        self._loop = loop
+        self._on_crash = on_crash
+        self._groups = CommandGroups()
+        self._queue: queue.SimpleQueue[GivenCommand | None] = queue.SimpleQueue()
+        self._given_bytes = 0  # counted on the loop only
+        self._done_bytes = 0  # counted on the disk thread only
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def backlog_bytes(self) -> int:
+        return self._given_bytes - self._done_bytes
+
+    def submit(self, command: DiskCommand) -> None:
+        self._given_bytes += command.size_bytes
+        self._queue.put(self._groups.give(command))
+
+    async def call(self, work: Callable[[], Any]) -> Any:
+        return await outcome_of(self, work)
+
+    async def stop(self) -> None:
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        try:
+            while self._run_group(self._take_group()):
+                pass
+        except BaseException as error:
+            # A fault in our own code: the owner ends the process, which must not go on half alive.
+            self._tell([_bind(self._on_crash, error)])
+
+    def _take_group(self) -> list[GivenCommand | None]:
+        group = [self._queue.get()]
+        while group[-1] is not None and len(group) < MAX_GROUP_COMMANDS:
+            try:
+                group.append(self._queue.get_nowait())
+            except queue.Empty:
+                break
+        return group
+
+    def _run_group(self, group: list[GivenCommand | None]) -> bool:
+        """Run one group; False when the stop mark was in it."""
+        commands = [given for given in group if given is not None]
+        told, written = self._groups.run(commands)
+        self._tell(told)
+        self._tell(self._groups.flush(written))
+        self._done_bytes += sum(given.command.size_bytes for given in commands)
+        return group[-1] is not None
+
+    def _tell(self, callbacks: Told) -> None:
         if not callbacks:
             return
         try:
-            self._loop.call_soon_threadsafe(_call_all, callbacks)
+            self._loop.call_soon_threadsafe(call_all, callbacks)
         except RuntimeError:  # the loop is closed: the process is ending and nobody waits for these answers
             logger.debug("disk thread outlived its event loop", answers=len(callbacks))
 
@@ -244,6 +269,7 @@ def _bind(callback: Callable[[Any], None], argument: Any) -> Callable[[], None]:
     return lambda: callback(argument)
 
 
-def _call_all(callbacks: list[Callable[[], None]]) -> None:
+def call_all(callbacks: Told) -> None:
+    """Tell it, on the event loop."""
     for callback in callbacks:
         callback()

@@ -2,6 +2,7 @@
 
 markers that are asked for       rest on a decision about that producer, and the decision is committed
 an End that is answered          the generation is committed, and that is
+who wins in a generation         was named by one request to end it, all of them by the same
 a producer's first batch         it was registered for that partition before
 """
 
@@ -40,6 +41,8 @@ class _Log:
     last: BatchHeader | None = None
     decided: dict[int, tuple[bool, int]] = field(default_factory=dict)
     generations: dict[tuple[str, int], int] = field(default_factory=dict)  # last committed: where that was said
+    winners: dict[tuple[str, int], set[int]] = field(default_factory=dict)  # by generation
+    generation_of: dict[int, tuple[str, int]] = field(default_factory=dict)  # of a winner
     registered: set[tuple[int, PartitionKey]] = field(default_factory=set)
 
     def read(self, view: View) -> None:
@@ -48,6 +51,8 @@ class _Log:
             self.last = None
             self.decided.clear()
             self.generations.clear()
+            self.winners.clear()
+            self.generation_of.clear()
         for header in list(view.from_offset(0 if self.last is None else self.last.next_offset)):
             if not header.is_control:
                 self._batch(header, view.content(header.base_offset))
@@ -67,6 +72,10 @@ class _Log:
                     self.generations.setdefault(at, header.next_offset)
                 continue
             producer = coordinator_records_pb2.ProducerRecord.FromString(value)
+            if producer.state == _COMMITTING:
+                at = key.transactional_id, producer.generation
+                self.winners.setdefault(at, set()).add(key.producer_id)
+                self.generation_of[key.producer_id] = at
             if producer.state in (_COMMITTING, _ABORTING):
                 self.decided.setdefault(key.producer_id, (producer.state == _COMMITTING, header.next_offset))
             for each in producer.partitions:
@@ -81,10 +90,11 @@ class JudgeOfCoordinators:
         self._truth = truth
         self._logs: dict[tuple[int, PartitionKey], _Log] = {}
         self._requests: weakref.WeakKeyDictionary[SimulatedCall, Any] = weakref.WeakKeyDictionary()
+        self._named: dict[tuple[str, int], set[frozenset[int]]] = {}  # by each request to end a generation
         self._registered: set[tuple[int, PartitionKey]] = set()
         self._asked: dict[str, Callable[[SimulatedCall, Any], None]] = {
             "/minilog.v1.MarkerService/WriteMarkers": self._markers,
-            "/minilog.v1.TransactionService/EndTransaction": self._keep,
+            "/minilog.v1.TransactionService/EndTransaction": self._end,
             "/minilog.v1.TransactionService/RegisterPartitions": self._keep,
         }
         self._answered: dict[str, Callable[[SimulatedCall, Any], None]] = {
@@ -100,6 +110,11 @@ class JudgeOfCoordinators:
 
     def _keep(self, call: SimulatedCall, message: Any) -> None:
         self._requests[call] = message
+
+    def _end(self, call: SimulatedCall, message: Any) -> None:
+        self._keep(call, message)
+        winners = frozenset(each.producer_id for each in message.winners)
+        self._named.setdefault((message.transactional_id, message.generation), set()).add(winners)
 
     def _partition(self, number: int) -> JudgedPartition | None:
         """Of `__transactions`."""
@@ -130,6 +145,16 @@ class JudgeOfCoordinators:
             if not partition.is_held(number, found[1]):
                 text = f"b{number} {what} producer {marker.producer_id}, and that is not committed yet"
                 raise partition.fail("V15", text, number)
+            if marker.committed:
+                self._check_winners(partition, number, marker.producer_id)
+
+    def _check_winners(self, partition: JudgedPartition, number: int, producer_id: int) -> None:
+        """Those of two attempts never win together."""
+        log = self._log(number, partition)
+        at = log.generation_of[producer_id]
+        if not any(log.winners[at] <= named for named in self._named.get(at, ())):
+            text = f"b{number} commits generation {at[1]} of {at[0]}: no request named all of {sorted(log.winners[at])}"
+            raise partition.fail("V15", text, number)
 
     def _ended(self, call: SimulatedCall, message: Any) -> None:
         number, _ = self._truth.speaker(call.host)
