@@ -57,7 +57,7 @@ test-spark: java setup
 	$(PYTEST) -n 2 tests/spark
 
 simulate: setup
-	$(BIN)/python -m tests.simulation.whole --first $(FIRST) --minutes $(MINUTES) $(SIMULATE_OPTIONS)
+	$(BIN)/python -m tests.simulation --first $(FIRST) --minutes $(MINUTES) $(SIMULATE_OPTIONS)
 
 soak: java setup
 	for mode in leader controller both hang cut isolate rolling all; do \

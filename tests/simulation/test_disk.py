@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.simulation.disk import PowerLoss, SimulatedDisk
+from tests.simulation.machines.disk import PowerLoss, SimulatedDisk
 
 
 def written(disk: SimulatedDisk, path: str = "/file", content: bytes = b"content") -> None:

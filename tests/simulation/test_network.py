@@ -10,10 +10,10 @@ import grpc
 import pytest
 
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
-from tests.simulation.whole.cluster import SimulatedCluster
-from tests.simulation.whole.host import DATA_PATH, PORT, SimulatedHost
-from tests.simulation.whole.plan import Plan
-from tests.simulation.whole.scene import direct
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.machines.host import DATA_PATH, PORT, SimulatedHost
+from tests.simulation.plan import Plan
+from tests.simulation.scene import direct
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,10 @@ import errno
 
 import pytest
 
-from tests.simulation.history import Outcome
+from tests.simulation.clients.history import Outcome
 from tests.simulation.mutants import settings
-from tests.simulation.whole.plan import Plan
-from tests.simulation.whole.scene import Scene, Story, play
+from tests.simulation.plan import Plan
+from tests.simulation.scene import Scene, Story, play
 
 FAST = {
     "replica.lag.time.max.ms": "500",

@@ -17,8 +17,8 @@ from minilog_broker.replication.rules import fencing
 from minilog_broker.server.broker import Broker
 from minilog_broker.server.config import BrokerOptions
 from minilog_broker.server.shells.controller_shell import default_topic_config
+from tests.simulation.machines.loop import PROCESS, Process
 from tests.simulation.mutants.replication import Patches
-from tests.simulation.whole.loop import PROCESS, Process
 
 
 def own_default_counts() -> Patches:

@@ -24,7 +24,7 @@ from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Finding, Recovered, Recovery
-from tests.simulation.disk import SimulatedDisk
+from tests.simulation.machines.disk import SimulatedDisk
 from tests.simulation.mutants.replication import Patches
 
 

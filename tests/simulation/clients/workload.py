@@ -1,0 +1,282 @@
+"""What users do to it: a topic each, producers that write as long as they may, consumers that read, and a last read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from minilog.aio import Admin, Consumer, Producer
+from minilog.errors import MinilogError, OffsetOutOfRange, TopicAlreadyExists, UnknownOutcome
+from minilog.types import NewTopic, RecordMetadata, TopicPartition
+from minilog_broker.replication.partition_state import PartitionKey
+from tests.simulation.clients import spark_sink, transacting
+from tests.simulation.clients.history import History, Outcome, Write
+from tests.simulation.clients.retention import Retention
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import SimulatedCluster
+    from tests.simulation.machines.machine import ClientMachine
+
+TOPIC = "t{}"
+_SPECIAL = (transacting.TOPIC, spark_sink.TOPIC)
+IN_FLIGHT = 50
+IDEMPOTENT_SHARE = 0.8  # of producers that wait for all
+SEEKS_BACK_SHARE, TAKES_OVER_SHARE = 0.03, 0.1  # of a consumer's polls
+ASK_AGAIN_S = 0.2
+
+
+class Workload:
+    """See the module's text."""
+
+    def __init__(self, cluster: SimulatedCluster, history: History) -> None:
+        self._cluster = cluster
+        self._history = history
+        self._plan = cluster.plan
+        self._written = 0
+        self._generation = 0
+        self.writing = True
+        self.keys: dict[TopicPartition, PartitionKey] = {}
+        self.replicas: dict[PartitionKey, list[str]] = {}  # names of hosts
+        self._special: dict[str, bytes] = {}  # ids of topics
+        self.acknowledged_s: dict[PartitionKey, float] = {}
+        self.acknowledged_end: dict[PartitionKey, int] = {}
+        self.trimmed: dict[PartitionKey, int] = {}  # what is below may be deleted: somebody asked for that
+        self._retention = Retention(cluster, history, self._plan.topic_configs)
+        self.deleted: dict[PartitionKey, int] = {}  # what is below is: that was answered
+        unsynced = self._plan.topic_configs.get("flush.policy") == "os"
+        self.unsynced_since_s = 0.0 if unsynced else math.inf  # the topic may be under flush.policy=os since
+        history.may_be_deleted = self.may_be_gone
+        self.producers: list[str] = []
+        self._acks: dict[str, str] = {}  # of each producer
+        self.consumers: list[str] = []
+
+    def settings(self, **given: object) -> dict[str, object]:
+        servers = {"bootstrap.servers": self._cluster.bootstrap_servers}
+        return servers | {name.replace("_", "."): value for name, value in given.items()}
+
+    async def look_at_replicas(self) -> None:
+        """Where they are by now: they may have been moved."""
+        process, machine = self._cluster.client("looker")
+
+        async def look() -> None:
+            async with Admin(self.settings(request_timeout_ms=3_000), machine) as admin:
+                while True:
+                    with contextlib.suppress(MinilogError):
+                        for topic in await admin.describe_topics({at.topic for at in self.keys}):
+                            for each in topic.partitions:
+                                key = self.keys[TopicPartition(topic.name, each.partition)]
+                                self.replicas[key] = [f"b{number}" for number in each.replicas]
+                        return
+                    await asyncio.sleep(ASK_AGAIN_S)
+
+        await _result(self._cluster.loop.spawn(process, look()))
+
+    # -- topics
+
+    async def make_topics(self) -> None:
+        """Ask until they are there."""
+        process, machine = self._cluster.client("admin")
+        await _result(self._cluster.loop.spawn(process, self._make_topics(machine)))
+
+    async def _make_topics(self, machine: object) -> None:
+        plan = self._plan
+        async with Admin(self.settings(request_timeout_ms=3_000), machine) as admin:  # type: ignore[arg-type]
+            names = [TOPIC.format(number) for number in range(plan.topics)]
+            special = [*([transacting.TOPIC] if plan.writers else []), *([spark_sink.TOPIC] if plan.queries else [])]
+            for name in [*names, *special]:
+                new = self._new(name)
+                while True:
+                    try:
+                        await admin.create_topics([new])
+                    except TopicAlreadyExists:
+                        pass
+                    except MinilogError:
+                        await asyncio.sleep(ASK_AGAIN_S)
+                        continue
+                    break
+                (topic,) = await admin.describe_topics([name])
+                topic_id = admin._cluster.cache.topics[name].topic_id
+                if name in special:
+                    self._special[name] = topic_id
+                    continue
+                for partition in range(plan.partitions):
+                    key = self.keys[TopicPartition(name, partition)] = PartitionKey(topic_id, partition)
+                    self.replicas[key] = [f"b{number}" for number in topic.partitions[partition].replicas]
+
+    def _new(self, name: str) -> NewTopic:
+        plan = self._plan
+        configs = {"min.insync.replicas": "2"} if name in _SPECIAL else plan.topic_configs
+        return NewTopic(name, plan.partitions, plan.replication_factor, dict(configs))
+
+    def keys_of_special(self, topic: str) -> dict[int, PartitionKey]:
+        """By partition; of a topic of writers with transactions, or of queries."""
+        return {each: PartitionKey(self._special[topic], each) for each in range(self._plan.partitions)}
+
+    def may_have_lost(self, key: PartitionKey) -> bool:
+        """Whether an unclean election has come: "latest" may go back."""
+        return self._history.is_exempt(key)
+
+    def may_be_gone(self, key: PartitionKey) -> int:
+        """The offset below which records may be deleted: by command, or by age and size."""
+        at = next(at for at, known in self.keys.items() if known == key)
+        return max(self.trimmed.get(key, 0), self._retention.may_be_gone(at, key))
+
+    def alter(self, configs: dict[str, str]) -> None:
+        """Somebody alters the topic; whether it comes to pass is not waited for."""
+        self._retention.asked(configs)
+        if configs.get("flush.policy") == "os":
+            self.unsynced_since_s = min(self.unsynced_since_s, self._cluster.now_s)
+
+        async def ask(admin: Admin) -> None:
+            await admin.alter_topic(TOPIC.format(0), set_configs=configs)
+
+        self.command(ask)
+
+    def trim(self, key: PartitionKey, offset: int) -> None:
+        """Somebody deletes what is below `offset`: from now on it may be gone, and when that is answered it is."""
+        at = next(at for at, known in self.keys.items() if known == key)
+        self.trimmed[key] = max(self.trimmed.get(key, 0), offset)
+
+        async def ask(admin: Admin) -> None:
+            low = (await admin.delete_records({at: offset}))[at]
+            self.deleted[key] = max(self.deleted.get(key, 0), low)
+
+        self.command(ask)
+
+    def command(self, ask: Callable[[Admin], Awaitable[object]]) -> None:
+        """A client of its own asks; whether it gets an answer is not waited for."""
+        self._generation += 1
+        process, machine = self._cluster.client(f"a{self._generation}")
+
+        async def run() -> None:
+            async with Admin(self.settings(request_timeout_ms=5_000), machine) as admin:
+                with contextlib.suppress(MinilogError):  # it may have come to pass all the same
+                    await ask(admin)
+
+        self._cluster.run_client(process, run())
+
+    # -- writing
+
+    def add_producer(self) -> None:
+        self._generation += 1
+        name = f"p{self._generation}"
+        process, machine = self._cluster.client(name)
+        chance = machine.chance()
+        waits = any(self._acks[each] == "all" for each in self.producers)  # one at least waits for all
+        acks = self._acks[name] = chance.choice(self._plan.acks) if waits else "all"
+        idempotent = acks == "all" and chance.random() < IDEMPOTENT_SHARE
+        self.producers.append(name)
+        self._cluster.run_client(process, self._produce(name, machine, acks, idempotent=idempotent))
+
+    async def _produce(self, name: str, machine: ClientMachine, acks: str, *, idempotent: bool) -> None:
+        timeout_ms = int(self._plan.delivery_timeout_s * 1000)
+        settings = self.settings(
+            acks=acks,
+            enable_idempotence=str(idempotent).lower(),
+            delivery_timeout_ms=timeout_ms,
+            linger_ms=0,
+            max_block_ms=timeout_ms,
+        )
+        chance, partitions = machine.chance(), list(self.keys)
+        counted = -1 if acks == "all" else int(acks)
+        under_way: set[asyncio.Future[RecordMetadata]] = set()
+        async with Producer(settings, machine) as producer:
+            while self.writing:
+                await asyncio.sleep(self._plan.write_pause_s)
+                if len(under_way) >= IN_FLIGHT:
+                    continue
+                at = chance.choice(partitions)
+                self._written += 1
+                value = f"{name}:{self._written}".encode()
+                now_ms = self._cluster.now_s * 1e3
+                self._history.began(Write(value, self.keys[at], name, idempotent, counted, now_ms))
+                try:
+                    future = await producer.send(at.topic, value, partition=at.partition)
+                except MinilogError as error:
+                    self._end(value, Outcome.FAILED, error=repr(error))
+                    continue
+                under_way.add(future)
+                future.add_done_callback(lambda done, value=value, at=at: self._told(value, at, done))  # type: ignore[misc]
+                future.add_done_callback(under_way.discard)
+
+    def _told(self, value: bytes, at: TopicPartition, done: asyncio.Future[object]) -> None:
+        error = done.exception()
+        if error is None:
+            key, offset = self.keys[at], done.result().offset  # type: ignore[attr-defined]
+            if self._history.writes[value].acks == -1:
+                self.acknowledged_s[key] = self._cluster.now_s
+                self.acknowledged_end[key] = max(self.acknowledged_end.get(key, 0), offset + 1)
+            self._end(value, Outcome.OK, offset=offset)
+        else:
+            outcome = Outcome.UNKNOWN if isinstance(error, UnknownOutcome) else Outcome.FAILED
+            self._end(value, outcome, error=repr(error))
+
+    def _end(self, value: bytes, outcome: Outcome, *, offset: int = -1, error: str = "") -> None:
+        self._history.ended(value, outcome, self._cluster.now_s * 1e3, offset=offset, error=error)
+
+    # -- reading
+
+    def add_consumer(self) -> str:
+        self._generation += 1
+        name = f"c{self._generation}"
+        process, machine = self._cluster.client(name)
+        self.consumers.append(name)
+        for key in self.keys.values():
+            self._history.placed(name, key, 0)
+        self._cluster.run_client(process, self._consume(name, machine, dict(self.deleted)))
+        return name
+
+    async def _consume(self, name: str, machine: ClientMachine, deleted: dict[PartitionKey, int]) -> None:
+        """Read on, for ever. Where an unclean election took what it has read, it is told so, and begins anew."""
+        while True:
+            try:
+                await self._read(name, machine, deleted)
+            except OffsetOutOfRange as error:
+                if not any(self._history.is_exempt(key) for key in self.keys.values()):
+                    raise Violation("V14", str(error)) from error
+
+    async def _read(self, name: str, machine: ClientMachine, deleted: dict[PartitionKey, int]) -> None:
+        rack = self._plan.consumer_racks[self._generation % len(self._plan.consumer_racks)]
+        settings = self.settings(auto_offset_reset="earliest", fetch_max_bytes=20_000, client_rack=rack)
+        chance = machine.chance()
+        async with Consumer(settings, machine) as consumer:
+            await consumer.assign([TopicPartition(at.topic, at.partition, self._begin(name, at)) for at in self.keys])
+            while True:
+                await self._move(name, consumer, chance)
+                for record in await consumer.poll(1.0):
+                    key = self.keys[TopicPartition(record.topic, record.partition)]
+                    if record.offset < deleted.get(key, 0):
+                        text = f"{name} reads {record.offset}, and all below {deleted[key]} was deleted before it began"
+                        raise Violation("KIP-107", text, key=key)
+                    self._history.read(name, key, record.offset, record.value or b"")
+
+    async def _move(self, name: str, consumer: Consumer, chance: random.Random) -> None:
+        """Now and then it reads something again, or goes on where another reader is, perhaps at another replica."""
+        drawn, at = chance.random(), chance.choice(list(self.keys))
+        key = self.keys[at]
+        if drawn < SEEKS_BACK_SHARE:
+            offset = chance.randint(0, self._history.known_position(name, key) or 0)
+        elif drawn < SEEKS_BACK_SHARE + TAKES_OVER_SHARE and self._cluster.rages:
+            offset = self._history.known_position(chance.choice(self.consumers), key) or 0
+        else:
+            return
+        self._history.placed(name, key, offset)
+        await consumer.seek(at, offset)
+
+    def _begin(self, name: str, at: TopicPartition) -> int:
+        key = self.keys[at]
+        return 0 if self._history.is_exempt(key) else self._history.known_position(name, key) or 0
+
+    def positions(self, consumer: str) -> dict[PartitionKey, int]:
+        """How far it has read."""
+        return {key: self._history.known_position(consumer, key) or 0 for key in self.keys.values()}
+
+
+async def _result(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
+    task.result()

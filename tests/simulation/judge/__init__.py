@@ -1,0 +1,20 @@
+"""What must be, from the outside alone: what clients were told, what was said on wires, and what lies on disks.
+
+It asks the product for nothing that can be seen there. What formats mean it takes from the product (headers of batches,
+messages, records of the metadata log); who leads, what is committed and who has it, it finds out by itself.
+
+    copies.py          what lies on the disks            damage.py        which copies a fault has damaged
+    truth.py           all that is known together        judge.py         all watchers of one run
+    metadata.py        V4 V10 V12 V17                    quorum.py        V11
+    partition.py       V5 V6 V7 V8 V9 V14 V18            hearing.py       V20 V21
+    replication.py     what is said of partitions        transactions.py  V15 of partitions
+    coordinators.py    V15 of coordinators               producers.py     ids are given once
+    liveness.py        V19, and the end
+"""
+
+from __future__ import annotations
+
+from tests.simulation.judge.judge import Judge
+from tests.simulation.judge.liveness import check_over, check_queries, check_transactions, copies_agree, watch
+
+__all__ = ["Judge", "check_over", "check_queries", "check_transactions", "copies_agree", "watch"]

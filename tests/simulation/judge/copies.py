@@ -1,0 +1,265 @@
+"""What lies on the disks: each host's copy of each log, as its batches' headers say, read again only where it changed.
+
+A copy is seen twice: `live`, as processes see it, and `durable`, what a loss of power would leave.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from minilog.errors import CorruptMessage
+from minilog.record_batch.header import HEADER_BYTES, BatchHeader, decode_header
+from tests.simulation.machines.disk import NEVER, SEGMENT_SUFFIX, Inode
+from tests.simulation.machines.host import DATA_PATH
+
+if TYPE_CHECKING:
+    from tests.simulation.machines.host import SimulatedHost
+
+_SNAPSHOT = re.compile(r"\d{20}-\d{10}\.snapshot")
+
+
+def _base_offset(header: BatchHeader) -> int:
+    return header.base_offset
+
+
+def _next_offset(header: BatchHeader) -> int:
+    return header.next_offset
+
+
+def first_from(batches: list[BatchHeader], offset: int) -> int:
+    """The index of the first that ends above `offset`, of batches in their order."""
+    return bisect.bisect_right(batches, offset, key=_next_offset)
+
+
+class _Segment:
+    """One file of a log, as one of the two views has it."""
+
+    def __init__(self, inode: Inode, *, durable: bool) -> None:
+        self.inode = inode
+        self._durable = durable
+        self.is_new = True  # not looked at yet
+        self.cut_at: int | None = None
+        self.batches: list[BatchHeader] = []
+        self.positions: list[int] = []
+        self._size_bytes = 0
+
+    def look(self) -> int | None:
+        """Read what is new. The lowest offset that changed, None where nothing did."""
+        self.is_new = False
+        inode = self.inode
+        if not self._durable and inode.cut_to < NEVER:
+            self._look_at_cut()
+        if self._durable:
+            content, changed_from = inode.durable, inode.durable_from
+            inode.durable_from = NEVER
+        else:
+            content, changed_from = inode.live, inode.live_from
+            inode.live_from = NEVER
+        if changed_from >= self._size_bytes and len(content) <= self._size_bytes:
+            return None
+        cut = None
+        while self.batches and self.positions[-1] + self.batches[-1].length > changed_from:
+            cut = self.batches.pop().base_offset
+            self._size_bytes = self.positions.pop()
+        known = len(self.batches)
+        self._read(content)
+        if cut is None and len(self.batches) > known:
+            cut = self.batches[known].base_offset
+        return cut
+
+    def _look_at_cut(self) -> None:
+        for header, position in zip(self.batches, self.positions, strict=True):
+            if position + header.length > self.inode.cut_to:
+                self.cut_at = header.base_offset if self.cut_at is None else min(self.cut_at, header.base_offset)
+                break
+        self.inode.cut_to = NEVER
+
+    def _read(self, content: bytearray) -> None:
+        position, end = self._size_bytes, len(content)
+        while end - position >= HEADER_BYTES:
+            try:
+                header = decode_header(content, position)
+            except CorruptMessage:
+                break
+            if position + header.length > end:
+                break
+            self.batches.append(header)
+            self.positions.append(position)
+            position += header.length
+        self._size_bytes = position
+
+    def content(self, index: int) -> bytes:
+        """The bytes of one batch."""
+        position, length = self.positions[index], self.batches[index].length
+        content = self.inode.durable if self._durable else self.inode.live
+        return bytes(content[position : position + length])
+
+
+class View:
+    """One of the two views of a copy: whole batches in their order, up to the first gap.
+
+    `agreed`: what it was found to share with the truth about its partition; it goes back where the copy changes."""
+
+    def __init__(self, *, durable: bool) -> None:
+        self.durable = durable
+        self.agreed = 0
+        self.batches: list[BatchHeader] = []
+        self._segments: dict[str, _Segment] = {}
+
+    def look(self, files: dict[str, Inode] | None) -> None:
+        """`files`: the log's segments where names may have changed, else None."""
+        lowest = None if files is None else self._take(files)
+        if self.durable:
+            changed = [each for each in self._segments.values() if each.inode.durable_from != NEVER or each.is_new]
+        else:
+            changed = [each for each in self._segments.values() if each.inode.live_from != NEVER or each.is_new]
+        for segment in changed:
+            lowest = _least(lowest, segment.look())
+        if lowest is not None:
+            self._join(lowest)
+
+    def _take(self, files: dict[str, Inode]) -> int | None:
+        """The lowest offset of a segment that came or went; None where none did."""
+        lowest: int | None = None
+        known = self._segments
+        self._segments = {}
+        for name in sorted(files):
+            segment = known.get(name)
+            if segment is None or segment.inode is not files[name]:
+                segment = _Segment(files[name], durable=self.durable)
+                lowest = _least(lowest, int(name[: -len(SEGMENT_SUFFIX)]))
+            self._segments[name] = segment
+        for name in known.keys() - self._segments.keys():
+            lowest = _least(lowest, int(name[: -len(SEGMENT_SUFFIX)]))
+        return lowest
+
+    def _join(self, changed_from: int) -> None:
+        self.agreed = min(self.agreed, changed_from)
+        batches = self.batches
+        while batches and batches[-1].next_offset > changed_from:
+            batches.pop()
+        for segment in self._segments.values():
+            if not segment.batches or (batches and segment.batches[-1].next_offset <= batches[-1].next_offset):
+                continue
+            first = bisect.bisect_left(segment.batches, batches[-1].next_offset, key=_base_offset) if batches else 0
+            for header in segment.batches[first:]:
+                if batches and header.base_offset > batches[-1].next_offset:
+                    return
+                batches.append(header)
+
+    def take_cut(self) -> int | None:
+        """The lowest offset that was cut away from the end since this was asked last; None where none was."""
+        lowest = None
+        for segment in self._segments.values():
+            if segment.cut_at is not None:
+                lowest = _least(lowest, segment.cut_at)
+                segment.cut_at = None
+        return lowest
+
+    @property
+    def start(self) -> int:
+        """Where its first batch begins, or would; 0 where there is no file."""
+        if self.batches:
+            return self.batches[0].base_offset
+        return min((int(name[: -len(SEGMENT_SUFFIX)]) for name in self._segments), default=0)
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].next_offset if self.batches else 0
+
+    def from_offset(self, offset: int) -> Iterator[BatchHeader]:
+        """The batches that end above `offset`."""
+        return islice(self.batches, first_from(self.batches, offset), None)
+
+    def content(self, base_offset: int) -> bytes:
+        """The bytes of the batch that begins there."""
+        for segment in self._segments.values():
+            if segment.batches and segment.batches[0].base_offset <= base_offset < segment.batches[-1].next_offset:
+                for index, header in enumerate(segment.batches):
+                    if header.base_offset == base_offset:
+                        return segment.content(index)
+        raise KeyError(base_offset)
+
+
+class Copy:
+    """One host's copy of one log."""
+
+    def __init__(self, host: SimulatedHost, name: str) -> None:
+        self.host = host
+        self.path = f"{DATA_PATH}/{name}"
+        self._changes = self._renames = -1
+        self._live = View(durable=False)
+        self._durable = View(durable=True)
+
+    def look(self) -> None:
+        disk = self.host.disk
+        if (disk.changes, disk.renames) == (self._changes, self._renames):
+            return
+        renamed = disk.renames != self._renames
+        self._changes, self._renames = disk.changes, disk.renames
+        for view in (self._live, self._durable):
+            view.look(disk.segments(self.path, durable=view.durable) if renamed else None)
+
+    @property
+    def live(self) -> View:
+        self.look()
+        return self._live
+
+    @property
+    def durable(self) -> View:
+        self.look()
+        return self._durable
+
+    def snapshot_end(self, *, durable: bool) -> int:
+        """Where the newest snapshot of the metadata log ends; 0 where there is none."""
+        names = self.host.disk.files(self.path, durable=durable)
+        return max((int(name[:20]) for name in names if _SNAPSHOT.fullmatch(name)), default=0)
+
+    @property
+    def exists(self) -> bool:
+        return self.host.disk.exists(self.path)
+
+    def recorded(self, name: str) -> Any:
+        """What a durable JSON file of the log says on the disk; None where there is none."""
+        return read_json(self.host, f"{self.path}/{name}")
+
+
+def read_json(host: SimulatedHost, path: str) -> Any:
+    """What a durable file says on the disk; None where there is none that is whole."""
+    content = host.disk.durable_content(path)
+    if content is None:
+        return None
+    try:
+        return json.loads(content.rpartition(b"\ncrc32c=")[0])
+    except ValueError:
+        return None
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+class Copies:
+    """All of them, by host and the log's name (`topic-partition`)."""
+
+    def __init__(self, hosts: list[SimulatedHost]) -> None:
+        self._hosts = hosts
+        self._copies: dict[tuple[int, str], Copy] = {}
+
+    def of(self, number: int, name: str) -> Copy:
+        """The copy of host `number`."""
+        copy = self._copies.get((number, name))
+        if copy is None:
+            host = next(host for host in self._hosts if host.number == number)
+            copy = self._copies[number, name] = Copy(host, name)
+        return copy
+
+    def all_of(self, name: str) -> list[Copy]:
+        return [self.of(host.number, name) for host in self._hosts]

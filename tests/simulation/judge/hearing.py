@@ -1,0 +1,131 @@
+"""Who hears whom in the metadata quorum, by what arrives. V20, V21.
+
+hears    a message of the quorum came to the other's program. A pair is steady since t when no gap between two messages,
+         either way, was longer than GAP of the fetch time-out from t on, no connection broke, and neither was stopped
+V20      who leads, and was steady with a majority for STEADY fetch time-outs, is not followed by another leader
+V21      who heard no majority for PATIENCE fetch time-outs answers no heartbeat, and tells nobody that it is the
+         controller
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import SimulatedCluster
+    from tests.simulation.judge.truth import Truth
+    from tests.simulation.machines.calls import SimulatedCall
+
+GAP, STEADY, PATIENCE = 0.5, 2.0, 2.5
+FETCH_TIMEOUT = "quorum.fetch.timeout.ms"
+_REPLICATE = "/minilog.v1.PeerService/Replicate"
+_HEARTBEAT = "/minilog.v1.PeerService/Heartbeat"
+_CALLS = ("/minilog.v1.PeerService/Vote", "/minilog.v1.PeerService/BeginQuorumEpoch")
+
+
+class Hearing:
+    """See the module's text."""
+
+    def __init__(self, cluster: SimulatedCluster, truth: Truth) -> None:
+        self._cluster = cluster
+        self._truth = truth
+        told_ms = (int(values.get(FETCH_TIMEOUT, 1_000)) for values in cluster.plan.configs.values())
+        self._fetch_timeout_s = max(told_ms, default=1_000) / 1e3
+        self._streams: weakref.WeakSet[SimulatedCall] = weakref.WeakSet()  # of the metadata log
+        self._stopping: set[tuple[int, int]] = set()  # host and life: it was asked to stop, and hands over
+        self._heard_s: dict[tuple[int, int], float] = {}
+        self._steady_s: dict[tuple[int, int], float] = {}
+        self._resumed_s: dict[int, float] = {}
+        self._lives: dict[int, int] = {}
+        self._began_s: dict[tuple[int, int], float] = {}  # by epoch and leader
+        self._leader: tuple[int, int, int, float] | None = None  # epoch, host, life, since
+
+    # -- what comes
+
+    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+        """A message is sent."""
+        if answers:
+            return
+        if call.method == _REPLICATE and message.cluster_metadata:
+            self._streams.add(call)
+        elif call.method == _HEARTBEAT and message.wants_stop:
+            self._stopping.add(self._truth.speaker(call.client))
+
+    def heard(self, call: SimulatedCall, answers: bool | None) -> None:
+        """A message has come, or the connection broke."""
+        if call.method not in _CALLS and call not in self._streams:
+            return
+        client, server = self._truth.speaker(call.client)[0], self._truth.speaker(call.host)[0]
+        pairs = [(client, server), (server, client)]
+        now_s = self._cluster.now_s
+        if answers is None:
+            for pair in pairs:
+                self._steady_s[pair] = now_s
+            return
+        pair = pairs[answers]
+        if now_s - self._heard_s.get(pair, -1e9) > GAP * self._fetch_timeout_s:
+            self._steady_s[pair] = now_s
+        self._heard_s[pair] = now_s
+
+    def look(self) -> None:
+        """Who stands still, or runs anew."""
+        for host in self._cluster.hosts.values():
+            if not host.wanted:
+                self._stopping.add((host.number, host.lives))
+            stopped = host.process is None or host.process.stands_still or host.process.dead
+            if stopped or self._lives.get(host.number) != host.lives:
+                self._lives[host.number] = host.lives
+                self._resumed_s[host.number] = self._cluster.now_s
+                for pair in self._steady_s:
+                    if host.number in pair:
+                        self._steady_s[pair] = self._cluster.now_s
+
+    # -- what must be
+
+    def check_answers(self, number: int, epoch: int) -> None:
+        """V21: the controller of an epoch answers."""
+        voters, now_s = self._truth.metadata.voters, self._cluster.now_s
+        began_s = self._began_s.get((epoch, number))
+        if began_s is None or len(voters) < 2:
+            return
+        others = sorted((self._heard_s.get((v, number), -1e9) for v in voters if v != number), reverse=True)
+        needed = len(voters) // 2 + 1 - (number in voters)
+        since_s = max(others[needed - 1], began_s, self._resumed_s.get(number, -1e9))
+        if now_s - since_s > PATIENCE * self._fetch_timeout_s:
+            text = f"b{number} answers as the controller of epoch {epoch}, and has heard no majority for "
+            raise Violation("V21", f"{text}{now_s - since_s:.2f} s", nodes=(number,), epoch=epoch)
+
+    def leads(self, number: int, life: int, epoch: int) -> None:
+        """V20: somebody is heard of who leads an epoch, for the first time."""
+        before = self._leader
+        self._began_s[epoch, number] = self._cluster.now_s
+        if before is not None and before[0] > epoch:
+            return
+        self._leader = epoch, number, life, self._cluster.now_s
+        if before is None or before[1] == number:
+            return
+        led, other, other_life, since_s = before
+        host = self._cluster.hosts[other]
+        if host.process is None or host.lives != other_life or host.process.stands_still:
+            return
+        if not host.wanted or (other, other_life) in self._stopping:
+            return
+        voters = self._truth.metadata.voters
+        if self._cluster.now_s - since_s < STEADY * self._fetch_timeout_s or other not in voters:
+            return
+        hearing = [v for v in voters if v != other and self._is_steady(other, v)]
+        if len(hearing) + 1 > len(voters) // 2:
+            text = f"b{other} led quorum epoch {led}, {hearing} heard it all the time, and b{number} leads {epoch}"
+            raise Violation("V20", text, nodes=(other, number), epoch=epoch)
+
+    def _is_steady(self, one: int, other: int) -> bool:
+        now_s = self._cluster.now_s
+        for pair in ((one, other), (other, one)):
+            if now_s - self._heard_s.get(pair, -1e9) > GAP * self._fetch_timeout_s:
+                return False
+            if now_s - self._steady_s.get(pair, now_s) < STEADY * self._fetch_timeout_s:
+                return False
+        return True

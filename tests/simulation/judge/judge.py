@@ -1,0 +1,71 @@
+"""All watchers of one run, on its wires and disks. What one finds ends the run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from minilog.record_batch.header import Buffer
+from minilog.stream_messages import StreamMessage
+from minilog_broker.replication.partition_state import PartitionKey
+from tests.simulation.judge.coordinators import JudgeOfCoordinators
+from tests.simulation.judge.hearing import Hearing
+from tests.simulation.judge.producers import Producers
+from tests.simulation.judge.quorum import Quorum
+from tests.simulation.judge.replication import Replication
+from tests.simulation.judge.transactions import Transactions, is_marked
+from tests.simulation.judge.truth import Truth
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import SimulatedCluster
+    from tests.simulation.machines.calls import SimulatedCall
+
+LOOK_S = 0.2
+
+
+class Judge:
+    """See the module's text."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self.truth = Truth(cluster)
+        self._hearing = Hearing(cluster, self.truth)
+        coordinators = JudgeOfCoordinators(self.truth)
+        transactions = Transactions(self.truth.copies, coordinators.may_write)
+        self._replication = Replication(self.truth, transactions)
+        self._watchers = [
+            Quorum(self.truth, self._hearing).saw,
+            Producers(self.truth).saw,
+            coordinators.saw,
+            self._hearing.saw,
+        ]
+        cluster.wire.watch(self._saw)
+        cluster.wire.listen(self._hearing.heard)
+
+    def _saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+        """Of whoever speaks it is not the fault."""
+        payloads: Sequence[Buffer] = ()
+        if isinstance(message, StreamMessage):
+            message, payloads = message.message, message.payloads
+        try:
+            for watcher in self._watchers:
+                watcher(call, message, answers)
+            self._replication.saw(call, message, payloads, answers)
+        except Exception as error:
+            self._cluster.fail(error)
+
+    def is_marked(self, key: PartitionKey, producer_id: int) -> bool:
+        """Whether the end of that producer stands in some copy of the partition."""
+        name = self.truth.log_name(key)
+        return name is not None and any(is_marked(copy, producer_id) for copy in self.truth.copies.all_of(name))
+
+    async def watch(self) -> None:
+        """Until cancelled: at all disks, whether anybody speaks or not."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                self._hearing.look()
+                self.truth.look()
+            except Exception as error:
+                self._cluster.fail(error)

@@ -1,0 +1,203 @@
+"""What must be, from the outside alone: clients' histories, and what lies on the disks when all has stopped.
+
+V14 V16 V8   history.py                 while it runs
+V19          after the faults: every partition acknowledges again, and readers come to the end
+V19          while they rage: a good minimum that is well acknowledges within 10 s
+V3           after all have stopped: the copies of a partition agree on all that was read
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from typing import TYPE_CHECKING
+
+from minilog.errors import CorruptMessage
+from minilog.record_batch.header import decode_header, iterate_headers
+from minilog.types import TopicPartition
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.settings import LogSettings
+from tests.simulation.clients.history import History, Outcome
+from tests.simulation.machines.host import DATA_PATH
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.clients.queries import Queries
+    from tests.simulation.clients.transacting import Transacting
+    from tests.simulation.clients.workload import Workload
+    from tests.simulation.cluster import SimulatedCluster
+    from tests.simulation.faults import Faults
+    from tests.simulation.judge.exceptions import Exceptions
+    from tests.simulation.machines.host import SimulatedHost
+
+LOOK_S = 0.25
+STALL_S = 10.0
+SETTLE_S = 3.0  # of writing after the faults
+
+
+async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Exceptions) -> None:
+    """Until cancelled. V19 while faults rage: where so many replicas as a write needs, and a majority of the voters,
+    have been well for long, and one of them has all that was acknowledged on its disk, writes go on."""
+    moves = "reassign" in cluster.plan.faults  # then any broker may be needed
+    while True:
+        await asyncio.sleep(LOOK_S)
+        for at, key in workload.keys.items():
+            if exceptions.lost_all(key):
+                continue
+            every = [host.name for host in cluster.hosts.values()]
+            replicas, count = (every, len(every)) if moves else (workload.replicas[key], cluster.plan.min_in_sync)
+            since_s = max(
+                _good_since_s(cluster, replicas, count),
+                cluster.clients_well_since_s,
+                workload.acknowledged_s.get(key, cluster.now_s),
+            )
+            if cluster.now_s - since_s > STALL_S and _is_held(cluster, workload, at, replicas):
+                raise Violation(
+                    "V19", f"{at} acknowledges nothing since {since_s:.1f} s, and all it needs is well", key=key
+                )
+
+
+def _good_since_s(cluster: SimulatedCluster, replicas: list[str], count: int) -> float:
+    """Since when there is all that a write needs; infinity where something is missing."""
+    hosts = list(cluster.hosts.values())
+    voters = sorted(host.well_since_s if host.is_well else math.inf for host in cluster.voters)
+    needed = sorted(host.well_since_s if host.is_well else math.inf for host in hosts if host.name in replicas)
+    return max(voters[len(voters) // 2], needed[count - 1])
+
+
+def _is_held(cluster: SimulatedCluster, workload: Workload, at: TopicPartition, replicas: list[str]) -> bool:
+    """Whether a host that is well for so long, and lost no power before, has all that was acknowledged."""
+    until_s = cluster.now_s - STALL_S
+    wanted = workload.acknowledged_end.get(workload.keys[at], 0)
+    return any(
+        _end_on(host, at) >= wanted
+        for host in cluster.hosts.values()
+        if host.name in replicas
+        and host.is_well
+        and host.well_since_s <= until_s
+        and host.lost_power_in != host.lives - 1
+    )
+
+
+def _end_on(host: SimulatedHost, at: TopicPartition) -> int:
+    """Where the copy ends, as its files are read now, and nothing is written."""
+    path, end = f"{DATA_PATH}/{at.topic}-{at.partition}", 0
+    for name in host.disk.list(path) if host.disk.exists(path) else []:
+        if name.endswith(".log"):
+            with contextlib.suppress(CorruptMessage):
+                for _, header in iterate_headers(host.disk.content(f"{path}/{name}")):
+                    end = header.next_offset
+    return end
+
+
+async def check_over(
+    cluster: SimulatedCluster, history: History, workload: Workload, faults: Faults, exceptions: Exceptions
+) -> None:
+    """The faults are over: all comes right within the plan's time, under load; then the last reader reads all."""
+    deadline_s = cluster.now_s + cluster.plan.liveness_s
+    writable = [
+        key
+        for key, replicas in workload.replicas.items()
+        if faults.leave_enough(replicas) and not exceptions.lost_all(key)
+    ]
+    await _all_acknowledge(cluster, workload, writable, deadline_s)
+    await asyncio.sleep(SETTLE_S)
+    workload.writing = False
+    while history.counts()[Outcome.PENDING] and _pending(cluster, history):
+        if cluster.now_s > deadline_s:
+            raise Violation("V19", f"{_pending(cluster, history)} writes are never answered")
+        await asyncio.sleep(LOOK_S)
+    ends = {
+        key: 0 for key in writable if not history.is_exempt(key)
+    }  # of others what is acknowledged may wait for who is gone
+    for write in history.writes.values():
+        if write.outcome is Outcome.OK and write.acks == -1 and write.key in ends:
+            ends[write.key] = max(ends[write.key], write.offset + 1)
+    last = workload.add_consumer()
+    while any(workload.positions(last)[key] < end for key, end in ends.items()):
+        if cluster.now_s > deadline_s + cluster.plan.liveness_s:
+            raise Violation("V14", f"the last reader stops at {workload.positions(last)}, {ends} are acknowledged")
+        await asyncio.sleep(LOOK_S)
+    history.check_end(last, {key: (workload.may_be_gone(key), end) for key, end in ends.items()})
+
+
+async def check_transactions(cluster: SimulatedCluster, transacting: Transacting, faults: Faults) -> None:
+    """A reader of what is committed, from the beginning, finds each transaction as a whole or not at all."""
+    if faults.lost or faults.cut_for_good:
+        return  # markers may wait for who is gone
+    deadline_s = cluster.now_s + cluster.plan.liveness_s
+    transacting.add_reader()
+    while (missing := transacting.missing()) is not None:
+        if cluster.now_s > deadline_s:
+            raise Violation("V15", missing)
+        await asyncio.sleep(LOOK_S)
+
+
+async def check_queries(cluster: SimulatedCluster, queries: Queries, faults: Faults) -> None:
+    """Each query gets committed what it had begun, and a reader from the beginning finds each micro-batch once."""
+    if faults.lost or faults.cut_for_good:
+        return  # markers may wait for who is gone
+    deadline_s = cluster.now_s + cluster.plan.liveness_s
+    while queries.busy:
+        if cluster.now_s > deadline_s:
+            raise Violation("V19", f"queries {queries.busy} do not get their last micro-batch committed")
+        await asyncio.sleep(LOOK_S)
+    queries.add_reader()
+    while (missing := queries.missing()) is not None:
+        if cluster.now_s > deadline_s:
+            raise Violation("V15", missing)
+        await asyncio.sleep(LOOK_S)
+
+
+def _pending(cluster: SimulatedCluster, history: History) -> int:
+    """Writes that a living client waits for."""
+    living = cluster.clients
+    return sum(write.outcome is Outcome.PENDING and write.client in living for write in history.writes.values())
+
+
+async def _all_acknowledge(
+    cluster: SimulatedCluster, workload: Workload, writable: list[PartitionKey], deadline_s: float
+) -> None:
+    since_s = cluster.now_s
+    while True:
+        silent = [k for k in writable if workload.acknowledged_s.get(k, -1.0) <= since_s]
+        if not silent:
+            return
+        if cluster.now_s > deadline_s:
+            raise Violation(
+                "V19", f"nothing is acknowledged in partitions {[k.partition for k in silent]}", key=silent[0]
+            )
+        await asyncio.sleep(LOOK_S)
+
+
+def copies_agree(cluster: SimulatedCluster, workload: Workload, faults: Faults) -> None:
+    """Batches at the same offset are the same bytes, up to the shorter high watermark of two copies. Of a host whose
+    disk rotted a copy may be what nobody has read yet."""
+    hosts = [host for host in cluster.hosts.values() if host is not faults.rotten]
+    for at, key in workload.keys.items():
+        copies = [found for host in hosts if (found := _copy(host, at, key)) is not None]
+        for batches, high_watermark in copies:
+            for others, other_high_watermark in copies:
+                upto = min(high_watermark, other_high_watermark)
+                mine = {offset: batch for offset, batch in batches.items() if offset < upto}
+                theirs = {offset: batch for offset, batch in others.items() if offset < upto}
+                shared = mine.keys() & theirs.keys()
+                if any(mine[offset] != theirs[offset] for offset in shared):
+                    raise Violation("V3", f"two copies of {at} differ below {upto}", key=key)
+
+
+def _copy(host: SimulatedHost, at: TopicPartition, key: PartitionKey) -> tuple[dict[int, bytes], int] | None:
+    """The batches of a copy by offset, and the high watermark that it has recorded."""
+    disk, path = host.disk, f"{DATA_PATH}/{at.topic}-{at.partition}"
+    if not disk.exists(path):
+        return None
+    log = Log.open(disk, path, key, at.topic, LogSettings(), unclean=False, create=False)
+    batches = {}
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        content = log.read(offset, 1)
+        batches[offset] = content
+        offset = decode_header(content).next_offset
+    return batches, log.high_watermark

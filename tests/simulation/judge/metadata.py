@@ -1,0 +1,307 @@
+"""The truth about the metadata log, from wires and disks: what is committed of it, and what it says. V12, V13, V4, V17.
+
+A quorum leader tells how far it is committed (`high_watermark` of what it sends to its followers). The first time that
+more is told, a majority of the voters' disks must have it, and an entry of that leader's epoch must be among it (V12).
+From then on nothing else may be told at those offsets, and a leader of a later epoch must have it all.
+
+What the committed records say of partitions, topics and lives is what the other watchers judge by. It is known a little
+later here than to the controller, which may act on it at once: `later` has what is on disks already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from minilog.errors import CorruptMessage
+from minilog.record_batch.header import BatchHeader
+from minilog.v1 import records_pb2
+from minilog_broker.controller.topic_config import effective_topic_config
+from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_leader_change, decode_run
+from minilog_broker.replication.partition_state import PartitionKey, TopicConfig
+from tests.simulation.judge.copies import Copies, Copy, View, read_json
+from tests.simulation.machines.host import DATA_PATH
+from tests.simulation.violation import Violation
+
+LOG_NAME = "__cluster_metadata-0"
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic as the committed records have it."""
+
+    name: str
+    made_with: dict[str, str]
+    config: TopicConfig
+    set_values: dict[str, str] = field(default_factory=dict)
+
+    def set(self, name: str, value: str | None) -> None:
+        """Another value, or none."""
+        self.set_values.pop(name, None)
+        if value is not None:
+            self.set_values[name] = value
+        self.config = effective_topic_config({**self.made_with, **self.set_values})
+
+
+@dataclass(slots=True)
+class JudgedChange:
+    """A committed state of a partition, and the one before; `offset`: of its record."""
+
+    key: PartitionKey
+    before: records_pb2.PartitionRecord | None
+    state: records_pb2.PartitionRecord
+    offset: int
+
+
+class Metadata:
+    """See the module's text. `changed` hears of each committed state of a partition, in their order."""
+
+    def __init__(self, copies: Copies, voters: list[int], changed: Callable[[JudgedChange], None]) -> None:
+        self._copies = copies
+        self._voters = voters
+        self._directories: dict[int, str] = {}  # of voters, as recorded
+        self._changed = changed
+        self.batches: list[BatchHeader] = []
+        self.states: dict[PartitionKey, records_pb2.PartitionRecord] = {}
+        self.topics: dict[bytes, Topic] = {}
+        self.broker_epochs: dict[int, int] = {}
+        self.next_producer_id = 0
+        self._led: dict[int, int] = {}  # by quorum epoch
+        self._leaders: dict[tuple[PartitionKey, int], tuple[int, int]] = {}
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].next_offset if self.batches else 0
+
+    @property
+    def voters(self) -> list[int]:
+        return list(self._directories) or self._voters
+
+    def log_name(self, key: PartitionKey) -> str | None:
+        """Of its copies; None where the topic is not known, or not any more."""
+        topic = self.topics.get(key.topic_id)
+        return None if topic is None else f"{topic.name}-{key.partition}"
+
+    # -- what is told
+
+    def told(self, number: int, epoch: int, high_watermark: int) -> None:
+        """The leader of quorum epoch `epoch` says what is committed."""
+        copy = self._copies.of(number, LOG_NAME)
+        if high_watermark <= self.end:
+            return
+        lacks = self._first_difference(copy, copy.live)
+        if lacks is not None:
+            text = f"b{number} tells in quorum epoch {epoch} that {high_watermark} is committed, and has not what was "
+            raise Violation("V12", f"{text}committed at {lacks}", nodes=(number,), epoch=epoch)
+        known = len(self.batches)
+        self.batches.extend(each for each in copy.live.from_offset(self.end) if each.next_offset <= high_watermark)
+        if self.end != high_watermark:
+            text = f"b{number} tells that {high_watermark} is committed, and has a log up to {copy.live.end}"
+            raise Violation("V12", text, nodes=(number,), epoch=epoch)
+        for header in self.batches[known:]:
+            if header.is_control:
+                change = decode_leader_change(copy.live.content(header.base_offset))
+                self._led[header.partition_leader_epoch] = change.leader_id
+        self._check_held(number, epoch)
+        for header in self.batches[known:]:
+            for batch in self._whole(header):
+                self._replay(batch)
+
+    def _whole(self, header: BatchHeader) -> list[CommittedBatch]:
+        """A committed batch, from any disk where it did not rot."""
+        for voter in self.voters:
+            view = self._copies.of(voter, LOG_NAME).live
+            if is_same(header, next(iter(view.from_offset(header.base_offset)), None)):
+                found = _decoded(view, header)
+                if found:
+                    return found
+        raise Violation("V12", f"what is committed at {header.base_offset} is whole on no disk")
+
+    def _check_held(self, number: int, epoch: int) -> None:
+        newest = self.batches[-1]
+        holders = self._holders()
+        needed = len(self.voters) // 2 + 1
+        if len(holders) < needed:
+            text = f"b{number} tells that {self.end} is committed, and of the voters {self.voters} only {holders} have "
+            raise Violation("V12", f"{text}it on disk", nodes=(number,), epoch=epoch)
+        led = self._led.get(newest.partition_leader_epoch) == number  # then, it was committed by counting
+        if newest.partition_leader_epoch < epoch and not led and not self._is_entered(epoch):
+            text = f"b{number} tells in quorum epoch {epoch} that {self.end} is committed, which ends in epoch "
+            raise Violation("V12", f"{text}{newest.partition_leader_epoch}", nodes=(number,), epoch=epoch)
+
+    def _is_entered(self, epoch: int) -> bool:
+        """A majority has an entry of that epoch: what it tells may be less, where it told it to one who is behind."""
+        views = [self._copies.of(voter, LOG_NAME).durable for voter in self.voters]
+        entered = [view for view in views if view.batches and view.batches[-1].partition_leader_epoch >= epoch]
+        return len(entered) > len(self.voters) // 2
+
+    def _holders(self) -> list[int]:
+        """Voters, from their recorded disks, that have all that is committed."""
+        return [
+            voter
+            for voter in self.voters
+            if self._directories.get(voter, "") in ("", self._directory(voter))
+            and self._first_difference(copy := self._copies.of(voter, LOG_NAME), copy.durable) is None
+        ]
+
+    def _directory(self, number: int) -> str:
+        copy = self._copies.of(number, LOG_NAME)
+        recorded = read_json(copy.host, f"{DATA_PATH}/broker.json")
+        return "" if recorded is None else str(recorded.get("directory_id", ""))
+
+    def _first_difference(self, copy: Copy, view: View) -> int | None:
+        """The first committed offset that the log lacks, or has otherwise; None where it has all. What is below its
+        start, or where it has none, is in a snapshot."""
+        if view.agreed < self.end:
+            view.agreed = max(view.agreed, min(self.end, view.start or copy.snapshot_end(durable=view.durable)))
+        agreed = len(self.batches)
+        while agreed and self.batches[agreed - 1].next_offset > view.agreed:
+            agreed -= 1
+        if agreed == len(self.batches):
+            return None
+        own = view.from_offset(view.agreed)
+        for header in self.batches[agreed:]:
+            if not is_same(header, next(own, None)):
+                return header.base_offset
+            view.agreed = header.next_offset
+        return None
+
+    def check_leader(self, number: int, epoch: int) -> None:
+        """A leader of a new quorum epoch has all that was committed before."""
+        copy = self._copies.of(number, LOG_NAME)
+        lacks = self._first_difference(copy, copy.live)
+        if lacks is not None:
+            text = f"b{number} leads quorum epoch {epoch}, and has not what was committed at {lacks}"
+            raise Violation("V12", text, nodes=(number,), epoch=epoch)
+
+    def check_kept(self) -> None:
+        """A majority goes on having what is committed."""
+        holders = {*self._holders(), *(voter for voter in self.voters if self._is_harmed(voter))}
+        if self.batches and len(holders) <= len(self.voters) // 2:
+            text = f"of the voters {self.voters} only {sorted(holders)} have on disk what is committed up to {self.end}"
+            raise Violation("V12", text, nodes=tuple(self.voters))
+
+    def _is_harmed(self, number: int) -> bool:
+        """A fault has taken what it had."""
+        disk = self._copies.of(number, LOG_NAME).host.disk
+        return disk.wipes > 0 or any(LOG_NAME in path for path, _, _ in disk.flips)
+
+    # -- what it says
+
+    def _replay(self, batch: CommittedBatch) -> None:
+        for index, record in enumerate(batch.records):
+            which, offset = record.WhichOneof("record"), batch.base_offset + index
+            if which == "partition":
+                self._partition(record.partition, offset)
+            elif which == "topic":
+                made_with = {each.name: each.value for each in record.topic.defaults}
+                self.topics[record.topic.topic_id] = Topic(
+                    record.topic.name, made_with, effective_topic_config(made_with)
+                )
+            elif which == "topic_config":
+                config = record.topic_config
+                self.topics[config.topic_id].set(config.name, config.value if config.HasField("value") else None)
+            elif which == "topic_deletion":
+                self.topics.pop(record.topic_deletion.topic_id)
+                for key in [key for key in self.states if key.topic_id == record.topic_deletion.topic_id]:
+                    del self.states[key]
+            elif which == "broker_registration":
+                self.broker_epochs[record.broker_registration.broker_id] = offset
+            elif which == "producer_id_block":
+                self.next_producer_id = record.producer_id_block.next_producer_id
+            elif which == "cluster":
+                self._directories = {each.broker_id: each.directory_id.hex() for each in record.cluster.voters}
+            elif which == "voter_replaced":
+                replaced = record.voter_replaced
+                self._directories[replaced.broker_id] = replaced.directory_id.hex()
+
+    def _partition(self, state: records_pb2.PartitionRecord, offset: int) -> None:
+        key = PartitionKey(state.topic_id, state.partition)
+        before = self.states.get(key)
+        self.states[key] = state
+        check_state(key, before, state)
+        if state.leader_id != -1:
+            life = (state.leader_id, state.leader_broker_epoch)
+            known = self._leaders.setdefault((key, state.leader_epoch), life)
+            if known != life:
+                text = f"leader epoch {state.leader_epoch} is of life {known[1]} of b{known[0]} and of {life[1]} of "
+                raise Violation("V17", f"{text}b{life[0]}", nodes=(known[0], life[0]), key=key)
+        self._changed(JudgedChange(key, before, state, offset))
+
+    def later(self, key: PartitionKey) -> Iterator[records_pb2.PartitionRecord]:
+        """States of a partition that are on voters' disks, and not known to be committed."""
+        for voter in self.voters:
+            view = self._copies.of(voter, LOG_NAME).live
+            for header in list(view.from_offset(self.end)):
+                for batch in _decoded(view, header):
+                    for record in batch.records:
+                        state = record.partition
+                        if record.HasField("partition") and key == (state.topic_id, state.partition):
+                            yield state
+
+    def later_producer_ids(self) -> Iterator[int]:
+        """Ends of blocks of producer ids that a majority of the voters has on disk."""
+        found: list[int] = []
+        for voter in self.voters:
+            view = self._copies.of(voter, LOG_NAME).durable
+            ends = [self.next_producer_id]
+            for header in list(view.from_offset(self.end)):
+                for batch in _decoded(view, header):
+                    ends.extend(
+                        record.producer_id_block.next_producer_id
+                        for record in batch.records
+                        if record.HasField("producer_id_block")
+                    )
+            found.append(max(ends))
+        yield sorted(found, reverse=True)[len(self.voters) // 2]
+
+
+def _decoded(view: View, header: BatchHeader) -> list[CommittedBatch]:
+    """What a batch says; nothing where it rotted."""
+    try:
+        return list(decode_run(view.content(header.base_offset)))
+    except CorruptMessage:
+        return []
+
+
+def is_same(one: BatchHeader, other: BatchHeader | None) -> bool:
+    """The same batch, as far as its header says: the crc covers the rest."""
+    return (
+        other is not None
+        and one.base_offset == other.base_offset
+        and one.crc == other.crc
+        and one.partition_leader_epoch == other.partition_leader_epoch
+        and one.last_offset_delta == other.last_offset_delta
+    )
+
+
+def check_state(
+    key: PartitionKey, before: records_pb2.PartitionRecord | None, state: records_pb2.PartitionRecord
+) -> None:
+    """V4 and the rules of epochs (docs/spec/replication.md § Eligible leaders and damage)."""
+    members = list(state.in_sync_replicas)
+    if not members:
+        raise Violation("V4", f"partition {key.partition} has an empty ISR", key=key)
+    if state.leader_id != -1 and state.leader_id not in members:
+        text = f"partition {key.partition}: b{state.leader_id} leads, and is not in the ISR {members}"
+        raise Violation("V4", text, nodes=(state.leader_id,), key=key)
+    if not set(members) <= set(state.replicas):
+        raise Violation("V4", f"partition {key.partition}: the ISR {members} is not of the replicas", key=key)
+    if before is None:
+        return
+    if state.partition_epoch <= before.partition_epoch or state.leader_epoch < before.leader_epoch:
+        text = f"partition {key.partition}: its epochs go from {_epochs(before)} to {_epochs(state)}"
+        raise Violation("V10", text, key=key)
+    led = (before.leader_id, before.leader_broker_epoch), (state.leader_id, state.leader_broker_epoch)
+    fewer = set(before.replicas) - set(state.replicas)
+    if (led[0] != led[1] or fewer) and state.leader_epoch == before.leader_epoch:
+        text = f"partition {key.partition} keeps leader epoch {state.leader_epoch}, though "
+        what = f"replicas {sorted(fewer)} went" if fewer else f"not {led[0]} but {led[1]} leads"
+        raise Violation("V17", text + what, key=key)
+
+
+def _epochs(state: records_pb2.PartitionRecord) -> tuple[int, int]:
+    return state.leader_epoch, state.partition_epoch
+
+
+__all__ = ["LOG_NAME", "METADATA_KEY", "JudgedChange", "Metadata", "Topic", "is_same"]

@@ -1,0 +1,294 @@
+"""The truth about one partition, from wires and disks: what is committed, who led when, and who has it. V4 to V10, V17.
+
+Committed is what anybody was told to lie below a high watermark. The first time that more is told, it is read from the
+disk of whoever tells it; from then on
+
+    V5 V6 V7  every member of the committed ISR, and every eligible leader, has all of it on its disk, at any time
+    V18       when it is told first, as many copies as min.insync.replicas have it
+    V9        nobody tells a high watermark above a log that is something else
+    V8        a leader's high watermark never goes back in its epoch; "latest" is not below that of earlier epochs
+    V14       in it no batch stands twice
+
+Under flush.policy=os what processes see counts as "on the disk". What invariants.md exempts is not asked: `exempt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
+from minilog.v1 import records_pb2
+from minilog_broker.replication.partition_state import PartitionKey
+from tests.simulation.judge.copies import Copies, Copy, View, first_from
+from tests.simulation.judge.damage import KnownDamage
+from tests.simulation.judge.metadata import JudgedChange, Metadata, is_same
+from tests.simulation.violation import Violation
+
+
+@dataclass(slots=True)
+class JudgedLead:
+    """Who leads in one leader epoch, by what it says on wires."""
+
+    number: int
+    life: int
+    high_watermark: int = -1
+
+
+@dataclass(slots=True)
+class JudgedPartition:
+    """See the module's text. `deletable`: nothing above may be missing at the beginning of a copy; `deleted`: nothing
+    below is left on any copy that could be elected."""
+
+    key: PartitionKey
+    copies: Copies
+    metadata: Metadata
+    damage: KnownDamage
+    batches: list[BatchHeader] = field(default_factory=list)
+    leads: dict[int, JudgedLead] = field(default_factory=dict)
+    exempt: bool = False
+    was_unsynced: bool = False
+    deletable: float = 0
+    deleted: int = 0
+    min_floor: int = 0
+    _sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.metadata.log_name(self.key) or ""
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].next_offset if self.batches else 0
+
+    def fail(self, rule: str, text: str, *nodes: int) -> Violation:
+        return Violation(rule, f"{self.name}: {text}", nodes=nodes, key=self.key)
+
+    def view(self, copy: Copy) -> View:
+        return copy.live if self.was_unsynced else copy.durable
+
+    # -- what is told
+
+    def leads_now(self, number: int, life: int, epoch: int) -> JudgedLead:
+        """Somebody speaks as the leader of an epoch."""
+        lead = self.leads.get(epoch)
+        if lead is None:
+            lead = self.leads[epoch] = JudgedLead(number, life)
+        if (lead.number, lead.life) != (number, life):
+            text = f"life {life} of b{number} leads in epoch {epoch}, and life {lead.life} of b{lead.number} did"
+            raise self.fail("V17", text, number, lead.number)
+        return lead
+
+    def told(self, number: int, high_watermark: int, lead: JudgedLead | None) -> list[BatchHeader]:
+        """A replica, or its leader, says what is committed; what of it is new."""
+        if lead is not None:
+            if high_watermark < lead.high_watermark:
+                text = f"b{number} tells the high watermark {high_watermark}, and told {lead.high_watermark} before"
+                raise self.fail("V8", text, number)
+            lead.high_watermark = high_watermark
+        if self.exempt or high_watermark <= 0:
+            return []
+        copy = self.copies.of(number, self.name)
+        view = self.view(copy)
+        if not self.damage.excuses(number, self.key):
+            self._check_own(number, copy, view, high_watermark)
+        if high_watermark <= self.end:
+            return []
+        state = self.metadata.states.get(self.key)
+        if state is not None:
+            self._check_cuts(state)  # what was cut before was not committed before
+        known = len(self.batches)
+        self.batches.extend(self._next(copy.live, high_watermark))
+        if self.end < high_watermark:
+            if self.damage.excuses(number, self.key):
+                return self.batches[known:]
+            text = f"b{number} tells the high watermark {high_watermark}, and has a log up to {copy.live.end}"
+            raise self.fail("V1", text, number)
+        for header in self.batches[known:]:
+            self._committed(header)
+        self._check_holders(number)
+        self.check_members()
+        return self.batches[known:]
+
+    def _next(self, view: View, upto: int) -> Iterable[BatchHeader]:
+        """What follows the truth in a copy."""
+        at = self.end if self.batches else view.start
+        for header in view.from_offset(at):
+            if header.base_offset != at or header.next_offset > upto:
+                return
+            at = header.next_offset
+            yield header
+
+    def _check_own(self, number: int, copy: Copy, view: View, high_watermark: int) -> None:
+        if view.end < high_watermark and self._start(copy, view) < high_watermark:
+            text = f"b{number} tells the high watermark {high_watermark}, its log is durable up to {view.end}"
+            raise self.fail("V1", text, number)
+        lacks = self.first_lack(copy, view, min(high_watermark, self.end))
+        if lacks is not None:
+            text = f"b{number} tells the high watermark {high_watermark}, and has not what was committed at {lacks}"
+            raise self.fail("V9", text, number)
+
+    def _committed(self, header: BatchHeader) -> None:
+        if header.producer_id == NO_PRODUCER_ID or header.is_control:
+            return
+        place = header.producer_id, header.producer_epoch, header.base_sequence
+        first = self._sequences.setdefault(place, header.base_offset)
+        if first != header.base_offset:
+            text = f"sequence {place[2]} of producer {place[0]} is committed at {first} and at {header.base_offset}"
+            raise self.fail("V14", text)
+
+    # -- who has it
+
+    def _start(self, copy: Copy, view: View) -> int:
+        """Where a copy begins, by its files."""
+        if view.batches:
+            return view.start
+        recorded = copy.recorded("checkpoint")
+        return max(view.start, 0 if recorded is None else int(recorded["log_start_offset"]))
+
+    def first_lack(self, copy: Copy, view: View, upto: int) -> int | None:
+        """The first offset of what is committed that the copy lacks, or has otherwise; None where it has all below
+        `upto`, but what may be deleted."""
+        if view.agreed >= upto:
+            return None
+        start = self._start(copy, view)
+        if view.agreed < start <= self.deletable:
+            view.agreed = start
+        own = view.from_offset(view.agreed)
+        for header in self._from_offset(view.agreed):
+            if header.next_offset > upto:
+                break
+            if not is_same(header, next(own, None)):
+                return header.base_offset
+            view.agreed = header.next_offset
+        return None
+
+    def _from_offset(self, offset: int) -> list[BatchHeader]:
+        return self.batches[first_from(self.batches, offset) :]
+
+    def _lacking(self, state: records_pb2.PartitionRecord) -> tuple[int, int] | None:
+        """Of who counts in that state, one who lacks something, and what."""
+        for number in (*state.in_sync_replicas, *state.eligible_leaders):
+            if not self._counts(number, state):
+                continue
+            copy = self.copies.of(number, self.name)
+            lacks = self.first_lack(copy, self.view(copy), self.end)
+            if lacks is not None:
+                return number, lacks
+        return None
+
+    def _check_cuts(self, state: records_pb2.PartitionRecord) -> None:
+        """Nobody who counts cuts away what is committed, not even to fetch it again."""
+        for copy in self.copies.all_of(self.name):
+            number, cut = copy.host.number, copy.live.take_cut()
+            if cut is None or cut >= self.end or not self._counts(number, state):
+                continue
+            if all(self._counts(number, later) for later in self.metadata.later(self.key)):
+                text = (
+                    f"b{number} is in the ISR {list(state.in_sync_replicas)} or eligible, and cuts its log to {cut}; "
+                )
+                raise self.fail("V5", f"{text}{self.end} is committed", number)
+
+    def _counts(self, number: int, state: records_pb2.PartitionRecord) -> bool:
+        return (
+            number in (*state.in_sync_replicas, *state.eligible_leaders)
+            and number not in state.damaged_replicas
+            and not self.damage.excuses(number, self.key)
+        )
+
+    def check_members(self, before: records_pb2.PartitionRecord | None = None) -> None:
+        """Whoever counts has all of it. The controller may know a later state than wires have told; `before`: the state
+        that was known until now, where there is another."""
+        state = self.metadata.states.get(self.key)
+        if state is None or self.exempt:
+            return
+        self._check_cuts(before or state)
+        found = self._lacking(state)
+        if found is None or any(self._lacking(later) is None for later in self.metadata.later(self.key)):
+            return
+        number, lacks = found
+        text = f"b{number} is in the ISR {list(state.in_sync_replicas)} or eligible {list(state.eligible_leaders)} of "
+        text += f"partition epoch {state.partition_epoch}, and has not {lacks}; {self.end} is committed"
+        raise self.fail("V5", text, number)
+
+    def is_held(self, number: int, upto: int) -> bool:
+        """Whether all that the log of host `number` has below `upto` is on the disks of whoever counts: so it may be
+        committed, though nobody was told."""
+        if self.exempt or upto <= self.end:
+            return True
+        state = self.metadata.states.get(self.key)
+        states = [*([] if state is None else [state]), *self.metadata.later(self.key)]
+        mine = [
+            each for each in self.copies.of(number, self.name).live.from_offset(self.end) if each.next_offset <= upto
+        ]
+        return any(all(self._has(each, state, mine) for each in state.in_sync_replicas) for state in states)
+
+    def _has(self, number: int, state: records_pb2.PartitionRecord, batches: list[BatchHeader]) -> bool:
+        if not self._counts(number, state):
+            return True
+        own = self.view(self.copies.of(number, self.name)).from_offset(self.end)
+        return all(is_same(header, next(own, None)) for header in batches)
+
+    def _check_holders(self, number: int) -> None:
+        state = self.metadata.states.get(self.key)
+        if state is None or self.end <= self.min_floor:
+            return
+        config = self.metadata.topics[self.key.topic_id].config
+        needed = min(config.min_in_sync_replicas, len(state.replicas) - len(state.adding_replicas))
+        holders = [
+            copy.host.number
+            for copy in self.copies.all_of(self.name)
+            if self.damage.excuses(copy.host.number, self.key)
+            or self.first_lack(copy, self.view(copy), self.end) is None
+        ]
+        if len(holders) < needed:
+            text = f"b{number} tells that {self.end} is committed: only {holders} have it, min.insync.replicas={needed}"
+            raise self.fail("V18", text, number)
+
+    def check_deleted(self) -> None:
+        """KIP-107: below what was answered nothing is left on whoever could be elected."""
+        state = self.metadata.states.get(self.key)
+        if state is None or self.exempt or not self.deleted:
+            return
+        for number in (*state.in_sync_replicas, *state.eligible_leaders):
+            if not self._counts(number, state):
+                continue
+            recorded = self.copies.of(number, self.name).recorded("checkpoint")
+            start = -1 if recorded is None else int(recorded["log_start_offset"])
+            if start < self.deleted:
+                text = f"b{number} is in the ISR {list(state.in_sync_replicas)} or eligible, and its log starts at "
+                text += f"{start}; it was answered that all below {self.deleted} is deleted"
+                raise self.fail("KIP-107", text, number)
+
+    # -- answers
+
+    def check_latest(self, number: int, epoch: int, answered: int) -> None:
+        """V8, of an answer to "latest" in a leader epoch."""
+        if self.exempt:
+            return
+        for before, lead in self.leads.items():
+            if before < epoch and lead.high_watermark > answered:
+                text = f'b{number} answers "latest" with {answered} in epoch {epoch}, and b{lead.number} told '
+                raise self.fail("V8", f"{text}{lead.high_watermark} in epoch {before}", number, lead.number)
+
+    def changed(self, change: JudgedChange) -> None:
+        """A state of it was committed."""
+        before, state = change.before, change.state
+        if before is not None and state.leader_epoch > before.leader_epoch:
+            self._check_elected(before, state)
+        self.check_members(before)
+
+    def _check_elected(self, before: records_pb2.PartitionRecord, state: records_pb2.PartitionRecord) -> None:
+        members, now = set(before.in_sync_replicas), set(state.in_sync_replicas)
+        was_moving, moves = (bool([*each.adding_replicas, *each.removing_replicas]) for each in (before, state))
+        electable = members | set(before.eligible_leaders)
+        passed_by = was_moving and not members & set(state.replicas)
+        if (was_moving and not moves) or passed_by or members & now:
+            electable |= now
+        electable -= set(before.damaged_replicas) - (now - members)
+        if state.leader_id in electable | {-1}:
+            return
+        if not self.metadata.topics[self.key.topic_id].config.unclean_leader_election:
+            text = f"b{state.leader_id} is elected, only {sorted(electable)} could be; damaged are "
+            raise self.fail("V6", text + str(list(before.damaged_replicas)), state.leader_id)
+        self.exempt = True

@@ -1,0 +1,84 @@
+"""All that is known of the cluster from outside: the truth about its metadata and each partition, and the disks."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog_broker.controller.topic_config import BUILT_IN
+from minilog_broker.quorum.records import METADATA_KEY
+from minilog_broker.replication.partition_state import PartitionKey
+from tests.simulation.judge.bounds import Joins
+from tests.simulation.judge.copies import Copies
+from tests.simulation.judge.damage import KnownDamage
+from tests.simulation.judge.metadata import LOG_NAME, JudgedChange, Metadata
+from tests.simulation.judge.partition import JudgedPartition
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import SimulatedCluster
+
+STRANGER = (-1, -1)
+_OWN = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)  # brokers delete of them what they do not need
+
+
+class Truth:
+    """See the module's text."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self._hosts = {host.name: host for host in cluster.hosts.values()}
+        self.copies = Copies(list(cluster.hosts.values()))
+        self.metadata = Metadata(self.copies, list(cluster.plan.voter_ids), self._changed)
+        self.damage = KnownDamage(list(cluster.hosts.values()), self.metadata)
+        self.partitions: dict[PartitionKey, JudgedPartition] = {}
+        self._joins = Joins()
+
+    def violation(self, rule: str, text: str, key: PartitionKey, *nodes: int) -> Violation:
+        return Violation(rule, text, nodes=nodes, key=key)
+
+    def speaker(self, name: str) -> tuple[int, int]:
+        """The number and the life of a broker, by the name of its host; of whoever else speaks, STRANGER."""
+        host = self._hosts.get(name)
+        return STRANGER if host is None else (host.number, host.lives)
+
+    def log_name(self, key: PartitionKey) -> str | None:
+        return LOG_NAME if key == METADATA_KEY else self.metadata.log_name(key)
+
+    def partition(self, key: PartitionKey) -> JudgedPartition | None:
+        """None where its topic is not known to be committed, or is gone."""
+        if key not in self.metadata.states:
+            return None
+        found = self.partitions.get(key)
+        if found is None:
+            found = self.partitions[key] = JudgedPartition(key, self.copies, self.metadata, self.damage)
+            if self.metadata.topics[key.topic_id].name in _OWN:
+                found.deletable = math.inf
+        self._look_at_policy(found)
+        return found
+
+    def _look_at_policy(self, partition: JudgedPartition) -> None:
+        """Under flush.policy=os a loss of power may take what was acknowledged: that is exempt. What retention deletes
+        is judged by what readers miss (retention.py), not here."""
+        config = self.metadata.topics[partition.key.topic_id].config
+        partition.was_unsynced |= not config.flush_on_append
+        if config.retention_bytes >= 0 or 0 <= config.retention_ms < BUILT_IN.retention_ms:
+            partition.deletable = math.inf
+        if partition.was_unsynced and not partition.exempt:
+            partition.exempt = any(host.boots for host in self._cluster.hosts.values())
+
+    def _changed(self, change: JudgedChange) -> None:
+        self._joins.changed(change, self.metadata.broker_epochs, self._cluster.now_s)
+        partition = self.partition(change.key)
+        if partition is not None:
+            partition.changed(change)
+            partition.check_deleted()
+
+    def look(self) -> None:
+        """At all of it, whoever said something or not."""
+        for partition in list(self.partitions.values()):
+            if partition.batches and partition.key in self.metadata.states:
+                self._look_at_policy(partition)
+                partition.check_members()
+        self.metadata.check_kept()

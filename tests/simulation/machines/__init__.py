@@ -1,0 +1,10 @@
+"""What simulated processes run on: time, disks, the network. It knows nothing of brokers, but that a host runs one.
+
+loop.py                     the event loop on virtual time, and the processes that its callbacks belong to
+network.py, calls.py        links between processes, and gRPC's calls, channels and servers on them: the generated stubs
+                            and servicers work unchanged
+wire.py                     what is said, for whoever looks
+disk.py, disk_queue.py      a disk that loses, tears, fails and rots; and its thread
+machine.py                  what a broker or a client takes from its machine: clocks, chance, disks, network
+host.py                     one machine: its disk, the broker that runs on it or none, and what befalls it
+"""

@@ -1,0 +1,116 @@
+"""What a simulated machine gives to the broker or the client that runs on it: see
+minilog_broker/server/runtime/broker_runtime.py."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from minilog.config import Address
+from minilog_broker.server.disk.disk_thread import Disk
+from minilog_broker.server.runtime.broker_runtime import Guard
+from minilog_broker.server.runtime.connections import ConnectionLimits
+from minilog_broker.server.runtime.descriptors import Descriptors
+from minilog_broker.server.runtime.traffic import Flow
+from minilog_broker.storage.files import FileSystem
+from tests.simulation.machines.calls import Channel, Server
+from tests.simulation.machines.disk_queue import DiskQueue
+from tests.simulation.machines.loop import Process
+from tests.simulation.machines.network import SimulatedNetwork
+
+if TYPE_CHECKING:
+    from tests.simulation.machines.host import SimulatedHost
+
+EPOCH_S = 1_800_000_000
+OPEN_FILES = 1_024
+
+
+class ClientMachine:
+    """A client's: it has no disk."""
+
+    def __init__(self, network: SimulatedNetwork, process: Process, chance: random.Random) -> None:
+        self.network = network
+        self.process = process
+        self._chance = chance
+        self.wall_offset_us = 0
+
+    def wall_us(self) -> int:
+        return int((EPOCH_S + self.network.loop.now_s) * 1e6) + self.wall_offset_us
+
+    def chance(self) -> random.Random:
+        return random.Random(self._chance.getrandbits(64))
+
+    def unique_bytes(self, count: int) -> bytes:
+        return self._chance.randbytes(count)
+
+    def open_channel(self, address: Address) -> grpc.aio.Channel:
+        channel: Any = Channel(self.network, *address)
+        return channel  # type: ignore[no-any-return]
+
+
+class SimulatedMachine(ClientMachine):
+    """A broker's: of one life of it."""
+
+    def __init__(self, host: SimulatedHost, process: Process, chance: random.Random) -> None:
+        super().__init__(host.network, process, chance)
+        self._host = host
+        self.wall_offset_us = host.wall_offset_us
+        self.stop: Callable[[], None] = _nobody
+        self.disks: list[DiskQueue] = []
+
+    def monotonic_s(self) -> float:
+        return self.network.loop.time()
+
+    def uptime_s(self) -> float:
+        return self.network.loop.time()
+
+    def boot_id(self) -> str:
+        return f"{self._host.name}-{self._host.boots}"
+
+    def files(self) -> FileSystem:
+        return self._host.disk
+
+    def disk(self, name: str, failed: Callable[[BaseException], None]) -> Disk:
+        queue = DiskQueue(name, self._host, self.process, self.chance(), failed)
+        self.disks.append(queue)
+        return queue
+
+    def descriptors(self) -> Descriptors:
+        return Descriptors(OPEN_FILES)
+
+    def open_server(self, *, most_connections: int, connection_idle_ms: int) -> grpc.aio.Server:
+        server: Any = _HostServer(self.network, self._host)
+        return server  # type: ignore[no-any-return]
+
+    def guard(self, port: int, flow: Flow, limits: ConnectionLimits) -> Guard:
+        return _Nobody()
+
+    def on_stop_signal(self, stop: Callable[[], None]) -> None:
+        self.stop = stop
+
+
+def _nobody() -> None:
+    """The process does not listen to signals yet."""
+
+
+class _HostServer(Server):
+    """Its host is told when it listens."""
+
+    def __init__(self, network: SimulatedNetwork, host: SimulatedHost) -> None:
+        super().__init__(network)
+        self._host = host
+
+    async def start(self) -> None:
+        await super().start()
+        self._host.listens()
+
+
+class _Nobody:
+    """The kernel's buffers are not simulated: nobody has to look at them."""
+
+    async def watch(self) -> None:
+        await asyncio.Event().wait()

@@ -1,0 +1,227 @@
+"""What one seed does: how large the cluster is, how it is configured, and which faults it meets how often."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from minilog.versions import VersionRange
+
+FAULTS = (
+    # faults/processes.py
+    "kill", "kill_all", "power", "power_all", "power_early", "restart", "reconfigure", "wrong_voters", "stand_still",
+    "late", "wall_clock", "death_in_disk", "death_in_effects", "never_returns",
+    # faults/disks.py
+    "slow_disk", "hanging_disk", "disk_error", "disk_error_at_start", "full_disk",
+    # faults/damage.py
+    "rot", "rot_of_header", "rot_of_index", "rot_of_small_file", "rot_of_metadata", "emptied_disk",
+    # faults/links.py
+    "cut", "cut_one_way", "isolate", "isolate_leader", "isolate_client", "split", "slow_link", "lossy_link", "reset",
+    "reset_all", "refuse", "cut_to_the_end",
+    # faults/peers.py
+    "sick_peer", "stray_epoch",
+    # faults/programs.py
+    "kill_client", "stalled_reader", "stalled_writer", "alter", "retain", "trim",
+    # operations.py
+    "elect", "reassign", "topics", "latest", "group",
+    # of plans with two versions: faults/processes.py, operations.py
+    "other_version", "upgrade",
+)  # fmt: skip
+_OF_VERSIONS = ("other_version", "upgrade")
+OLDER, LATER = VersionRange(1, 1), VersionRange(1, 2)  # the levels that brokers of two versions support
+_LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
+DAMAGES = frozenset(
+    ("rot", "rot_of_header", "rot_of_index", "rot_of_small_file", "rot_of_metadata", "emptied_disk")
+)  # fmt: skip
+LOSES_POWER = frozenset(
+    ("power", "power_all", "power_early", "never_returns", "death_in_disk", "death_in_effects", "emptied_disk",
+     "rot_of_small_file", "rot_of_metadata")
+)  # fmt: skip
+THEMED_SHARE = 0.5
+TWO_VERSIONS_SHARE = 0.5  # of the plans without a theme
+FAULT_SHARE = 0.4  # of the seeds without a theme that have it
+LASTING_SHARE = 0.3
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Times in seconds of true time. `configs` by broker, where the configuration differs, and `other_configs` are what
+    it may be changed to. `topic_configs` are those of the topic that is written to."""
+
+    theme: str = ""
+    brokers: int = 3
+    voters: int = 3
+    topics: int = 1
+    partitions: int = 2
+    replication_factor: int = 3
+    min_in_sync: int = 2
+    least_min: int = 1  # to which it may be altered
+    configs: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    other_configs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    topic_configs: Mapping[str, str] = field(default_factory=dict)
+    clock_rates: Mapping[int, float] = field(default_factory=dict)
+    racks: Mapping[int, str] = field(default_factory=dict)
+    levels: Mapping[int, VersionRange] = field(default_factory=dict)  # that brokers support; none: all the same
+    latency_s: tuple[float, float] = (0.00005, 0.0005)
+    between_brokers_s: float = 0.0  # beside the latency
+    window_bytes: int = 1 << 20
+    sync_ms: tuple[float, float] = (0.1, 3.0)
+    read_bytes_per_s: float = 1e9
+    out_of_order: bool = False  # what was not synced reaches a disk in any order
+    policies: tuple[str, ...] = ("fsync",)  # of flush.policy
+    producers: int = 2
+    acks: tuple[str, ...] = ("all",)  # of producers; one at least waits for all
+    consumers: int = 1
+    consumer_racks: tuple[str, ...] = ("",)
+    writers: int = 0  # programs with transactions
+    queries: tuple[str, ...] = ()  # with Spark's sink
+    write_pause_s: float = 0.02
+    delivery_timeout_s: float = 10.0
+    quiet_s: float = 2.0
+    safety_s: float = 15.0
+    liveness_s: float = 40.0
+    faults: Mapping[str, float] = field(default_factory=dict)  # weights; none: nothing happens
+    fault_pause_s: float = 1.0
+    outage: str = ""  # in the end all lose power, and one stays away ("absent") or comes back "rotten"
+
+    @property
+    def voter_ids(self) -> range:
+        return range(1, self.voters + 1)
+
+    @property
+    def unclean(self) -> bool:
+        return self.topic_configs.get("unclean.leader.election.enable") == "true"
+
+    @classmethod
+    def draw(cls, seed: int, theme: str | None = None) -> Plan:
+        """The plan of a seed: with its own theme or none, or with `theme`."""
+        from tests.simulation.themes import DRAWN, THEMES  # a theme is a function of plans
+
+        chance = random.Random(f"theme {seed}")
+        if theme is None and chance.random() < THEMED_SHARE:
+            theme = max(DRAWN, key=lambda name: _own(seed, name).random())
+        queries = _own(seed, "queries").choice(((), (), ("q0",), ("q0", "q1")))
+        plan = cls._draw(random.Random(f"plan {seed}"), _draw_faults(seed), queries)
+        if theme is not None:
+            plan = replace(THEMES[theme](plan, chance), theme=theme)
+        elif (versions := random.Random(f"versions {seed}")).random() < TWO_VERSIONS_SHARE:
+            plan = _of_two_versions(plan, versions)
+        return _sound(plan, random.Random(f"policy {seed}"))
+
+    @classmethod
+    def _draw(cls, draw: random.Random, faults: Mapping[str, float], queries: tuple[str, ...]) -> Plan:
+        brokers = draw.choice((3, 3, 3, 4, 5))
+        factor = draw.choice((3, 3, 2))
+        base = {
+            "replica.lag.time.max.ms": str(draw.choice((500, 1_000, 3_000))),
+            "replica.lag.max.records": draw.choice(("off", "off", "20", "200")),
+            "broker.session.timeout.ms": str(draw.choice((1_500, 3_000))),
+            "broker.heartbeat.interval.ms": str(draw.choice((150, 300))),
+            "segment.bytes": str(draw.choice((4_096, 65_536, 1 << 20))),
+            "log.retention.check.interval.ms": "1000",
+            "follower.replication.throttled.rate.bytes": draw.choice(("off", "off", "200000")),
+            "delete.delay.ms": draw.choice(("500", "60000")),
+            "controlled.shutdown.timeout.ms": draw.choice(("500", "5000")),
+            "metadata.log.max.record.bytes.between.snapshots": draw.choice(("2000", "16777216")),
+            "leader.imbalance.check.interval.ms": "2000",
+            "auto.leader.rebalance.enable": draw.choice(("true", "false")),
+        }
+        configs = {number: dict(base) for number in range(1, brokers + 1)}
+        for number in configs:  # half of a rolling change
+            if draw.random() < 0.2:
+                configs[number]["min.insync.replicas"] = draw.choice(("1", "2"))
+        near = draw.choice(((0.00005, 0.0005), (0.0005, 0.005)))
+        return cls(
+            brokers=brokers,
+            voters=draw.choice((1, 3, 3, 5 if brokers == 5 else 3)),
+            partitions=draw.choice((1, 2, 3)),
+            replication_factor=factor,
+            configs=configs,
+            other_configs={
+                "replica.lag.time.max.ms": ("500", "1000", "3000"),
+                "replica.lag.max.records": ("off", "20", "200"),
+                "broker.session.timeout.ms": ("1500", "3000"),
+                "broker.heartbeat.interval.ms": ("150", "300"),
+                "min.insync.replicas": ("1", "2"),
+                "segment.bytes": ("4096", "65536"),
+                "session.keepalive.ms": ("50", "100"),
+                "quorum.election.timeout.ms": ("150", "300"),
+                "quorum.fetch.timeout.ms": ("600", "1000"),
+                "metadata.log.max.record.bytes.between.snapshots": ("2000", "16777216"),
+                "replica.fetch.max.bytes": ("20000", "16777216"),
+            },
+            topic_configs={"min.insync.replicas": "2"},
+            clock_rates={n: draw.uniform(0.98, 1.02) for n in configs} if draw.random() < 0.3 else {},
+            racks={n: f"r{n % 2}" for n in configs} if draw.random() < 0.4 else {},
+            latency_s=near,
+            between_brokers_s=draw.choice((0.0, 0.0, 0.0, 0.02)),
+            window_bytes=draw.choice((1 << 20, 1 << 20, 4_096)),
+            sync_ms=draw.choice(((0.1, 1.0), (0.5, 5.0), (2.0, 20.0))),
+            read_bytes_per_s=draw.choice((1e9, 1e6, 1e5)),
+            out_of_order=draw.random() < 0.4,
+            producers=draw.choice((1, 2)),
+            acks=("all", "all", "1", "0"),
+            consumers=draw.choice((1, 2)),
+            consumer_racks=draw.choice((("",), ("", "r0", "r1"))),
+            writers=draw.choice((0, 0, 1, 2)),
+            queries=queries,
+            write_pause_s=draw.choice((0.01, 0.03, 0.1)),
+            delivery_timeout_s=draw.choice((2.0, 6.0, 20.0)),
+            faults=faults,
+            fault_pause_s=draw.choice((0.3, 1.0, 3.0)),
+        )
+
+
+def _of_two_versions(plan: Plan, draw: random.Random) -> Plan:
+    """The brokers come back as another version now and then, and an operator raises the level."""
+    faults = {**plan.faults, "other_version": draw.choice((1.0, 2.0)), "upgrade": draw.choice((0.3, 1.0))}
+    return replace(plan, levels={number: draw.choice((OLDER, LATER, LATER)) for number in plan.configs}, faults=faults)
+
+
+def _own(seed: int, name: str) -> random.Random:
+    """Of one theme or fault in one seed: another one that is added later moves few plans."""
+    return random.Random(f"{seed} {name}")
+
+
+def _draw_faults(seed: int) -> dict[str, float]:
+    faults = {}
+    for name in FAULTS:
+        chance = _own(seed, name)
+        if name not in (*_LASTING, *_OF_VERSIONS) and chance.random() < FAULT_SHARE:
+            faults[name] = chance.random() ** 2
+    chance = _own(seed, "lasting")
+    if chance.random() < LASTING_SHARE:
+        faults[chance.choice(_LASTING)] = 0.5
+    return faults
+
+
+def _sound(plan: Plan, draw: random.Random) -> Plan:
+    """The plan without what must not meet: of what is acknowledged a sound copy is left, which comes back."""
+    faults = dict(plan.faults)
+    if plan.voters == 1:  # nothing is decided without it
+        for name in ("stray_epoch", "sick_peer"):
+            faults.pop(name, None)
+    spared = "cut_to_the_end" in faults or "never_returns" in faults or plan.outage
+    if spared:  # a copy that is alone is not to be among what is lost, or as few are left as a write needs
+        for name in (*DAMAGES, "alter", "reassign"):
+            faults.pop(name, None)
+    damages = DAMAGES & faults.keys() or plan.outage
+    policies = plan.policies
+    if len(policies) == 1 and not LOSES_POWER & faults.keys() and not plan.outage and draw.random() < 0.6:
+        policies = ("fsync", "os")
+    writers, queries = plan.writers, plan.queries
+    if plan.voters == 1 and (damages or spared):  # what coordinators decide has one copy then
+        faults.pop("group", None)
+        writers, queries = 0, ()
+    plan = replace(plan, faults=faults, policies=policies, writers=writers, queries=queries)
+    if not damages and not spared:
+        return plan
+    configs = {number: _without_min(each) for number, each in plan.configs.items()}  # of internal topics
+    return replace(plan, least_min=plan.min_in_sync, configs=configs, other_configs=_without_min(plan.other_configs))
+
+
+def _without_min(configs: Mapping[str, _T]) -> dict[str, _T]:
+    return {name: value for name, value in configs.items() if name != "min.insync.replicas"}

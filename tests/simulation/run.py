@@ -1,0 +1,164 @@
+"""One seed: the cluster is founded, faults rage, then they end, and everything must come right again."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import gc
+import hashlib
+import multiprocessing
+import os
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tests.simulation import mutants
+from tests.simulation.clients.history import History
+from tests.simulation.clients.queries import Queries
+from tests.simulation.clients.transacting import Transacting
+from tests.simulation.clients.workload import Workload
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.faults import Faults
+from tests.simulation.judge import Judge, check_over, check_queries, check_transactions, copies_agree, watch
+from tests.simulation.judge.exceptions import Exceptions
+from tests.simulation.plan import Plan
+from tests.simulation.violation import Violation
+
+LOOK_S = 0.5
+_T = TypeVar("_T")
+SEEDS_PER_PROCESS = 3  # what dead processes awaited is never collected
+
+
+@dataclass(slots=True)
+class Result:
+    seed: int
+    failure: str | None
+    virtual_s: float
+    cpu_s: float
+    events: int
+    messages: int
+    writes: dict[str, int]
+    reads: int
+    faults: dict[str, int]
+    digest: str
+    """Of what clients were told: equal for equal runs."""
+    trace: list[str] = field(default_factory=list)
+
+
+async def direct(cluster: SimulatedCluster, history: History, workload: Workload, transacting: Transacting) -> None:
+    """The run, from the outside."""
+    plan, faults, judge = cluster.plan, Faults(cluster, workload, transacting), Judge(cluster)
+    looking = asyncio.get_running_loop().create_task(judge.watch())
+    for host in cluster.hosts.values():
+        host.start()
+    await workload.make_topics()
+    for _ in range(plan.producers):
+        workload.add_producer()
+    for _ in range(plan.consumers):
+        workload.add_consumer()
+    for number in range(plan.writers):
+        transacting.add_writer(f"w{number}")
+    if plan.writers:
+        transacting.add_reader()
+    queries = Queries(cluster, workload, judge.is_marked)
+    if plan.queries:
+        queries.add_reader()
+    await asyncio.sleep(plan.quiet_s)
+    exceptions = Exceptions(cluster, workload, history)
+    watching = asyncio.get_running_loop().create_task(watch(cluster, workload, exceptions))
+    await _unless(watching, faults.rage(plan.safety_s))
+    faults.heal()
+    watching.cancel()
+    if "reassign" in plan.faults:
+        await workload.look_at_replicas()
+    await check_over(cluster, history, workload, faults, exceptions)
+    if plan.writers:
+        await check_transactions(cluster, transacting, faults)
+    if plan.queries:
+        await check_queries(cluster, queries, faults)
+    for host in cluster.hosts.values():
+        host.stop()
+    deadline_s = cluster.now_s + plan.liveness_s
+    while any(host.process is not None for host in cluster.hosts.values()):
+        if cluster.now_s > deadline_s:
+            raise Violation("V19", "a broker that was asked to stop does not end")
+        await asyncio.sleep(LOOK_S)
+    looking.cancel()
+    copies_agree(cluster, workload, faults)
+
+
+async def _unless(watching: asyncio.Task[None], raging: Coroutine[Any, Any, None]) -> None:
+    """The faults, or what the watch raises meanwhile."""
+    task = asyncio.ensure_future(raging)
+    await asyncio.wait((watching, task), return_when=asyncio.FIRST_COMPLETED)
+    if watching.done():
+        task.cancel()
+        watching.result()
+    task.result()
+
+
+def run_seed(seed: int, plan: Plan | None = None) -> Result:
+    """Run a seed to its end, or to the first violation."""
+    began_s = time.process_time()
+    cluster, history = SimulatedCluster(seed, plan), History()
+    workload = Workload(cluster, history)
+    transacting = Transacting(cluster, workload)
+    failure = None
+    try:
+        cluster.run(direct(cluster, history, workload, transacting))
+    except Violation as violation:
+        failure = str(violation)
+    except Exception as error:
+        failure = f"error: {type(error).__name__}: {error}"
+        cluster.trace.extend(traceback.format_exc().splitlines())
+    return Result(
+        seed=seed,
+        failure=failure,
+        virtual_s=cluster.now_s,
+        cpu_s=time.process_time() - began_s,
+        events=cluster.loop.events,
+        messages=cluster.network.messages,
+        writes={outcome.value: count for outcome, count in history.counts().items()},
+        reads=history.read_count,
+        faults=dict(cluster.counts) | (transacting.counts() if cluster.plan.writers else {}),
+        digest=_digest(history),
+        trace=list(cluster.trace) if failure else [],
+    )
+
+
+def _digest(history: History) -> str:
+    told = [(value, write.outcome.value, write.offset, write.ended_ms) for value, write in history.writes.items()]
+    return hashlib.sha256(repr((told, history.read_count)).encode()).hexdigest()[:16]
+
+
+def run_many(
+    seeds: Sequence[int],
+    processes: int,
+    mutant: str | None = None,
+    theme: str | None = None,
+    plan: Plan | None = None,
+) -> Iterator[Result]:
+    """Results in the order of the seeds; all of `theme`, or by the same `plan`, where one is given."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, _leave_at_once, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
+        yield from pool.imap(functools.partial(_run, mutant=mutant, theme=theme, plan=plan), seeds)
+
+
+def apart(work: Callable[[], _T]) -> _T:
+    """What the work returns, done in a process of its own; it and what it returns can be pickled."""
+    with multiprocessing.get_context("spawn").Pool(1, _leave_at_once) as pool:
+        return pool.apply(work)
+
+
+def _leave_at_once() -> None:
+    """What dead processes awaited is not collected between runs, nor at the end."""
+    gc.disable()
+    atexit.register(os._exit, 0)
+
+
+def _run(seed: int, *, mutant: str | None, theme: str | None, plan: Plan | None) -> Result:
+    with mutants.mutated(mutant):
+        return run_seed(seed, Plan.draw(seed, theme) if plan is None else plan)

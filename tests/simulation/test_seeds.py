@@ -1,0 +1,179 @@
+"""Whole brokers on virtual time: runs are equal by seed, some seeds come right, and the loop keeps its promises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.machines.loop import PROCESS, Deadlock, Process, Spin, VirtualLoop
+from tests.simulation.plan import DAMAGES, FAULTS, Plan
+from tests.simulation.run import run_many
+from tests.simulation.themes import THEMES
+from tests.simulation.violation import Violation
+
+SEEDS = (2, 4, 13)
+
+
+@pytest.mark.timeout(300)
+def test_seeds_come_right_and_the_same_seed_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # of the processes that run them
+    results = list(run_many((*SEEDS, SEEDS[0]), 2))
+    assert [(result.seed, result.failure) for result in results if result.failure] == []
+    assert results[0].digest == results[-1].digest
+    assert results[0].events == results[-1].events
+    assert sum(result.writes["ok"] for result in results) > 500
+    assert sum(result.reads for result in results) > 1_000
+
+
+def test_a_plan_has_only_faults_that_there_are() -> None:
+    plans = [Plan.draw(seed) for seed in range(300)]
+    assert {name for plan in plans for name in plan.faults} == set(FAULTS)
+    assert {plan.theme for plan in plans} == {"", *THEMES}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_a_themes_faults_are_those_that_there_are(theme: str) -> None:
+    plans = [Plan.draw(seed, theme) for seed in range(20)]
+    assert {plan.theme for plan in plans} == {theme}
+    assert set().union(*(plan.faults for plan in plans)) <= set(FAULTS)
+    assert all(plan.faults or plan.outage for plan in plans)
+
+
+def test_what_damages_a_disk_meets_nothing_that_takes_away_the_other_copies() -> None:
+    plans = [Plan.draw(seed) for seed in range(300)]
+    damaged = [plan for plan in plans if DAMAGES & plan.faults.keys() or plan.outage]
+    assert len(damaged) > 20
+    for plan in damaged:
+        assert not {"never_returns", "cut_to_the_end"} & plan.faults.keys()
+        assert plan.least_min == plan.min_in_sync >= 2
+
+
+def test_what_a_clients_program_finds_wrong_ends_the_run() -> None:
+    cluster = SimulatedCluster(1, Plan())
+    process, _ = cluster.client("one")
+
+    async def find() -> None:
+        await asyncio.sleep(1.0)
+        raise Violation("V14", "found by a program")
+
+    async def direct() -> None:
+        cluster.run_client(process, find())
+        await asyncio.sleep(1_000.0)
+
+    with pytest.raises(Violation, match="found by a program"):
+        cluster.run(direct())
+    assert cluster.now_s < 2.0
+    cluster.loop.close()
+
+
+# -- the loop
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    made = VirtualLoop()
+    yield made
+    made.close()
+
+
+def test_time_passes_only_where_nobody_has_anything_to_do_and_each_process_has_its_own_clock(loop: VirtualLoop) -> None:
+    fast, slow = Process("fast", 100.0, 2.0), Process("slow", 5_000.0, 0.5)
+    woken: list[tuple[str, float, float]] = []
+
+    async def sleep(name: str) -> None:
+        began_s = loop.time()
+        await asyncio.sleep(1.0)
+        woken.append((name, loop.now_s, round(loop.time() - began_s, 6)))
+
+    async def both() -> None:
+        await asyncio.gather(loop.spawn(fast, sleep("fast")), loop.spawn(slow, sleep("slow")))
+
+    loop.run_until_complete(both())
+    assert [(name, round(now_s, 6), took_s) for name, now_s, took_s in woken] == [
+        ("fast", 0.5, 1.0),
+        ("slow", 2.0, 1.0),
+    ]
+
+
+def test_a_dead_process_runs_nothing_more_not_even_its_finally(loop: VirtualLoop) -> None:
+    process = Process("one")
+    ran: list[str] = []
+
+    async def live() -> None:
+        try:
+            await asyncio.sleep(1.0)
+            ran.append("woke")
+        finally:
+            ran.append("finally")
+
+    async def kill() -> None:
+        loop.spawn(process, live())
+        await asyncio.sleep(0.5)
+        process.dead = True
+        await asyncio.sleep(5.0)
+
+    loop.run_until_complete(kill())
+    assert ran == []
+    for task in process.tasks:  # of this test's own: nothing is left to be collected
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_who_stands_still_finds_all_that_came_meanwhile_and_that_it_is_late(loop: VirtualLoop) -> None:
+    process = Process("one")
+    ticks: list[float] = []
+
+    async def tick() -> None:
+        for _ in range(3):
+            await asyncio.sleep(0.1)
+            ticks.append(round(loop.now_s, 3))
+
+    async def hold() -> None:
+        task = loop.spawn(process, tick())
+        await asyncio.sleep(0.15)
+        loop.stand_still(process)
+        await asyncio.sleep(2.0)
+        loop.go_on(process)
+        await task
+
+    loop.run_until_complete(hold())
+    assert ticks == [0.1, 2.15, 2.25]
+
+
+def test_a_task_belongs_to_the_process_that_made_it(loop: VirtualLoop) -> None:
+    process = Process("one")
+
+    async def inner() -> Process | None:
+        return PROCESS.get()
+
+    async def outer() -> Process | None:
+        return await asyncio.get_running_loop().create_task(inner())
+
+    async def main() -> Process | None:
+        assert PROCESS.get() is None
+        found: Process | None = await loop.spawn(process, outer())
+        return found
+
+    assert loop.run_until_complete(main()) is process
+
+
+async def _wait() -> None:
+    await asyncio.Event().wait()
+
+
+async def _spin() -> None:
+    while True:  # noqa: ASYNC110 - that is the point
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("work", "error"), [(_wait, Deadlock), (_spin, Spin)])
+def test_waiting_for_nothing_and_asking_for_ever_are_said(
+    loop: VirtualLoop, work: Callable[[], Coroutine[Any, Any, None]], error: type[Exception]
+) -> None:
+    task = loop.create_task(work())
+    with pytest.raises(error):
+        loop.run_until_complete(task)
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
