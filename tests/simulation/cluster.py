@@ -1,7 +1,7 @@
 """A cluster of brokers that ship, with its clients, on virtual time, from one seed.
 
-world = World(seed, plan)
-world.run(director())        until the director is done
+cluster = SimulatedCluster(seed, plan)
+cluster.run(director())        until the director is done
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tests.simulation.machines.wire import Wire
 from tests.simulation.plan import Plan
 
 TRACE_LINES = 400
+_CLIENTS = logging.getLogger("minilog")
 
 
 class SimulatedCluster:
@@ -36,7 +37,7 @@ class SimulatedCluster:
         self.seed = seed
         self.plan = plan = Plan.draw(seed) if plan is None else plan
         self.loop = VirtualLoop()
-        self.random = random.Random(f"world {seed}")
+        self.random = random.Random(f"cluster {seed}")
         self.wire = Wire()
         self.network = SimulatedNetwork(
             self.loop, random.Random(f"network {seed}"), plan.latency_s, self.wire, plan.window_bytes
@@ -169,12 +170,17 @@ class SimulatedCluster:
             logger_factory=_Silent,
             cache_logger_on_first_use=False,
         )
+        notes = _Notes(self.note)
+        _CLIENTS.addHandler(notes)
+        _CLIENTS.propagate = False
         collects = gc.isenabled()
         gc.disable()  # what a dead process awaits is not collected: see loop.py
         try:
             self.loop.run_until_complete(self._directed(director))
         finally:
             structlog.reset_defaults()
+            _CLIENTS.removeHandler(notes)
+            _CLIENTS.propagate = True
             if collects:
                 gc.enable()
 
@@ -193,6 +199,18 @@ class SimulatedCluster:
         for hear in self.listeners:
             hear(event)
         raise structlog.DropEvent
+
+
+class _Notes(logging.Handler):
+    """What clients log is in the trace."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__(logging.INFO)
+        self._note = note
+
+    def emit(self, record: logging.LogRecord) -> None:
+        process = PROCESS.get()
+        self._note(f"{process.name if process else '-'} {record.getMessage()}"[:400])
 
 
 class _Silent:

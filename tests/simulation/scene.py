@@ -3,7 +3,7 @@
 async def story(scene): ...      a function of a module: it runs in a process of its own
 play(story, plan)                founds the cluster, tells the story, and has the history judged to its end
 
-async def director(world): ...   for what needs no topic
+async def director(cluster): ...   for what needs no topic
 direct(director, plan)
 """
 
@@ -131,7 +131,7 @@ def play(story: Story, plan: Plan, wrong: Patching = list) -> None:
 def direct(
     director: Callable[[SimulatedCluster], Coroutine[Any, Any, None]], plan: Plan, wrong: Patching = list
 ) -> None:
-    """Run a director in a new world, in a process of its own. Raises AssertionError with what it raised."""
+    """Run a director in a new cluster, in a process of its own. Raises AssertionError with what it raised."""
     failure = apart(functools.partial(_direct, director, plan, wrong))
     assert failure is None, failure
 
