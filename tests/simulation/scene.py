@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 from minilog.aio import Admin
 from minilog.errors import MinilogError
-from minilog.types import PartitionDescription, TopicPartition
+from minilog.types import ClusterDescription, PartitionDescription, TopicPartition
 from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.clients.history import History, Outcome
 from tests.simulation.clients.transacting import Transacting
@@ -70,6 +70,9 @@ class Scene:
         (topic,) = await self.ask(lambda admin: admin.describe_topics([AT.topic]))
         return topic.partitions[AT.partition]
 
+    async def _described(self) -> ClusterDescription:
+        return await self.ask(lambda admin: admin.describe_cluster())
+
     async def roles(self) -> tuple[SimulatedHost, list[SimulatedHost]]:
         """The leader, and the other replicas."""
         state = await self.state()
@@ -109,7 +112,8 @@ class Scene:
 
     async def apart(self) -> None:
         """Move the replicas away from the controller, and wait until all are in sync."""
-        cluster = await self.ask(lambda admin: admin.describe_cluster())
+        while len((cluster := await self._described()).brokers) < len(self.cluster.hosts):  # noqa: ASYNC110 - it is asked again
+            await asyncio.sleep(LOOK_S)
         assert cluster.controller is not None
         chosen = [number for number in self.cluster.hosts if number != cluster.controller]
         replicas = chosen[: self.cluster.plan.replication_factor]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -96,6 +97,30 @@ async def disk_that_is_full(scene: Scene) -> None:
 @pytest.mark.parametrize("story", [disk_that_errs, disk_that_is_full])
 def test_nobody_waits_for_a_disk_that_fails(story: Story) -> None:
     play(story, plan(replica_lag_time_max_ms="10000"))
+
+
+# -- two disks of two
+
+
+async def emptied_and_erring(scene: Scene) -> None:
+    """A follower comes back with an empty disk; before its absence was noticed the leader's disk errs, so that it is
+    alone in the ISR. The copy behind the error is whole: a later life of its broker finds it so, and leads."""
+    leader, (follower,) = await scene.roles()
+    follower.wanted = False
+    follower.empty_disk()
+    leader.disk.fail("fdatasync", errno.EIO, "/t0-0/")
+    await scene.until(lambda state: leader.number not in state.isr)
+    follower.wanted = True
+    follower.start()
+    await scene.until(lambda state: state.leader is None)
+    leader.kill()
+    leader.start()
+    await scene.until(lambda state: state.leader == leader.number)
+    await scene.until(lambda state: len(state.isr) == 2)
+
+
+def test_a_copy_behind_an_error_leads_again_where_the_other_is_empty() -> None:
+    play(emptied_and_erring, replace(plan(2, replica_lag_time_max_ms="10000"), voters=1))
 
 
 # -- a rolling change of min.insync.replicas, half done

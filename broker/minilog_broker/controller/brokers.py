@@ -218,20 +218,18 @@ class BrokerRegistrations:
         return peer_pb2.HeartbeatResponse(fenced=broker.fenced, should_stop=should_stop)
 
     def _went_offline(self, request: peer_pb2.HeartbeatRequest) -> None:
-        """An I/O error or damage took replicas offline: out of the ISR, and what they hold is not to be relied on, nor
-        what they said before: one that was out already is so anew. Of one that could not be opened at the start nothing
-        is known: it is judged when it is.
+        """An I/O error or damage took replicas offline: out of the ISR, and what they said before does not count any
+        more: one that was out already is so anew. What lies behind an error is known when its broker registers again,
+        so it stays eligible until then, and leads nothing while it is offline; damage ends that at once.
 
         One that is not named any more went from this broker, or came back with a new log, or was damaged and is cut.
         """
         broker_id, keys, damaged = request.broker_id, _keys(request.offline_replicas), _keys(request.damaged_replicas)
-        unreadable = _unreadable(_findings(request.recovered_replicas))
         known = self._ledger.offline.get(broker_id, frozenset())
         self._ledger.offline[broker_id] = frozenset(keys)
 
         def go_out(state: PartitionState, rules: ElectionRules) -> ElectionOutcome:
-            departure = Departure.OUT if state.key in unreadable else Departure.UNCLEAN
-            departure = Departure.DAMAGED if state.key in damaged else departure
+            departure = Departure.DAMAGED if state.key in damaged else Departure.OUT
             outcome = depart(state, broker_id, departure, rules)
             return overtaking(state) if outcome.state == state else outcome
 

@@ -113,6 +113,30 @@ def test_a_replica_whose_disk_failed_leaves_the_isr_and_its_partition_is_led_by_
     assert len(cluster.records) == records
 
 
+def test_a_copy_behind_an_io_error_is_eligible_and_leads_when_a_later_life_finds_it_whole(
+    cluster: ControllerCluster,
+) -> None:
+    """The other replica's disk was emptied meanwhile: it was alone in the ISR, and can lead no more."""
+    key = led_by(cluster, 2, replicas=2)
+    (other,) = set(cluster.state(key).replicas) - {2}
+    cluster.heartbeat(2, offline=[key])
+    assert cluster.state(key).eligible_leaders == (2,)
+    cluster.restart(other, damaged=[key])
+    assert cluster.state(key).leader_id == NO_LEADER  # the error lies in this life still
+    cluster.restart(2, clean=False)
+    assert cluster.state(key).leader_id == 2
+
+
+def test_a_copy_behind_an_io_error_is_not_eligible_any_more_when_a_later_life_finds_it_damaged(
+    cluster: ControllerCluster,
+) -> None:
+    key = led_by(cluster, 2, replicas=2)
+    cluster.heartbeat(2, offline=[key])
+    cluster.restart(2, damaged=[key])
+    state = cluster.state(key)
+    assert (state.eligible_leaders, state.damaged_replicas) == ((), (2,))
+
+
 def test_a_replica_found_damaged_cannot_be_elected_until_it_is_in_the_isr_again(cluster: ControllerCluster) -> None:
     key = led_by(cluster, 2)
     cluster.heartbeat(2, damaged=[key])
