@@ -31,7 +31,7 @@ SEEDS_AT_ONCE = 24  # where minutes bound them
 
 
 def main() -> int:
-    """See the module's text."""
+    """The command's exit code."""
     if os.environ.get("PYTHONHASHSEED") != "0":  # sets of names: the same seed is the same run
         environment = os.environ | {"PYTHONHASHSEED": "0"}
         return subprocess.call([sys.executable, "-m", "tests.simulation", *sys.argv[1:]], env=environment)

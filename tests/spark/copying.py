@@ -68,7 +68,7 @@ def hanging_at_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 def main() -> None:
-    """See the module's text."""
+    """Run the copying query; the arguments say where from, and where to."""
     parser = argparse.ArgumentParser()
     for name in ("master", "servers", "source", "target", "checkpoint"):
         parser.add_argument(name)

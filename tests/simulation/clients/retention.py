@@ -26,7 +26,7 @@ _SEGMENT = re.compile(r"(\d{20})\.log")
 
 
 class Retention:
-    """See the module's text."""
+    """What a topic's settings have ever allowed to be deleted."""
 
     def __init__(self, cluster: SimulatedCluster, history: History, configs: Mapping[str, str]) -> None:
         self._cluster = cluster

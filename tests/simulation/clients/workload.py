@@ -31,7 +31,7 @@ ASK_AGAIN_S = 0.2
 
 
 class Workload:
-    """See the module's text."""
+    """The users of one run: who they are, and what they know."""
 
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self._cluster = cluster

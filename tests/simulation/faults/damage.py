@@ -34,7 +34,7 @@ _SPOILS = ("topic-id", "broker.json", "quorum-vote")  # nobody can tell what the
 
 
 class Damage:
-    """See the module's text."""
+    """What befalls the content of the weak machine's disk."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground

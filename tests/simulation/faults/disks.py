@@ -14,7 +14,7 @@ QUEUES = (("data-disk",), ("metadata-disk",), ("data-disk", "metadata-disk"))
 
 
 class Disks:
-    """See the module's text."""
+    """What befalls the calls of disks."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground

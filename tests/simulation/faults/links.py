@@ -18,7 +18,7 @@ LOSSY_PAUSE_S = (0.02, 0.4)
 
 
 class Links:
-    """See the module's text."""
+    """What befalls links between brokers, and to clients."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground

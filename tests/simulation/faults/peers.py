@@ -30,7 +30,7 @@ SETTLES_S = 12.0  # three leaps, each of which waits twice as long as the one be
 
 
 class Peers:
-    """See the module's text."""
+    """Messages in the name of brokers that did not send them, and epochs that nobody led."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground

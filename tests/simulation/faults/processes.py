@@ -21,7 +21,7 @@ CLOCK_JUMP_US = 3_600_000_000
 
 
 class Processes:
-    """See the module's text."""
+    """What befalls processes and machines."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground

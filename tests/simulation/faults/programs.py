@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Programs:
-    """See the module's text."""
+    """What befalls clients, and what they ask for."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground

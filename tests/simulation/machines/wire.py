@@ -18,7 +18,7 @@ Listener = Callable[["SimulatedCall", bool | None], None]
 
 
 class Wire:
-    """See the module's text."""
+    """Every message of every call, told to who asked for that."""
 
     def __init__(self) -> None:
         self._watchers: list[Watcher] = []

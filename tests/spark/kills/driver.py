@@ -67,7 +67,7 @@ def copies(records: DataFrame, partitions: int) -> DataFrame:
 
 
 def main() -> int:
-    """See the module's text."""
+    """Run the query, in a process that may be killed; the arguments say where from, and where to."""
     parser = argparse.ArgumentParser()
     for name in ("master", "servers", "source", "sink", "checkpoint"):
         parser.add_argument(name)
