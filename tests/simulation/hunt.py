@@ -1,8 +1,8 @@
 """Hunts for the mutants of the whole brokers: which of them a search finds, after how many seeds, and by which rule.
 
 A kill counts where the judge says what is wrong, not where the code raised an error of its own, and where the true code
-is clean on that very seed. The search goes some seeds at a time over all that still live, so that what is easily found
-is known early.
+is clean on that very seed. The search goes seed by seed over all that still live, so that what is easily found is known
+early.
 
 `pins.tsv` has a row for each mutant: the seed of the cheapest kill, or none; the theme it was searched under (none:
 each seed's own); and how many seeds were searched.
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.run import SEEDS_PER_PROCESS, Result, run_many
+from tests.simulation.run import Result, run_each
 
 PATH = pathlib.Path(__file__).with_name("pins.tsv")
 _HEAD = "mutant\tseed\ttheme\trule\tseeds needed\tCPU s"
@@ -93,14 +93,13 @@ def hunt(
 ) -> Iterator[tuple[str, Pin]]:
     """Each mutant when it was found in so many seeds, or when all seeds are searched."""
     alive = [_Search(name, theme) for name in names]
-    for start in range(0, len(seeds), SEEDS_PER_PROCESS):
-        tried = run_many(seeds[start : start + SEEDS_PER_PROCESS], processes, theme=theme)
-        clean = [each.seed for each in tried if not each.failure]
-        for search in list(alive):
-            for result in run_many(clean, processes, search.name, theme):
-                search.take(result)
-                if len(search.kills) == kills:
-                    break
+    for seed in seeds:
+        (true,) = run_each([(seed, None)], 1, theme)
+        if true.failure:
+            continue
+        runs = [(seed, search.name) for search in alive]
+        for search, result in zip(list(alive), run_each(runs, processes, theme), strict=True):
+            search.take(result)
             if len(search.kills) == kills:
                 alive.remove(search)
                 yield search.name, search.pin()

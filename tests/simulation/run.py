@@ -142,9 +142,16 @@ def run_many(
     plan: Plan | None = None,
 ) -> Iterator[Result]:
     """Results in the order of the seeds; all of `theme`, or by the same `plan`, where one is given."""
+    yield from run_each([(seed, mutant) for seed in seeds], processes, theme, plan)
+
+
+def run_each(
+    runs: Sequence[tuple[int, str | None]], processes: int, theme: str | None = None, plan: Plan | None = None
+) -> Iterator[Result]:
+    """The same of many seeds, each with a wrong rule or with none."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, _leave_at_once, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
-        yield from pool.imap(functools.partial(_run, mutant=mutant, theme=theme, plan=plan), seeds)
+        yield from pool.imap(functools.partial(_run, theme=theme, plan=plan), runs)
 
 
 def apart(work: Callable[[], _T]) -> _T:
@@ -159,6 +166,7 @@ def _leave_at_once() -> None:
     atexit.register(os._exit, 0)
 
 
-def _run(seed: int, *, mutant: str | None, theme: str | None, plan: Plan | None) -> Result:
+def _run(run: tuple[int, str | None], *, theme: str | None, plan: Plan | None) -> Result:
+    seed, mutant = run
     with mutants.mutated(mutant):
         return run_seed(seed, Plan.draw(seed, theme) if plan is None else plan)
