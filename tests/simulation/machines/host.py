@@ -76,7 +76,9 @@ class SimulatedHost:
         self.configs = dict(plan.configs.get(number, {}))
         self.rack = plan.racks.get(number)
         self.levels = plan.levels.get(number, SUPPORTED_LEVELS)
-        self._found: dict[str, bytes] | None = None  # on its disk by a version that cannot read it
+        self._found: tuple[dict[str, bytes], int] | None = (
+            None  # on its disk, by a version that cannot read it; bits rotten
+        )
         self.voters = tuple(plan.voter_ids)
         self.lost_power_s: list[float] = []
         self._read_bytes_per_s = plan.read_bytes_per_s
@@ -126,7 +128,7 @@ class SimulatedHost:
         if self.process is not None:
             return
         told = self.voters if voters is None else tuple(voters)
-        self._found = self._logs() if self._recorded_level() not in self.levels else None
+        self._found = (self._logs(), len(self.disk.flips)) if self._recorded_level() not in self.levels else None
         self.network.powered(self.name)
         self.lives += 1
         self.started_s = self.loop.now_s
@@ -190,7 +192,8 @@ class SimulatedHost:
 
     def _refused(self) -> None:
         """It ended for its version: it has left what it found; and an operator gives it the later one after a while."""
-        if self._found is not None and self._logs() != self._found:
+        rots = len(self.disk.flips)  # what rotted meanwhile was not its doing
+        if self._found is not None and rots == self._found[1] and self._logs() != self._found[0]:
             self._fail(Violation("level", f"{self.name} could not read its disk, and changed it"))
         if not self._ailments["too old"]:
             self.ails("too old")
