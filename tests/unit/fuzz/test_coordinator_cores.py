@@ -21,9 +21,10 @@ from minilog_broker.replication.replica_effects import EndMarker
 from minilog_broker.server.services.coordinator_checks import (
     check_commit,
     check_end,
-    check_group_id,
-    check_partitions,
-    check_transactional_id,
+    check_group,
+    check_group_partitions,
+    check_registration,
+    check_transaction,
 )
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, error_of
 from tests.unit.coordinators.cluster import CoordinatorCluster as CoordinatorCluster
@@ -58,28 +59,22 @@ Ask = Callable[[Any, int, Any], None]
 """(world, ticket, request): what the service checks, and then what it asks its core."""
 
 
-def transaction(call: Callable[..., None], *checks: Callable[[Any], None], timed: bool = True) -> Ask:
+def transaction(
+    call: Callable[..., None], check: Callable[[Any], None] = check_transaction, *, timed: bool = True
+) -> Ask:
     def ask(cluster: TransactionCalls, ticket: int, request: Any) -> None:
-        check_transactional_id(request.transactional_id)
-        for check in checks:
-            check(request)
+        check(request)
         call(cluster.coordinator, ticket, request, *((cluster.now,) if timed else ()))
 
     return ask
 
 
-def group(call: Callable[..., None], *checks: Callable[[Any], None], timed: bool = False) -> Ask:
+def group(call: Callable[..., None], check: Callable[[Any], None] = check_group, *, timed: bool = False) -> Ask:
     def ask(cluster: Grouping, ticket: int, request: Any) -> None:
-        check_group_id(request.group_id)
-        for check in checks:
-            check(request)
+        check(request)
         call(cluster.coordinator, ticket, request, *((cluster.now,) if timed else ()))
 
     return ask
-
-
-def of_partitions(request: Any) -> None:
-    check_partitions(request.partitions)
 
 
 TRANSACTIONS: dict[type[Message], Ask] = {
@@ -87,7 +82,7 @@ TRANSACTIONS: dict[type[Message], Ask] = {
         lambda core, ticket, request, now: core.enlist(ticket, request, OPEN_PRODUCER + 50 + ticket, now)
     ),
     coordinator_pb2.RegisterPartitionsRequest: transaction(
-        lambda core, ticket, request, now: core.register(ticket, request, now), of_partitions
+        lambda core, ticket, request, now: core.register(ticket, request, now), check_registration
     ),
     coordinator_pb2.KeepAliveRequest: transaction(
         lambda core, ticket, request, now: core.keep_alive(ticket, request, now)
@@ -114,11 +109,11 @@ GROUPS: dict[type[Message], Ask] = {
         lambda core, ticket, request, now: core.commit(ticket, request, now), check_commit, timed=True
     ),
     coordinator_pb2.FetchOffsetsRequest: group(
-        lambda core, ticket, request: core.fetch(ticket, request), of_partitions
+        lambda core, ticket, request: core.fetch(ticket, request), check_group_partitions
     ),
     coordinator_pb2.DescribeGroupRequest: group(lambda core, ticket, request: core.describe(ticket, request)),
     coordinator_pb2.DeleteGroupRequest: group(
-        lambda core, ticket, request: core.delete(ticket, request), of_partitions
+        lambda core, ticket, request: core.delete(ticket, request), check_group_partitions
     ),
     coordinator_pb2.ListGroupsRequest: lambda cluster, ticket, request: cluster.coordinator.list(ticket, request),
     coordinator_pb2.WriteMarkersRequest: lambda cluster, ticket, request: cluster.coordinator.write_markers(

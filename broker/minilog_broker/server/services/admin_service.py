@@ -2,47 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from minilog.v1 import admin_pb2, admin_pb2_grpc
-from minilog_broker.server.shells.controller_shell import ControllerShell
+from minilog_broker.controller.controller import Controller
+from minilog_broker.server.services.calls import HasController, Request, UnaryCall, unary
+from minilog_broker.server.shells.controller_shell import ControllerShell, Decision, OfTopics, TopicsRequest
+
+
+def _each_topic(
+    kind: type[OfTopics], ask: Callable[[Controller, object, TopicsRequest], None]
+) -> UnaryCall[TopicsRequest, OfTopics]:
+    async def answer(service: HasController, request: TopicsRequest) -> OfTopics:
+        return await service.controller.decide_each_topic(kind, request, ask)
+
+    return unary(answer)
+
+
+def _decision(kind: type[Decision], ask: Callable[[Controller, object, Request], None]) -> UnaryCall[Request, Decision]:
+    async def answer(service: HasController, request: Request) -> Decision:
+        return await service.controller.decide(kind, lambda core, ticket: ask(core, ticket, request))
+
+    return unary(answer)
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """Each call waits for the controller's answer, and gives its error where there is one."""
 
     def __init__(self, controller: ControllerShell) -> None:
-        self._controller = controller
+        self.controller = controller
 
-    async def CreateTopics(  # noqa: N802
-        self, request: admin_pb2.CreateTopicsRequest, context: object
-    ) -> admin_pb2.CreateTopicsResponse:
-        return await self._controller.create_topics(request)
-
-    async def DeleteTopics(  # noqa: N802
-        self, request: admin_pb2.DeleteTopicsRequest, context: object
-    ) -> admin_pb2.DeleteTopicsResponse:
-        return await self._controller.delete_topics(request)
-
-    async def AlterTopics(  # noqa: N802
-        self, request: admin_pb2.AlterTopicsRequest, context: object
-    ) -> admin_pb2.AlterTopicsResponse:
-        return await self._controller.alter_topics(request)
-
-    async def ElectLeaders(  # noqa: N802
-        self, request: admin_pb2.ElectLeadersRequest, context: object
-    ) -> admin_pb2.ElectLeadersResponse:
-        return await self._controller.elect_leaders(request)
-
-    async def AlterPartitionReassignments(  # noqa: N802
-        self, request: admin_pb2.AlterPartitionReassignmentsRequest, context: object
-    ) -> admin_pb2.AlterPartitionReassignmentsResponse:
-        return await self._controller.alter_reassignments(request)
-
-    async def ReplaceVoter(  # noqa: N802
-        self, request: admin_pb2.ReplaceVoterRequest, context: object
-    ) -> admin_pb2.ReplaceVoterResponse:
-        return await self._controller.replace_voter(request)
-
-    async def UpgradeLevel(  # noqa: N802
-        self, request: admin_pb2.UpgradeLevelRequest, context: object
-    ) -> admin_pb2.UpgradeLevelResponse:
-        return await self._controller.upgrade_level(request)
+    CreateTopics = _each_topic(admin_pb2.CreateTopicsResponse, Controller.create_topics)
+    DeleteTopics = _each_topic(admin_pb2.DeleteTopicsResponse, Controller.delete_topics)
+    AlterTopics = _each_topic(admin_pb2.AlterTopicsResponse, Controller.alter_topics)
+    ElectLeaders = _decision(admin_pb2.ElectLeadersResponse, Controller.elect_leaders)
+    AlterPartitionReassignments = _decision(
+        admin_pb2.AlterPartitionReassignmentsResponse, Controller.alter_reassignments
+    )
+    ReplaceVoter = _decision(admin_pb2.ReplaceVoterResponse, Controller.replace_voter)
+    UpgradeLevel = _decision(admin_pb2.UpgradeLevelResponse, Controller.upgrade_level)

@@ -16,7 +16,9 @@ from minilog.aio.payload_stream import PayloadStream
 from minilog.errors import InvalidArgument, wire_error
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2, peer_pb2_grpc
+from minilog_broker.controller.controller import Controller
 from minilog_broker.server.runtime.timer import now_ms
+from minilog_broker.server.services.calls import controller_call
 from minilog_broker.server.shells.controller_shell import ControllerShell
 from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
@@ -28,10 +30,10 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     def __init__(self, replicas: ReplicationShell, quorum: QuorumShell, controller: ControllerShell) -> None:
         self._replicas = replicas
         self._quorum = quorum
-        self._controller = controller
+        self.controller = controller
 
     async def Register(self, request: peer_pb2.RegisterRequest, context: object) -> peer_pb2.RegisterResponse:  # noqa: N802
-        return await self._controller.register(request)
+        return await self.controller.register(request)
 
     async def Heartbeat(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[peer_pb2.HeartbeatRequest], context: grpc.aio.ServicerContext[Any, Any]
@@ -40,10 +42,10 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         try:
             async for request in request_iterator:
                 incarnation = (request.broker_id, request.broker_epoch)
-                await context.write(await self._controller.heartbeat(request))
+                await context.write(await self.controller.heartbeat(request))
         finally:
             if incarnation is not None:
-                self._controller.heartbeat_stream_broke(*incarnation)
+                self.controller.heartbeat_stream_broke(*incarnation)
 
     async def Replicate(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[StreamMessage[peer_pb2.ReplicateRequest]], context: PayloadStream
@@ -80,20 +82,9 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         finally:
             replicas.close_session(session_id)
 
-    async def ProposeInSyncReplicas(  # noqa: N802
-        self, request: peer_pb2.ProposeInSyncReplicasRequest, context: object
-    ) -> peer_pb2.ProposeInSyncReplicasResponse:
-        return await self._controller.propose(request)
-
-    async def AllocateProducerIds(  # noqa: N802
-        self, request: peer_pb2.AllocateProducerIdsRequest, context: object
-    ) -> peer_pb2.AllocateProducerIdsResponse:
-        return await self._controller.allocate_producer_ids(request)
-
-    async def CreateInternalTopic(  # noqa: N802
-        self, request: peer_pb2.CreateInternalTopicRequest, context: object
-    ) -> peer_pb2.CreateInternalTopicResponse:
-        return await self._controller.create_internal_topic(request)
+    ProposeInSyncReplicas = controller_call(peer_pb2.ProposeInSyncReplicasResponse, Controller.propose_isr)
+    AllocateProducerIds = controller_call(peer_pb2.AllocateProducerIdsResponse, Controller.allocate_producer_ids)
+    CreateInternalTopic = controller_call(peer_pb2.CreateInternalTopicResponse, Controller.create_internal_topic)
 
     async def Vote(self, request: peer_pb2.VoteRequest, context: object) -> peer_pb2.VoteResponse:  # noqa: N802
         return await self._quorum.vote(request)

@@ -36,15 +36,18 @@ PROBES = 10
 PROBE_PAUSE_S = 0.05
 PROBE_TIMEOUT_S = 1.0
 _Response = TypeVar("_Response")
-_Decision = TypeVar(
-    "_Decision",
+Decision = TypeVar(
+    "Decision",
     admin_pb2.ElectLeadersResponse,
     admin_pb2.AlterPartitionReassignmentsResponse,
     admin_pb2.ReplaceVoterResponse,
     admin_pb2.UpgradeLevelResponse,
 )
-_TopicsRequest = TypeVar(
-    "_TopicsRequest", admin_pb2.CreateTopicsRequest, admin_pb2.DeleteTopicsRequest, admin_pb2.AlterTopicsRequest
+TopicsRequest = TypeVar(
+    "TopicsRequest", admin_pb2.CreateTopicsRequest, admin_pb2.DeleteTopicsRequest, admin_pb2.AlterTopicsRequest
+)
+OfTopics = TypeVar(
+    "OfTopics", admin_pb2.CreateTopicsResponse, admin_pb2.DeleteTopicsResponse, admin_pb2.AlterTopicsResponse
 )
 
 
@@ -91,74 +94,17 @@ class ControllerShell:
     # -- calls
 
     async def register(self, request: peer_pb2.RegisterRequest) -> peer_pb2.RegisterResponse:
-        return await self._ask(
-            peer_pb2.RegisterResponse, lambda ticket: self._controller.register(ticket, request, now_ms())
-        )
+        return await self.ask(peer_pb2.RegisterResponse, lambda core, ticket: core.register(ticket, request, now_ms()))
 
     async def heartbeat(self, request: peer_pb2.HeartbeatRequest) -> peer_pb2.HeartbeatResponse:
-        return await self._ask(
-            peer_pb2.HeartbeatResponse, lambda ticket: self._controller.heartbeat(ticket, request, now_ms())
+        return await self.ask(
+            peer_pb2.HeartbeatResponse, lambda core, ticket: core.heartbeat(ticket, request, now_ms())
         )
 
-    async def propose(self, request: peer_pb2.ProposeInSyncReplicasRequest) -> peer_pb2.ProposeInSyncReplicasResponse:
-        return await self._ask(
-            peer_pb2.ProposeInSyncReplicasResponse, lambda ticket: self._controller.propose_isr(ticket, request)
-        )
-
-    async def allocate_producer_ids(
-        self, request: peer_pb2.AllocateProducerIdsRequest
-    ) -> peer_pb2.AllocateProducerIdsResponse:
-        return await self._ask(
-            peer_pb2.AllocateProducerIdsResponse, lambda ticket: self._controller.allocate_producer_ids(ticket, request)
-        )
-
-    async def create_internal_topic(
-        self, request: peer_pb2.CreateInternalTopicRequest
-    ) -> peer_pb2.CreateInternalTopicResponse:
-        return await self._ask(
-            peer_pb2.CreateInternalTopicResponse,
-            lambda ticket: self._controller.create_internal_topic(ticket, request),
-        )
-
-    async def create_topics(self, request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
-        results = await self._each_topic(request, self._controller.create_topics)
-        return admin_pb2.CreateTopicsResponse(results=results, metadata_offset=self._quorum.image.end_offset)
-
-    async def delete_topics(self, request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
-        results = await self._each_topic(request, self._controller.delete_topics)
-        return admin_pb2.DeleteTopicsResponse(results=results, metadata_offset=self._quorum.image.end_offset)
-
-    async def alter_topics(self, request: admin_pb2.AlterTopicsRequest) -> admin_pb2.AlterTopicsResponse:
-        results = await self._each_topic(request, self._controller.alter_topics)
-        return admin_pb2.AlterTopicsResponse(results=results, metadata_offset=self._quorum.image.end_offset)
-
-    async def elect_leaders(self, request: admin_pb2.ElectLeadersRequest) -> admin_pb2.ElectLeadersResponse:
-        return await self._decide(
-            admin_pb2.ElectLeadersResponse, lambda ticket: self._controller.elect_leaders(ticket, request)
-        )
-
-    async def alter_reassignments(
-        self, request: admin_pb2.AlterPartitionReassignmentsRequest
-    ) -> admin_pb2.AlterPartitionReassignmentsResponse:
-        return await self._decide(
-            admin_pb2.AlterPartitionReassignmentsResponse,
-            lambda ticket: self._controller.alter_reassignments(ticket, request),
-        )
-
-    async def replace_voter(self, request: admin_pb2.ReplaceVoterRequest) -> admin_pb2.ReplaceVoterResponse:
-        return await self._decide(
-            admin_pb2.ReplaceVoterResponse, lambda ticket: self._controller.replace_voter(ticket, request)
-        )
-
-    async def upgrade_level(self, request: admin_pb2.UpgradeLevelRequest) -> admin_pb2.UpgradeLevelResponse:
-        return await self._decide(
-            admin_pb2.UpgradeLevelResponse, lambda ticket: self._controller.upgrade_level(ticket, request)
-        )
-
-    async def _each_topic(
-        self, request: _TopicsRequest, ask: Callable[[object, _TopicsRequest], None]
-    ) -> list[admin_pb2.TopicResult]:
-        """Each topic is a decision by itself: after a slice of them everybody has the loop."""
+    async def decide_each_topic(
+        self, kind: type[OfTopics], request: TopicsRequest, ask: Callable[[Controller, object, TopicsRequest], None]
+    ) -> OfTopics:
+        """`decide`, for many topics: each is a decision by itself, and after a slice of them everybody has the loop."""
         alone = type(request)()
         alone.CopyFrom(request)
         piece = await self._turns.take()
@@ -168,23 +114,24 @@ class ControllerShell:
             alone.topics.append(topic)
             piece = await piece.next() if piece.is_over() else piece
             tickets.append(asyncio.get_running_loop().create_future())
-            ask(tickets[-1], alone)
+            ask(self._controller, tickets[-1], alone)
             self._run()
-        return [result for answer in await asyncio.gather(*tickets) for result in answer.results]
+        results = [result for answer in await asyncio.gather(*tickets) for result in answer.results]
+        return kind(results=results, metadata_offset=self._quorum.image.end_offset)
 
-    async def _decide(self, answer_type: type[_Decision], ask: Callable[[object], None]) -> _Decision:
-        """`_ask`, for a client: it is told the end of the committed log behind what it asked for."""
-        answer = await self._ask(answer_type, ask)
+    async def decide(self, kind: type[Decision], ask: Callable[[Controller, object], None]) -> Decision:
+        """`ask`, for a client: it is told the end of the committed log behind what it asked for."""
+        answer = await self.ask(kind, ask)
         answer.metadata_offset = self._quorum.image.end_offset
         return answer
 
-    async def _ask(self, answer_type: type[_Response], ask: Callable[[object], None]) -> _Response:
-        """Tell the core, and wait until what it answers is committed."""
+    async def ask(self, kind: type[_Response], ask: Callable[[Controller, object], None]) -> _Response:
+        """Tell the core, under a ticket of its own, and wait until what it answers is committed."""
         ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        ask(ticket)
+        ask(self._controller, ticket)
         self._run()
         answer = await ticket
-        assert isinstance(answer, answer_type)
+        assert isinstance(answer, kind)
         return answer
 
     def heartbeat_stream_broke(self, broker_id: int, broker_epoch: int) -> None:
