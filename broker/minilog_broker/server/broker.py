@@ -1,17 +1,15 @@
-"""One broker process: its parts, started in order and stopped in reverse.
+"""One broker process: its parts, started in the order of one list (`Broker._steps`) and stopped in reverse.
 
-    data directory (lock) ─► data logs (recovered) ─► quorum (metadata log) ─► port ─► registration ─► replicas
-    SIGTERM/SIGINT ─► controlled shutdown (leadership moves) ─► sessions end ─► logs closed ─► clean-stop mark ─► exit 0
-
-Nothing is served before the metadata log knows this life, and no replica is led before this life is registered.
+Nothing is served before the metadata log knows this life, and no replica is led before this life is registered. A stop
+that is asked for begins with a controlled shutdown (leadership moves); its last act is the mark of a clean stop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias
 
 import structlog
 
@@ -39,7 +37,7 @@ from minilog_broker.server.clients.leader_links import LeaderLinks
 from minilog_broker.server.clients.partition_registrations import PartitionRegistrations
 from minilog_broker.server.clients.registration import registration_request, unsettled_replicas
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
-from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
+from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.disk.maintenance import maintain
 from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME, BrokerRuntime
 from minilog_broker.server.runtime.descriptors import OUT_OF_FILES_WORDS
@@ -62,7 +60,6 @@ from minilog_broker.server.shells.image_to_replicas import ImageToReplicas
 from minilog_broker.server.shells.quorum_shell import QuorumListeners, QuorumShell
 from minilog_broker.server.shells.replication_shell import Outside, ReplicationShell
 from minilog_broker.storage.data_directory import DataDirectory
-from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.open_files import OUT_OF_FILES, PooledFileSystem
 from minilog_broker.storage.reserve import Reserve
 from minilog_broker.version import CLIENT_VERSION
@@ -72,6 +69,7 @@ logger = structlog.get_logger()
 NO_CONTROLLER_MS = 2_000.0  # an election takes less, unless there is no majority
 HAND_OVER_LOOK_S = 0.1
 SERVER_GRACE_S = 0.5  # what is being answered when the server stops
+_Act: TypeAlias = Callable[[], Awaitable[None]]
 
 
 def run_broker(options: BrokerOptions) -> int:
@@ -101,6 +99,7 @@ class Broker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = Turns()
         self._session_pending: asyncio.Task[None] | None = None
+        self._registered = self._stopped = self._closed_cleanly = False
 
     # -- life
 
@@ -108,54 +107,69 @@ class Broker:
         loop = asyncio.get_running_loop()
         self._runtime.on_stop_signal(self._stop.set)
         loop.set_exception_handler(self._loop_failed)
-        runtime, files = self._runtime, self._runtime.files()
-        path = str(self._options.data_dir.absolute())
-        directory = DataDirectory.open(
-            files,
-            path,
+        async with contextlib.AsyncExitStack() as started:
+            for start, stop in self._steps():
+                await start()
+                started.push_async_callback(stop)
+            if await self._join():
+                await self._stop.wait()
+                await self._hand_over()
+        if self._crash is not None:
+            raise self._crash
+        return 0
+
+    def _steps(self) -> tuple[tuple[_Act, _Act], ...]:
+        """What starts, in this order, and how it stops, in reverse; what did not start whole is not stopped."""
+        return (
+            (self._open_directory, self._close_directory),
+            (self._open_logs, self._close_logs),
+            (self._build, self._end),
+            (self._listen, self._stop_listening),
+            (self._follow_quorum, self._stop_leading),
+        )
+
+    async def _open_directory(self) -> None:
+        runtime = self._runtime
+        self._files = runtime.files()
+        self._directory = DataDirectory.open(
+            self._files,
+            str(self._options.data_dir.absolute()),
             self._options.broker_id,
             None,
             boot_id=runtime.boot_id(),
             random_bytes=runtime.unique_bytes,
             levels=self._options.levels,
         )
-        try:
-            await self._live(files, directory)
-        except CommandFailed:  # the port is taken: nothing was written, the former mark still tells the truth
-            if directory.clean_stop_epoch is not None:
-                directory.write_clean_stop(directory.clean_stop_epoch)
-            raise
-        finally:
-            directory.close()
-            await let_calls_end(SERVER_GRACE_S)
-        if self._crash is not None:
-            raise self._crash
-        return 0
 
-    async def _live(self, files: FileSystem, directory: DataDirectory) -> None:
-        runtime = self._runtime
+    async def _close_directory(self) -> None:
+        try:
+            if self._closed_cleanly and self._crash is None:
+                # A life that did not get to register has appended nothing: the former mark still tells the truth.
+                epoch = self._link.broker_epoch if self._registered else self._directory.clean_stop_epoch
+                if epoch is not None:
+                    self._directory.write_clean_stop(epoch)
+        finally:
+            self._directory.close()
+            await let_calls_end(SERVER_GRACE_S)
+
+    async def _open_logs(self) -> None:
+        """The data logs, recovered, and the metadata log."""
+        runtime, files, directory = self._runtime, self._files, self._directory
         self._reserve = reserve = Reserve(files, directory.path, runtime.monotonic_s)
         await asyncio.to_thread(reserve.hold)
         pool = PooledFileSystem(files, self._descriptors.segment_files)
         self._logs = LogDirectory(pool, directory, self._config.delete_delay_ms, reserve, runtime.monotonic_s)
-        found = await asyncio.to_thread(self._logs.recover)
+        self._found = await asyncio.to_thread(self._logs.recover)
         self._disk = runtime.disk("data-disk", self._failed)
-        settings = self._replication_settings()
-        listeners = self._quorum_listeners()
+        settings, listeners = self._replication_settings(), self._quorum_listeners()
         self._quorum = QuorumShell(
             self._options, files, directory, reserve, self._client, settings, self._failed, listeners, runtime
         )
-        self._build(settings)
-        port = self._bind()
-        await port.start()
-        try:
-            self._spawn(port.guard.watch())
-            self._quorum.start()
-            if await self._join(directory, found):
-                await self._stop.wait()
-                await self._hand_over()
-        finally:
-            await self._shut_down(port, directory)
+
+    async def _close_logs(self) -> None:
+        await self._disk.stop()
+        clean = self._logs.close()
+        self._closed_cleanly = await self._quorum.stop() and clean
 
     def _replication_settings(self) -> ReplicationSettings:
         config = self._config
@@ -167,9 +181,10 @@ class Broker:
             follower_replication_throttled_rate_bytes=config.follower_replication_throttled_rate_bytes,
         )
 
-    def _build(self, settings: ReplicationSettings) -> None:
+    async def _build(self) -> None:
         """Make the parts and join them."""
         options = self._options
+        settings = self._replication_settings()
         manager = ReplicaManager(options.broker_id, settings, self._runtime.chance(), self._quorum.level)
         self._replicas = replicas = ReplicationShell(manager, self._disk, self._logs, self._reserve, self._outside())
         self._link = self._controller_link()
@@ -185,7 +200,18 @@ class Broker:
             self._turns,
             self._spawn,
         )
-        self._registered = self._stopped = False
+
+    async def _end(self) -> None:
+        await self._links.stop()
+        self._controller.stop()
+        self._internal_topics.stop()
+        self._coordinators.stop()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._link.close()
+        await self._calls.close()
 
     def _quorum_listeners(self) -> QuorumListeners:
         """The parts that hear of the quorum are made behind it: they are looked up when something happens."""
@@ -254,7 +280,7 @@ class Broker:
         incarnation = self._quorum.image.brokers.get(broker_id)
         return None if incarnation is None else (incarnation.host, incarnation.port)
 
-    def _bind(self) -> Port:
+    async def _listen(self) -> None:
         replicas, coordinators, producer_ids = (
             self._replicas,
             self._coordinators,
@@ -284,15 +310,30 @@ class Broker:
             (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(self._controller)),
             (peer_pb2_grpc.add_PeerServiceServicer_to_server, PeerService(replicas, self._quorum, self._controller)),
         )
-        return Port(
+        self._port = Port(
             self._options, self._descriptors, services, lambda: replicas.backlog_bytes, self._turns, self._runtime
         )
+        await self._port.start()
+
+    async def _stop_listening(self) -> None:
+        await self._port.stop(SERVER_GRACE_S)
+
+    async def _follow_quorum(self) -> None:
+        self._spawn(self._port.guard.watch())
+        self._quorum.start()
+
+    async def _stop_leading(self) -> None:
+        self._stopped = True  # nothing is taken up any more, whatever the image still tells
+        self._to_replicas.stop()
+        self._replicas.manager.stop_leading(now_ms())
+        self._replicas.run()
+        self._replicas.timer.stop()
 
     # -- joining the cluster
 
-    async def _join(self, directory: DataDirectory, found: list[FoundLog]) -> bool:
+    async def _join(self) -> bool:
         """Register and take up the replicas; False where the broker is told to stop before."""
-        joining = self._spawn(self._register(directory, found))
+        joining = self._spawn(self._register())
         stopping = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -302,8 +343,8 @@ class Broker:
         joining.result()
         return True
 
-    async def _register(self, directory: DataDirectory, found: list[FoundLog]) -> None:
-        manager = self._replicas.manager
+    async def _register(self) -> None:
+        manager, directory, found = self._replicas.manager, self._directory, self._found
         self._replicas.adopt(found)
         request = registration_request(self._options, self._client, directory, found, self._logs)
         answer = await self._link.register(request)
@@ -403,7 +444,7 @@ class Broker:
         else:
             self._failed(error)
 
-    # -- stopping
+    # -- a controlled shutdown
 
     async def _hand_over(self) -> None:
         """Controlled shutdown: leadership moves to others first, bounded by controlled.shutdown.timeout.ms.
@@ -428,29 +469,3 @@ class Broker:
             "sync within controlled.shutdown.timeout.ms",
             controlled_shutdown_timeout_ms=self._config.controlled_shutdown_timeout_ms,
         )
-
-    async def _shut_down(self, port: Port, directory: DataDirectory) -> None:
-        self._stopped = True  # nothing is taken up any more, whatever the image still tells
-        self._to_replicas.stop()
-        self._replicas.manager.stop_leading(now_ms())
-        self._replicas.run()
-        self._replicas.timer.stop()
-        await port.stop(SERVER_GRACE_S)
-        await self._links.stop()
-        self._controller.stop()
-        self._internal_topics.stop()
-        self._coordinators.stop()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._link.close()
-        await self._calls.close()
-        await self._disk.stop()
-        clean = self._logs.close()
-        clean = await self._quorum.stop() and clean
-        if clean and self._crash is None:
-            # A life that did not get to register has appended nothing: the former mark still tells the truth.
-            epoch = self._link.broker_epoch if self._registered else directory.clean_stop_epoch
-            if epoch is not None:
-                directory.write_clean_stop(epoch)
