@@ -1,11 +1,10 @@
 """The mechanism of every coordinator: who leads a partition of an internal topic loads it, and serves it.
 
-    state      entered when                                       left by
-    IDLE       this broker does not lead the partition            lead -> WAITING
-    WAITING    it leads, and may not know all that is committed   HW reached the start of its epoch: LoadLog -> LOADING
-    LOADING    the log below the epoch's start is read            all of it was replayed -> ACTIVE
-    ACTIVE     requests are decided                               -
-    (any)                                                         deposed -> IDLE: everything is forgotten
+    state      what it is
+    IDLE       this broker does not lead the partition
+    WAITING    it leads, and may not know all that is committed
+    LOADING    the log below the epoch's start is read
+    ACTIVE     requests are decided
 
     a request while                    is answered
     IDLE                               NOT_COORDINATOR
@@ -47,12 +46,23 @@ Response = TypeVar("Response", bound=Message)
 
 
 class CoordinatorState(enum.Enum):
-    """Where a coordinator stands; what leads from one to the next is the module's table."""
+    """Where a coordinator stands; what leads from one to the next is in WAYS."""
 
     IDLE = "idle"
     WAITING = "waiting"
     LOADING = "loading"
     ACTIVE = "active"
+
+
+WAYS = {
+    (CoordinatorState.IDLE, CoordinatorState.WAITING): "lead",
+    (CoordinatorState.WAITING, CoordinatorState.LOADING): "the high watermark reached the start of the epoch: LoadLog",
+    (CoordinatorState.LOADING, CoordinatorState.ACTIVE): "all below the start of the epoch was replayed",
+    (CoordinatorState.WAITING, CoordinatorState.IDLE): "deposed: everything is forgotten",
+    (CoordinatorState.LOADING, CoordinatorState.IDLE): "the same",
+    (CoordinatorState.ACTIVE, CoordinatorState.IDLE): "the same",
+}
+"""Every way from a state to another. A new epoch deposes first."""
 
 
 class Coordinator(Generic[Key, Value]):

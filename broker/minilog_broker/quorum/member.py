@@ -24,7 +24,7 @@ MAX_EPOCH = (1 << 31) - 2  # what can be adopted (epochs are 32 bits wide, signe
 
 
 class Role(enum.Enum):
-    """See node's table."""
+    """See the text of `transitions`."""
 
     UNATTACHED = enum.auto()
     PROSPECTIVE = enum.auto()

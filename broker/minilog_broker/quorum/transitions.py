@@ -1,17 +1,17 @@
 """The one owner of all transitions between the roles of a node. V11, V20, V21.
 
-    role         entered when                                        left when
-    UNATTACHED   a later epoch is known, and nobody who leads it;    a leader speaks up -> FOLLOWER
-                 a leader hears no majority any more                 nobody does in time -> PROSPECTIVE
-    PROSPECTIVE  start; a follower loses its leader                  a majority would vote for us -> CANDIDATE
-    CANDIDATE    a pre-vote is won; epoch and own vote go to disk    a majority votes for us -> LEADER
-    LEADER       an election is won                                  no majority heard; a later epoch -> UNATTACHED
-    FOLLOWER     a leader of the epoch is known                      its stream breaks, it is silent -> PROSPECTIVE
-    OBSERVER     this broker is no voter, or has lost its disk       it is recorded as a voter -> UNATTACHED
+    role         what it is
+    UNATTACHED   a voter that knows nobody who leads its epoch
+    PROSPECTIVE  it asks whether it would be elected: a pre-vote
+    CANDIDATE    it stands: epoch and own vote go to disk, then it asks for votes
+    LEADER       it was elected
+    FOLLOWER     it fetches from the leader of its epoch
+    OBSERVER     it fetches and does not vote: this broker is no voter, or has lost its disk
 
-A later epoch is adopted where it is proven (epochs_told): FOLLOWER where its leader is known, else UNATTACHED. A round
-that is not won in time is followed by another one (PROSPECTIVE). A leader that is heard by a majority and is told a
-later epoch by a voter that is in it stands in one above it: who is stuck there comes back, and the leader stays (V20).
+`WAYS` has what leads from one to another; a node begins UNATTACHED. A later epoch is adopted where it is proven
+(epochs_told): FOLLOWER where its leader is known, else UNATTACHED. A round that is not won in time is followed by
+another one (PROSPECTIVE). A leader that is heard by a majority and is told a later epoch by a voter that is in it
+stands in one above it: who is stuck there comes back, and the leader stays (V20).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minilog_broker.quorum.epochs_told import EpochsTold
 from minilog_broker.quorum.fetcher import Fetcher
 from minilog_broker.quorum.follower import Follower
 from minilog_broker.quorum.leader import QuorumLeader
-from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, Member
+from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, Member, Role
 from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.prospective import Prospective
 from minilog_broker.quorum.quorum_effects import VoteState
@@ -34,6 +34,27 @@ from minilog_broker.quorum.unattached import Unattached
 from minilog_broker.quorum.vote_keeper import VoteKeeper
 
 State: TypeAlias = Unattached | Prospective | Candidate | QuorumLeader | Follower | Observer
+
+WAYS = {
+    (Role.UNATTACHED, Role.FOLLOWER): "a leader speaks up",
+    (Role.UNATTACHED, Role.PROSPECTIVE): "no leader spoke up in time",
+    (Role.UNATTACHED, Role.OBSERVER): "the start or the log says that this one does not vote",
+    (Role.PROSPECTIVE, Role.CANDIDATE): "a majority would vote for us",
+    (Role.PROSPECTIVE, Role.FOLLOWER): "a leader speaks up",
+    (Role.PROSPECTIVE, Role.UNATTACHED): "a later epoch, or our vote for another",
+    (Role.CANDIDATE, Role.LEADER): "a majority votes for us",
+    (Role.CANDIDATE, Role.PROSPECTIVE): "the round was not won in time",
+    (Role.CANDIDATE, Role.FOLLOWER): "another one was elected",
+    (Role.CANDIDATE, Role.UNATTACHED): "a later epoch, or our vote for another in one",
+    (Role.LEADER, Role.UNATTACHED): "no majority is heard, a later epoch, or another votes in our place",
+    (Role.LEADER, Role.FOLLOWER): "a later epoch, and who leads it",
+    (Role.LEADER, Role.CANDIDATE): "a voter stands in a later epoch, and a majority hears us (V20)",
+    (Role.FOLLOWER, Role.PROSPECTIVE): "its stream broke, or it was silent",
+    (Role.FOLLOWER, Role.UNATTACHED): "a later epoch, or our vote in one",
+    (Role.FOLLOWER, Role.OBSERVER): "the log says that this one does not vote any more",
+    (Role.OBSERVER, Role.UNATTACHED): "the log says that this one votes",
+}
+"""Every way from a role to another."""
 
 
 class Transitions:

@@ -1,10 +1,10 @@
 """A follower's session to one leader: what goes up, and whether it is alive.
 
-    state    entered when                                    left by
-    CLOSED   nothing follows this leader                     the first follower -> OPENING
-    OPENING  OpenLeaderSession was asked for                 opened -> OPEN; closed -> BROKEN
-    OPEN     the stream is open                              closed, silence of five keep-alives -> BROKEN
-    BROKEN   it broke; a pause with back-off and jitter      the pause is over -> OPENING
+    state    what it is
+    CLOSED   nothing follows this leader
+    OPENING  OpenLeaderSession was asked for
+    OPEN     the stream is open
+    BROKEN   it broke, or nobody knows where the leader is: a pause with back-off and jitter
 
 A replica that is being added may be throttled: its position asks for a turn's worth, and no other one goes before the
 next turn is due. The others of the session are not held up by it.
@@ -34,12 +34,26 @@ _GRANT_SHARE = 4  # credit is told alone when a quarter of it came back; it ride
 
 
 class FetcherState(enum.Enum):
-    """See the module's table."""
+    """See the module's text; what leads from one to the next is in WAYS."""
 
     CLOSED = enum.auto()
     OPENING = enum.auto()
     OPEN = enum.auto()
     BROKEN = enum.auto()
+
+
+WAYS = {
+    (FetcherState.CLOSED, FetcherState.OPENING): "the first follower",
+    (FetcherState.CLOSED, FetcherState.BROKEN): "the same, of a leader that the image does not know",
+    (FetcherState.OPENING, FetcherState.OPEN): "opened",
+    (FetcherState.OPENING, FetcherState.BROKEN): "closed, or another life of the leader",
+    (FetcherState.OPENING, FetcherState.CLOSED): "nothing follows any more",
+    (FetcherState.OPEN, FetcherState.BROKEN): "closed, silence of five keep-alives, or another life of the leader",
+    (FetcherState.OPEN, FetcherState.CLOSED): "nothing follows any more",
+    (FetcherState.BROKEN, FetcherState.OPENING): "the pause is over, or the leader's life is known now",
+    (FetcherState.BROKEN, FetcherState.CLOSED): "nothing follows any more",
+}
+"""Every way from a state to another."""
 
 
 @dataclass(slots=True)

@@ -1,11 +1,11 @@
 """A replica that follows one leader in one leader epoch: of data, and of the metadata log.
 
-    state       entered when                                  left by
-    IDLE        made; session lost                            connect -> FETCHING (or TRUNCATING goes on)
-    FETCHING    a position is sent or due                     a divergence, an error, a corrupt batch
-    DIVERGED    the leader told where our log leaves its own  all appends under way are answered -> TRUNCATING
-    TRUNCATING  the disk truncates                            truncated -> FETCHING, with a new position
-    PAUSED      retriable error, corrupt batch, full disk     resume when the pause is over -> FETCHING, new position
+    state       what it is
+    IDLE        made; the session is lost
+    FETCHING    a position is sent or due
+    DIVERGED    the leader told where our log leaves its own: appends under way are waited for
+    TRUNCATING  the disk truncates, whatever the session does; a new one may begin so
+    PAUSED      what comes is dropped for a while: a retriable error, a corrupt batch, a full disk
 
 A run is appended only if its leader epoch, its position number and the epoch of the record before it are our own
 current ones and it begins at our end. Else it is dropped, its credit goes back, and a new position goes out; a run
@@ -44,13 +44,29 @@ CORRUPT_TIMES = 3  # so often the same offset came damaged before the leader is 
 
 
 class FollowerState(enum.Enum):
-    """See the module's table."""
+    """See the module's text; what leads from one to the next is in WAYS."""
 
     IDLE = enum.auto()
     FETCHING = enum.auto()
     DIVERGED = enum.auto()
     TRUNCATING = enum.auto()
     PAUSED = enum.auto()
+
+
+WAYS = {
+    (FollowerState.IDLE, FollowerState.FETCHING): "connect: a position is due",
+    (FollowerState.IDLE, FollowerState.PAUSED): "an append of before finds the disk full",
+    (FollowerState.FETCHING, FollowerState.IDLE): "disconnect",
+    (FollowerState.FETCHING, FollowerState.PAUSED): "a retriable error, a corrupt batch, a full disk",
+    (FollowerState.FETCHING, FollowerState.DIVERGED): "the leader says where our log leaves its own",
+    (FollowerState.DIVERGED, FollowerState.TRUNCATING): "all appends under way are answered",
+    (FollowerState.DIVERGED, FollowerState.PAUSED): "the same, and nothing is to be cut; or a full disk",
+    (FollowerState.TRUNCATING, FollowerState.FETCHING): "truncated: a new position is due",
+    (FollowerState.TRUNCATING, FollowerState.IDLE): "truncated, without a session",
+    (FollowerState.PAUSED, FollowerState.FETCHING): "the pause is over: a new position is due",
+    (FollowerState.PAUSED, FollowerState.IDLE): "disconnect, or the pause is over without a session",
+}
+"""Every way from a state to another."""
 
 
 class Outbox(Protocol):

@@ -1,10 +1,10 @@
 """A session on a leader: positions and credit come up, runs and news go down. For followers and for consumers.
 
-    subscription  meaning                                                   left by
-    WAITING       its position is not judged yet: no leader here, an epoch  the source says what it is
-                  that is not known here yet, an end that is not known yet
-    SENDING       its position passed the checks in the source's epoch      an error, a divergence, a lost source
-    STOPPED       an error or a divergence was said                         a new position
+    subscription  what it is
+    WAITING       its position is not judged yet: no leader here, an epoch that is not known here yet, an end that is
+                  not known yet
+    SENDING       its position passed the checks in the source's epoch
+    STOPPED       an error or a divergence was said: a new position is waited for
 
 Credit is an absolute count of bytes since the session was opened; with any left, one batch of any size may go. Ready
 partitions take turns, and a message carries all that is ready, up to about 1 MiB and 500 partitions. News (high
@@ -49,11 +49,21 @@ MAX_RUNS = 500  # of one message: what makes it, and what takes it, holds a loop
 
 
 class SubscriptionState(enum.Enum):
-    """See the module's table."""
+    """See the module's text; what leads from one to the next is in WAYS."""
 
     WAITING = enum.auto()
     SENDING = enum.auto()
     STOPPED = enum.auto()
+
+
+WAYS = {
+    (SubscriptionState.WAITING, SubscriptionState.SENDING): "the position passed the checks",
+    (SubscriptionState.WAITING, SubscriptionState.STOPPED): "the position was refused, or diverges",
+    (SubscriptionState.SENDING, SubscriptionState.WAITING): "another position or source: it is judged again",
+    (SubscriptionState.SENDING, SubscriptionState.STOPPED): "an error, a lost source",
+    (SubscriptionState.STOPPED, SubscriptionState.WAITING): "another position or source: it is judged again",
+}
+"""Every way from a state to another."""
 
 
 @dataclass(slots=True, eq=False)
