@@ -27,14 +27,12 @@ from minilog.errors import (
 )
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum import voting
-from minilog_broker.quorum.candidate import Candidate
 from minilog_broker.quorum.epochs_told import NEAR_EPOCHS
 from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, Member
 from minilog_broker.quorum.observer import Observer
-from minilog_broker.quorum.prospective import Prospective
 from minilog_broker.quorum.quorum_effects import AnswerVote, SendVote
+from minilog_broker.quorum.standing import Candidate, Prospective, Unattached
 from minilog_broker.quorum.transitions import Transitions
-from minilog_broker.quorum.unattached import Unattached
 from minilog_broker.quorum.voters import VoterKey
 
 

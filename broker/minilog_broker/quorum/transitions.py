@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from minilog_broker.quorum.candidate import Candidate
 from minilog_broker.quorum.cluster import NewVoter, cluster_record, founding_level, level_record, new_cluster_id
 from minilog_broker.quorum.epochs_told import EpochsTold
 from minilog_broker.quorum.fetcher import Fetcher
@@ -26,11 +25,10 @@ from minilog_broker.quorum.follower import Follower
 from minilog_broker.quorum.leader import QuorumLeader
 from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, Member, Role
 from minilog_broker.quorum.observer import Observer
-from minilog_broker.quorum.prospective import Prospective
 from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import encode_leader_change, encode_records
 from minilog_broker.quorum.snapshots import Snapshots
-from minilog_broker.quorum.unattached import Unattached
+from minilog_broker.quorum.standing import Candidate, Prospective, Unattached
 from minilog_broker.quorum.vote_keeper import VoteKeeper
 
 State: TypeAlias = Unattached | Prospective | Candidate | QuorumLeader | Follower | Observer

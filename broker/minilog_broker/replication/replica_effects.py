@@ -11,7 +11,8 @@
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
     RegisterPartition               registered, once
     FindEnds                        ends_found; or log_failed, log_damaged
-    BeganToLead and what follows    -, see leader/leadership.py
+    BeganToLead, HighWatermarkMoved, StoppedLeading
+                                    -; told of an internal topic's partition: a coordinator lives beside each
     AnswerProduce, AnswerMarkers, SessionReady, LeaderSessionReady, OpenLeaderSession, CloseLeaderSession: see each
 
 "Appended" and "flushed" are two events: the first makes records readable for followers, only the second counts for
@@ -25,7 +26,6 @@ from typing import TypeAlias
 
 from minilog.errors import MinilogError, UnsupportedVersion
 from minilog.record_batch.header import BatchHeader, Buffer
-from minilog_broker.replication.leader.leadership import LeadershipEffect
 from minilog_broker.replication.partition_state import PartitionKey, TopicConfig
 from minilog_broker.storage.transactions import OffsetRange
 
@@ -292,6 +292,38 @@ class ProposalAnswer:
 
     error: MinilogError | None
 
+
+@dataclass(frozen=True, slots=True)
+class BeganToLead:
+    """A leader epoch began here, or appends of it were dropped: the coordinator forgets all, and loads up to `log_end`.
+
+    From `log_end` on the log has what is appended by `append_own`, and nothing else."""
+
+    key: PartitionKey
+    topic_name: str
+    leader_epoch: int
+    log_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class HighWatermarkMoved:
+    """All below `offset` is committed, says the leader of `leader_epoch`; also behind each BeganToLead. The coordinator
+    answers what waited for it."""
+
+    key: PartitionKey
+    leader_epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedLeading:
+    """The epoch is over here: nothing is appended any more, and nothing more is known to be committed. The coordinator
+    forgets all."""
+
+    key: PartitionKey
+
+
+LeadershipEffect: TypeAlias = BeganToLead | HighWatermarkMoved | StoppedLeading
 
 Effect: TypeAlias = (
     OpenLog

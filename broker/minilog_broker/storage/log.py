@@ -25,15 +25,14 @@ from minilog_broker.storage import marks, producer_snapshots
 from minilog_broker.storage.checkpoint import CheckpointFile
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
-from minilog_broker.storage.errors import NO_SPACE
+from minilog_broker.storage.errors import NO_SPACE, passing_no_space
 from minilog_broker.storage.files import FileSystem
-from minilog_broker.storage.lookups import headers_between, offset_for_timestamp
+from minilog_broker.storage.lookups import headers_between, offset_for_timestamp, offsets_at_sizes, segment_with
 from minilog_broker.storage.protocols import BatchRun, LogKey
 from minilog_broker.storage.recovery import EPOCH_FILE, Finding, Recovered, Recovery, RecoveryReport
 from minilog_broker.storage.retention import is_all_below, is_expired, removable, roll_is_due
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
-from minilog_broker.storage.sizes import offsets_at_sizes, segment_with
 from minilog_broker.storage.topic_id_file import prepare_directory
 
 _BASE_OFFSET = attrgetter("base_offset")
@@ -130,7 +129,7 @@ class Log:
         return offset_for_timestamp(self._segments, timestamp_us, self.log_start_offset, self.log_end_offset)
 
     def offsets_at_sizes(self, from_offset: int, sizes_bytes: Sequence[int], end_offset: int) -> list[tuple[int, int]]:
-        """For each size (offset, bytes from `from_offset` to it), none above `end_offset`: see sizes.py."""
+        """For each size (offset, bytes from `from_offset` to it), none above `end_offset`: see lookups.py."""
         return offsets_at_sizes(self._segments, max(from_offset, self.log_start_offset), sizes_bytes, end_offset)
 
     def load_producer_snapshot(self) -> tuple[int, bytes] | None:
@@ -283,6 +282,14 @@ class Log:
             self._roll()
         count = removable(self._segments, self.settings, self.last_stable_offset, now_us)
         return self.advance_log_start(self._segments[count].base_offset)
+
+    def delete_records(self, offset: int, snapshot_offset: int, snapshot: bytes) -> None:
+        """Advance the start; before, store the producer state, which the log alone does not tell any more.
+
+        No space for that is no reason not to make some. Raises OSError."""
+        with passing_no_space():
+            self.write_producer_snapshot(snapshot_offset, snapshot)
+        self.advance_log_start(offset)
 
     def batch_base(self, offset: int) -> int:
         """The base offset of the batch around `offset`; of the log's start, too: a trim may have cut inside it.

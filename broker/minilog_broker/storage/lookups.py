@@ -1,11 +1,22 @@
-"""What is looked up in the segments of a log by a walk over headers: batches in order, and offsets by timestamp."""
+"""What is looked up in the segments of a log: batches in order and offsets by timestamp, by a walk over headers;
+and how many bytes of batches lie between offsets, from the sparse indexes alone.
+
+A size is exact to about `index_interval_bytes` or one batch, which is what a reader needs who wants "about 100 MiB". Of
+a batch that `from_offset` lies within only what is left counts, in proportion to its records: who reads a large batch
+in parts would else be told each time that all of it is still to come.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from operator import attrgetter
 
 from minilog.record_batch.header import BatchHeader
 from minilog_broker.storage.segment import Segment
+
+_BASE_OFFSET = attrgetter("base_offset")
 
 
 def headers_between(segments: Sequence[Segment], from_offset: int, end_offset: int) -> Iterator[BatchHeader]:
@@ -32,3 +43,35 @@ def offset_for_timestamp(
             first = header.base_timestamp_us
             return max(header.base_offset, log_start), first if first >= timestamp_us else header.max_timestamp_us
     return None
+
+
+def segment_with(segments: Sequence[Segment], offset: int) -> int:
+    """The number of the segment that holds `offset`, or would."""
+    if segments[-1].base_offset <= offset:
+        return len(segments) - 1
+    return max(0, bisect_right(segments, offset, key=_BASE_OFFSET) - 1)
+
+
+def offsets_at_sizes(
+    segments: Sequence[Segment], from_offset: int, sizes_bytes: Sequence[int], end_offset: int
+) -> list[tuple[int, int]]:
+    """For each size the first offset known with at least so many bytes between `from_offset` and it, and these bytes.
+
+    Where there are fewer, and where it would be above `end_offset`: that one, with all bytes below it.
+    """
+    if from_offset >= end_offset:
+        return [(end_offset, 0) for _ in sizes_bytes]
+    tail = segments[segment_with(segments, from_offset) : segment_with(segments, end_offset) + 1]
+    ends = list(accumulate(segment.end.size_bytes for segment in tail))
+    begun = tail[0].estimated_position(from_offset)
+    last = (end_offset, (ends[-2] if len(ends) > 1 else 0) + tail[-1].position_after(end_offset) - begun)
+    found = []
+    for size in sizes_bytes:
+        number = bisect_left(ends, begun + size)
+        if number == len(tail):
+            found.append(last)
+            continue
+        below = ends[number - 1] if number else 0
+        offset, position = tail[number].boundary_from(begun + size - below)
+        found.append((offset, below + position - begun) if offset < end_offset else last)
+    return found

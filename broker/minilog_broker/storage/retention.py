@@ -4,14 +4,9 @@ all below the high watermark."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from minilog_broker.storage.errors import passing_no_space
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
-
-if TYPE_CHECKING:
-    from minilog_broker.storage.log import Log
 
 
 def roll_is_due(active: Segment, settings: LogSettings, run_bytes: int, timestamp_us: int) -> bool:
@@ -48,12 +43,3 @@ def removable(segments: Sequence[Segment], settings: LogSettings, stable_offset:
         if segment.end.end_offset > stable_offset or not (too_much or is_expired(segment, settings, now_us)):
             return count
     return max(0, len(segments) - 1)
-
-
-def trim(log: Log, offset: int, snapshot_offset: int, snapshot: bytes) -> None:
-    """Advance the log start; before, store the producer state, which the log alone does not tell any more.
-
-    No space for that is no reason not to make some. Raises OSError."""
-    with passing_no_space():
-        log.write_producer_snapshot(snapshot_offset, snapshot)
-    log.advance_log_start(offset)

@@ -20,12 +20,17 @@ from collections import deque
 from minilog.config import ClientConfig
 from minilog.errors import (
     DuplicateSequenceNumber,
+    FencedLeaderEpoch,
     InvalidProducerEpoch,
     MinilogError,
+    NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     ProducerFenced,
+    UnknownLeaderEpoch,
     UnknownOutcome,
     UnknownProducerId,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
     error_from_wire,
 )
 from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache, TopicIdPartition
@@ -33,7 +38,6 @@ from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch
 from minilog.producer.identity import Identity
 from minilog.producer.lane import Lane, sequence_after
-from minilog.producer.learning import learn
 from minilog.producer.outcomes import at_close, fenced, in_failed_transaction, timed_out, topic_gone, unknown
 from minilog.producer.producer_effects import Delivered, Effect, Failed, Lost, NeedProducerId, RefreshMetadata
 from minilog.producer.streams import Streams
@@ -45,6 +49,8 @@ _PATIENCE_MS = 500.0
 _LOOK_MS = 200.0  # who leads by now is asked so often while an answer is missing longer than that
 _GAP_ATTEMPTS = 3  # a first batch that is out of order so often follows something the leader has lost
 _FOREVER = float("inf")
+# Of the cluster: a refusal says so.
+_OLD_PICTURE = (NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, UnknownTopicId, UnknownTopicOrPartition)
 
 
 class Sender:
@@ -124,7 +130,7 @@ class Sender:
         for result in response.results:
             out = self._out.pop(result.correlation_id, None)
             error = error_from_wire(result.error)
-            if error is not None and learn(self._cache, result, error):
+            if error is not None and _learn(self._cache, result, error):
                 self._effects.append(RefreshMetadata())
             if out is None:  # given up on meanwhile, or under acks=0
                 self._effects += [Lost(error)] if error is not None and self._config.acks == 0 else []
@@ -394,3 +400,11 @@ class Sender:
         self._effects += [Failed(batch, at_close(batch)) for batch in self._take_everything()]
         effects, self._effects = self._effects, []
         return [effect for effect in effects if isinstance(effect, Delivered | Failed)]
+
+
+def _learn(cache: MetadataCache, result: data_pb2.ProduceResult, error: MinilogError) -> bool:
+    """Take in the leader that a refusal names; True if metadata should be asked for at once."""
+    if isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch) and result.leader_id >= 0:
+        key = TopicIdPartition(result.partition_id.topic_id, result.partition_id.partition)
+        cache.learn_leader(key, LeaderAndEpoch(result.leader_id, result.leader_epoch))
+    return isinstance(error, _OLD_PICTURE)

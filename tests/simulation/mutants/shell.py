@@ -7,8 +7,7 @@ from typing import Any
 
 from minilog.errors import BrokerNotAvailable, RequestTimedOut
 from minilog.v1 import peer_pb2
-from minilog_broker.replication.leader.leadership import StoppedLeading
-from minilog_broker.replication.replica_effects import PlacedBatches, ProposeInSyncReplicas
+from minilog_broker.replication.replica_effects import PlacedBatches, ProposeInSyncReplicas, StoppedLeading
 from minilog_broker.server.broker import Broker
 from minilog_broker.server.clients import leader_links, streams
 from minilog_broker.server.clients.channels import STREAM_ERRORS

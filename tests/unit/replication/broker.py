@@ -24,7 +24,6 @@ from minilog_broker.storage.find_ends import EndsSearch
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.recovery import mark_damaged
-from minilog_broker.storage.retention import trim
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.replication.memory_files import MemoryFileSystem
 
@@ -232,7 +231,7 @@ class BrokerOfCores:
                 self.logs[key].truncate_fully_and_start_at(offset)
                 manager.log_truncated(key, recover_producer_state(self.logs[key]), now_ms)
             case replica_effects.AdvanceLogStart(key=key):
-                trim(self.logs[key], effect.offset, effect.snapshot_offset, effect.snapshot)
+                self.logs[key].delete_records(effect.offset, effect.snapshot_offset, effect.snapshot)
                 manager.log_start_moved(key, now_ms)
             case replica_effects.FindEnds(key=key):
                 search = EndsSearch(effect.producer_ids, effect.within)

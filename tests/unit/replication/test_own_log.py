@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import InvalidTopic, MessageTooLarge, NoSpace, NotEnoughReplicas, NotLeaderOrFollower
-from minilog_broker.replication.leader.leadership import (
+from minilog_broker.replication.replica_effects import (
     BeganToLead,
     HighWatermarkMoved,
     LeadershipEffect,

@@ -36,7 +36,6 @@ from minilog_broker.storage.producer_state import (
     ProducerState,
     recover_producer_state,
 )
-from minilog_broker.storage.retention import trim
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
 from tests.unit.storage.logs import DIRECTORY, batch, header, open_log, run_of
@@ -186,7 +185,7 @@ class ProducerStateMachine(RuleBasedStateMachine):
     def advance_log_start(self, share: float, crash_point: int | None) -> None:
         start = self.log.log_start_offset
         offset = start + round((self.log.high_watermark - start) * share)
-        if self.attempt(crash_point, lambda: trim(self.log, offset, self.end, self.state.snapshot())):
+        if self.attempt(crash_point, lambda: self.log.delete_records(offset, self.end, self.state.snapshot())):
             self.state.transactions.log_starts_at(self.log.log_start_offset)
 
     @rule(gap=st.integers(0, 5))

@@ -1,7 +1,7 @@
 """Logs of this broker's own: partitions of internal topics, to which it appends what its coordinators decide.
 
 Such an append has no time-out and no answer: it is committed when the high watermark covers it, or it is dropped, and
-then StoppedLeading or another BeganToLead (leadership.py) says so. It names the offset it is meant for, so that a
+then StoppedLeading or another BeganToLead (replica_effects.py) says so. It names the offset it is meant for, so that a
 coordinator which was not told yet appends nothing. Clients read these logs and never write to them.
 """
 
@@ -12,9 +12,9 @@ from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NA
 from minilog.record_batch.header import Buffer, decode_header
 from minilog_broker.replication.context import ReplicationContext
 from minilog_broker.replication.leader.delete_records import advance_log_start
-from minilog_broker.replication.leader.leadership import BeganToLead, HighWatermarkMoved, StoppedLeading
 from minilog_broker.replication.leader.partition import LeaderPartition
-from minilog_broker.replication.leader.placing import append_at_end
+from minilog_broker.replication.leader.produce import append_at_end
+from minilog_broker.replication.replica_effects import BeganToLead, HighWatermarkMoved, StoppedLeading
 
 OWN_TOPIC_NAMES = frozenset((TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME))
 

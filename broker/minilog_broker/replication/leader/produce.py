@@ -31,10 +31,12 @@ from minilog.errors import (
 )
 from minilog.record_batch.header import (
     NO_PRODUCER_ID,
+    PLACEMENT_BYTES,
     BatchHeader,
     Buffer,
     check_attributes_of_level,
     decode_header,
+    placement,
 )
 from minilog.record_batch.validation import validate_batch
 from minilog_broker.replication.context import ReplicationContext, TimerKind
@@ -47,10 +49,9 @@ from minilog_broker.replication.leader.pending import (
     ProduceEntry,
 )
 from minilog_broker.replication.leader.pending_registrations import PendingRegistrations
-from minilog_broker.replication.leader.placing import append_at_end
 from minilog_broker.replication.leader.transaction_markers import MarkersRequest, TransactionMarkers
-from minilog_broker.replication.partition_state import PartitionState
-from minilog_broker.replication.replica_effects import AnswerProduce
+from minilog_broker.replication.partition_state import PartitionKey, PartitionState
+from minilog_broker.replication.replica_effects import AnswerProduce, AppendToLog, PlacedBatches
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.storage.find_ends import FoundEnd
 from minilog_broker.storage.markers import Marker
@@ -292,3 +293,22 @@ class ProduceHandler:
 
     def _no_space(self) -> NoSpace:
         return NoSpace(f"{self._name}: the disk of broker {self._context.broker_id} is full: nothing was written")
+
+
+def append_at_end(
+    context: ReplicationContext,
+    key: PartitionKey,
+    log: ReplicaLog,
+    leader_epoch: int,
+    header: BatchHeader,
+    batch: Buffer,
+    markers: tuple[Marker, ...] = (),
+) -> BatchHeader:
+    """Give the batch its place, the next offset of the log and the leader epoch, and queue it behind all that was given
+    to the disk; its header, as it is in the log. `markers`: its own."""
+    offset = log.end
+    placed = replace(header, base_offset=offset, partition_leader_epoch=leader_epoch)
+    buffers = (placement(batch, offset, leader_epoch), memoryview(batch)[PLACEMENT_BYTES:])
+    log.queue_append(QueuedAppend((placed,), header.length, None, {offset: markers} if markers else {}))
+    context.emit(AppendToLog(key, PlacedBatches((placed,), buffers)))
+    return placed

@@ -1,6 +1,6 @@
 """The shell of one coordinator: its core beside the log of the partition that it lives in.
 
-    the replica's word (leader/leadership.py) ──► lead, high_watermark, deposed      LoadLog ──► Loader ──► replayed
+    the replica's word (replica_effects.py) ──►   lead, high_watermark, deposed      LoadLog ──► Loader ──► replayed
     DeleteRecordsBelow ──► ReplicaManager.delete_own_records
     calls (services) ──► tickets ──► Answer                            append ──► ReplicaManager.append_own
     WriteMarkers, RegisterProducer ──► CoordinatorCalls ──► markers_written, registered
@@ -35,13 +35,13 @@ from minilog_broker.coordinators.coordinator_effects import (
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.table import AppendRecords, LogRecord
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
-from minilog_broker.replication.leader.leadership import (
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import (
     BeganToLead,
     HighWatermarkMoved,
     LeadershipEffect,
     StoppedLeading,
 )
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls, outcome
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
 from minilog_broker.server.shells.coordinator_loading import Loader

@@ -15,8 +15,8 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
-from minilog_broker.replication.leader.leadership import BeganToLead, LeadershipEffect
 from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import BeganToLead, LeadershipEffect
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.shells.coordinator_shell import GroupShell, Surroundings, TransactionShell
 

@@ -17,15 +17,15 @@ from minilog.errors import CorruptMessage
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2
 from minilog_broker.replication import replica_effects
-from minilog_broker.replication.leader.leadership import (
+from minilog_broker.replication.manager import ReplicaManager
+from minilog_broker.replication.partition_state import PartitionKey
+from minilog_broker.replication.replica_effects import (
     BeganToLead,
+    Effect,
     HighWatermarkMoved,
     LeadershipEffect,
     StoppedLeading,
 )
-from minilog_broker.replication.manager import ReplicaManager
-from minilog_broker.replication.partition_state import PartitionKey
-from minilog_broker.replication.replica_effects import Effect
 from minilog_broker.server.disk.disk_thread import LOGS_AT_ONCE, BoundedLane, Disk, DiskCommand
 from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory, log_settings
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
@@ -36,7 +36,6 @@ from minilog_broker.storage.find_ends import EndsSearch
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.reserve import Reserve
-from minilog_broker.storage.retention import trim
 
 logger = structlog.get_logger()
 
@@ -192,7 +191,7 @@ class ReplicationShell:
 
     def _trim(self, effect: replica_effects.AdvanceLogStart) -> Callable[[Log], None]:
         wanted = effect.offset, effect.snapshot_offset, effect.snapshot
-        return lambda log: self._reserve.write_metadata(lambda: trim(log, *wanted))
+        return lambda log: self._reserve.write_metadata(lambda: log.delete_records(*wanted))
 
     def _find_ends(self, effect: replica_effects.FindEnds, search: EndsSearch) -> None:
         """Step by step: others wait for the disk's thread, too."""

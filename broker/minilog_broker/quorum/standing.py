@@ -1,7 +1,8 @@
-"""Prospective: asks whether it would be elected, before it raises any epoch (pre-vote, KIP-996, Raft thesis 9.6).
+"""The roles of a voter that knows no leader: it waits for one, asks whether it would be elected, and stands.
 
-So a voter that merely lost its own stream, or comes back from a long absence, disturbs nobody (V20). Founding: while no
-cluster is recorded, all voters must answer, and all must be new, so that emptied disks never found a second cluster.
+It asks before it raises any epoch (pre-vote, KIP-996, Raft thesis 9.6): so a voter that merely lost its own stream, or
+comes back from a long absence, disturbs nobody (V20). Founding: while no cluster is recorded, all voters must answer,
+and all must be new, so that emptied disks never found a second cluster.
 """
 
 from __future__ import annotations
@@ -18,8 +19,18 @@ from minilog_broker.quorum.voters import VoterKey
 from minilog_broker.quorum.voting import vote_request
 
 
+class Unattached:
+    """Waits for a leader of its epoch to speak up. At `due_ms` it asks whether it would be elected."""
+
+    role = Role.UNATTACHED
+    leader_id = NO_LEADER
+
+    def __init__(self, due_ms: float) -> None:
+        self.due_ms = due_ms
+
+
 class Prospective:
-    """See the module's text. One round, in which it would stand in the epoch behind `epoch`; over at `due_ms`."""
+    """One round of a pre-vote, in which it would stand in the epoch behind `epoch`; over at `due_ms`."""
 
     role = Role.PROSPECTIVE
     leader_id = NO_LEADER
@@ -59,3 +70,36 @@ class Prospective:
             return
         self.new_voters[key.broker_id] = NewVoter(response.directory_id, range_from_wire(response.levels))
         self.ballot.grant(key)
+
+
+class Candidate:
+    """Stands in an epoch of its own: it asks when that epoch and its vote for itself are on disk, not before.
+
+    `new_voters`: what the voters said of themselves, for a first entry. Over at `due_ms`."""
+
+    role = Role.CANDIDATE
+    leader_id = NO_LEADER
+
+    def __init__(self, member: Member, epoch: int, due_ms: float, new_voters: dict[int, NewVoter]) -> None:
+        self.due_ms = due_ms
+        self.new_voters = new_voters
+        self._member = member
+        self._epoch = epoch
+        self.ballot = Ballot(member.voter_sets(), member.own_key)
+
+    def ask(self) -> None:
+        """Our own vote is durable."""
+        self.ballot.grant(self._member.own_key)
+        for key in self.ballot.asked:
+            request = vote_request(self._member, key, self._epoch, pre_vote=False)
+            self._member.emit(SendVote(key.broker_id, request))
+
+    def asked(self, request: peer_pb2.VoteRequest) -> bool:
+        """Whether `request` is of this round."""
+        return not request.pre_vote and request.epoch == self._epoch
+
+    def answered(self, key: VoterKey, response: peer_pb2.VoteResponse) -> None:
+        if response.granted:
+            self.ballot.grant(key)
+        else:
+            self.ballot.deny(key)
