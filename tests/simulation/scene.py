@@ -20,8 +20,8 @@ from unittest.mock import patch
 
 from minilog.aio import Admin
 from minilog.errors import MinilogError
+from minilog.partition_key import PartitionKey
 from minilog.types import ClusterDescription, PartitionDescription, TopicPartition
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.clients.history import History, Outcome
 from tests.simulation.clients.transacting import Transacting
 from tests.simulation.clients.workload import Workload

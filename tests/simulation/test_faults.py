@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.server.disk.disk_thread import DiskCommand
 from tests.simulation.clients.history import History, Outcome, Write
 from tests.simulation.clients.operations import Operations

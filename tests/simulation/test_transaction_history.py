@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minilog_broker.replication.partition_state import PartitionKey
+from minilog.partition_key import PartitionKey
 from tests.simulation.clients.transaction_history import Copy, Generation, TransactionHistory
 from tests.simulation.violation import Violation
 

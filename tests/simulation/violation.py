@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minilog_broker.replication.partition_state import PartitionKey
+from minilog.partition_key import PartitionKey
 
 
 class Violation(AssertionError):

@@ -29,6 +29,7 @@ from minilog.errors import (
     InvalidArgument,
     StaleBrokerEpoch,
 )
+from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, peer_pb2, records_pb2
 from minilog.v1.peer_pb2 import RecoveryFinding as _Finding
 from minilog.versions import range_from_wire
@@ -45,7 +46,7 @@ from minilog_broker.controller.image import BrokerRegistration
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.levels import check_level
-from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
 
 DIRECTORY_ID_BYTES = 16
 
@@ -319,7 +320,7 @@ class BrokerRegistrations:
 
 
 def _findings(replicas: Iterable[peer_pb2.RecoveredReplica]) -> dict[PartitionKey, _Finding.ValueType]:
-    return {PartitionKey(each.partition_id.topic_id, each.partition_id.partition): each.finding for each in replicas}
+    return {PartitionKey.of(each.partition_id): each.finding for each in replicas}
 
 
 def _unreadable(found: dict[PartitionKey, _Finding.ValueType]) -> frozenset[PartitionKey]:
@@ -328,14 +329,14 @@ def _unreadable(found: dict[PartitionKey, _Finding.ValueType]) -> frozenset[Part
 
 def _torn_ends(replicas: Iterable[peer_pb2.RecoveredReplica]) -> dict[PartitionKey, tuple[int, int]]:
     return {
-        PartitionKey(each.partition_id.topic_id, each.partition_id.partition): (each.last_epoch, each.end_offset)
+        PartitionKey.of(each.partition_id): (each.last_epoch, each.end_offset)
         for each in replicas
         if each.finding == _Finding.RECOVERY_FINDING_TORN
     }
 
 
 def _keys(partition_ids: Iterable[common_pb2.PartitionId]) -> set[PartitionKey]:
-    return {PartitionKey(each.topic_id, each.partition) for each in partition_ids}
+    return {PartitionKey.of(each) for each in partition_ids}
 
 
 def _registration_record(request: peer_pb2.RegisterRequest) -> records_pb2.BrokerRegistrationRecord:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from minilog.partition_key import PartitionKey
 from minilog.v1 import admin_pb2, peer_pb2
-from minilog_broker.replication.partition_state import PartitionKey
 
 Response: TypeAlias = (
     peer_pb2.RegisterResponse

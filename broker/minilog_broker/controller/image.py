@@ -23,12 +23,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from minilog.partition_key import PartitionKey
 from minilog.v1 import records_pb2
 from minilog.versions import FIRST, VersionRange, range_from_wire
 from minilog_broker.controller.topic_config import effective_topic_config, shown_topic_config
 from minilog_broker.levels import FIRST_LEVEL
 from minilog_broker.quorum.voters import Voter, replaced, voters_of
-from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionState, TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,12 @@ from minilog.errors import (
     UnknownTopicId,
     wire_error,
 )
+from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.controller.brokers import require_incarnation
 from minilog_broker.controller.election import overtaking, with_in_sync_replicas
 from minilog_broker.controller.ledger import Ledger
-from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
 
 
 def propose_in_sync_replicas(
@@ -47,7 +48,7 @@ def propose_in_sync_replicas(
 
 
 def _answer(ledger: Ledger, leader_id: int, proposal: peer_pb2.InSyncReplicasProposal) -> peer_pb2.InSyncReplicasAnswer:
-    key = PartitionKey(proposal.partition_id.topic_id, proposal.partition_id.partition)
+    key = PartitionKey.of(proposal.partition_id)
     error: MinilogError | None = None
     try:
         _accept(ledger, leader_id, key, proposal)

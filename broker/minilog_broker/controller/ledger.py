@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from minilog.partition_key import PartitionKey
 from minilog.v1 import records_pb2
 from minilog_broker.controller.controller_effects import ControllerEffect, PartitionWaits, UncleanElection
 from minilog_broker.controller.election import ElectionOutcome, ElectionRules
 from minilog_broker.controller.image import MetadataImage, record_of
 from minilog_broker.controller.torn_tails import TornTails
-from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionState, TopicConfig
 
 AppendRecords = Callable[[Sequence[records_pb2.MetadataRecord]], int]
 

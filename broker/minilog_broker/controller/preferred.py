@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minilog.errors import MinilogError, PreferredLeaderNotAvailable, UnknownTopicOrPartition, wire_error
+from minilog.partition_key import PartitionKey
 from minilog.v1 import admin_pb2
 from minilog_broker.controller.election import can_lead, led_by_preferred
 from minilog_broker.controller.ledger import Ledger
-from minilog_broker.replication.partition_state import PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import PartitionState
 
 MAX_ELECTIONS = 1_000  # at one check, as in Kafka: one decision is one batch; what is left has its turn soon
 SOON_MS = 1_000.0

@@ -17,6 +17,7 @@ from minilog.errors import (
     UnknownTopicOrPartition,
 )
 from minilog.net.coordinators_of import INTERNAL_PARTITIONS
+from minilog.partition_key import PartitionKey
 from minilog.v1 import admin_pb2, records_pb2
 from minilog_broker.controller.election import reconsider
 from minilog_broker.controller.image import TopicImage, record_of
@@ -28,7 +29,7 @@ from minilog_broker.controller.internal_topics import (
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.placement import place_replicas
 from minilog_broker.controller.topic_config import check_config_name, check_topic_config, check_topic_name
-from minilog_broker.replication.partition_state import PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import PartitionState
 
 MAX_PARTITIONS = 10_000  # of one topic: its records are one batch, well below the bound of one
 TOPIC_ID_BYTES = 16

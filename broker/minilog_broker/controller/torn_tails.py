@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from minilog_broker.replication.partition_state import PartitionKey
+from minilog.partition_key import PartitionKey
 
 End = tuple[int, int]  # (epoch of the last record, -1 where there is none; log end offset)
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from minilog.errors import CorruptMessage
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch
 from minilog.record_batch.header import Buffer, check_crc, iterate_headers
 from minilog.record_batch.reader import read_payload
 from minilog_broker.coordinators.table import LogRecord
-from minilog_broker.replication.partition_state import PartitionKey
 
 
 def encode_batch(key: PartitionKey, records: Sequence[LogRecord], timestamp_us: int) -> bytes:

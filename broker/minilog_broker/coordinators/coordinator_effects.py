@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 from google.protobuf.message import Message
 
 from minilog.errors import MinilogError
-from minilog_broker.replication.partition_state import PartitionKey
+from minilog.partition_key import PartitionKey
 
 
 class Moment(NamedTuple):

@@ -7,14 +7,14 @@ position below the leader's log start, or a log that has nothing in common with 
 
 from __future__ import annotations
 
+from minilog.partition_key import PartitionKey
 from minilog.stream_messages import StreamMessage
-from minilog.v1 import data_pb2, peer_pb2
+from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.quorum.member import Member
 from minilog_broker.quorum.quorum_effects import FetchSnapshot, SnapshotId
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.follower.fetcher import ReplicaFetcher
 from minilog_broker.replication.follower.partition import FollowerPartition, FollowerState
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_log import QueuedAppend
 from minilog_broker.replication.rules.divergence import NO_COMMON_EPOCH
 
@@ -149,8 +149,8 @@ def metadata_epochs(response: peer_pb2.ReplicateResponse) -> list[int]:
     return [run.leader_epoch for run in response.runs if _is_metadata(run.partition_id)]
 
 
-def _is_metadata(partition_id: object) -> bool:
-    return PartitionKey(partition_id.topic_id, partition_id.partition) == METADATA_KEY  # type: ignore[attr-defined]
+def _is_metadata(told: common_pb2.PartitionId) -> bool:
+    return PartitionKey.of(told) == METADATA_KEY
 
 
 def _nobody_reads(now_ms: float) -> None:

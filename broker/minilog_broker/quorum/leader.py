@@ -22,6 +22,7 @@ from minilog.errors import (
     TimedOut,
     UnknownLeaderEpoch,
 )
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import check_crc, decode_header
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
@@ -38,7 +39,6 @@ from minilog_broker.quorum.records import METADATA_KEY, place
 from minilog_broker.quorum.voters import VoterKey
 from minilog_broker.quorum.voters_heard import VotersHeard
 from minilog_broker.replication.context import TimerKind
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_log import LogOffsets, QueuedAppend
 from minilog_broker.replication.rules.divergence import (
     NO_COMMON_EPOCH,
@@ -189,10 +189,10 @@ class QuorumLeader:
         key = self._keys[session_id]
         self.voters.hear(key, now_ms)
         for position in request.positions:
-            if _key(position.partition_id) == METADATA_KEY:
+            if PartitionKey.of(position.partition_id) == METADATA_KEY:
                 self._subscriptions[session_id] = session.take_position(METADATA_KEY, self, position, now_ms)
         for progress in request.progress:
-            if session.is_at(_key(progress.partition_id), progress.leader_epoch, progress.position_number):
+            if session.is_at(PartitionKey.of(progress.partition_id), progress.leader_epoch, progress.position_number):
                 self.voters.set_end(key, min(progress.durable_end_offset, self._log.end))
                 self._commit(now_ms)
             if progress.HasField("corrupt_offset"):
@@ -285,7 +285,3 @@ class QuorumLeader:
 
     def aborted_within(self, from_offset: int, to_offset: int) -> list[int]:
         return []  # no transactions in the metadata log
-
-
-def _key(partition_id: object) -> PartitionKey:
-    return PartitionKey(partition_id.topic_id, partition_id.partition)  # type: ignore[attr-defined]

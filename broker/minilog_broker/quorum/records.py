@@ -13,12 +13,12 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from minilog.errors import CorruptMessage
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch, build_control_batch, records_to_columns
 from minilog.record_batch.header import PLACEMENT_BYTES, Buffer, check_crc, decode_header, iterate_headers, placement
 from minilog.record_batch.reader import read_control, read_payload
 from minilog.v1 import peer_pb2, records_pb2
 from minilog.versions import parse_known
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import PlacedBatches
 
 CLUSTER_METADATA_TOPIC_NAME = "__cluster_metadata"

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from minilog.partition_key import PartitionKey
 from minilog_broker.levels import ClusterLevel
 from minilog_broker.replication.follower.throttle import Throttle
-from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionKey
+from minilog_broker.replication.partition_state import BrokerIncarnation
 from minilog_broker.replication.replica_effects import Effect
 from minilog_broker.replication.sessions.copy_checks import CopyChecks
 from minilog_broker.replication.settings import ReplicationSettings

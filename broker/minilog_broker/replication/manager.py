@@ -24,6 +24,7 @@ from minilog.errors import (
     UnknownTopicId,
     wire_error,
 )
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
@@ -34,13 +35,7 @@ from minilog_broker.replication.leader.own_log import append_own, delete_own_rec
 from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.leader.pending import ProduceEntry, TransactionalWrite
 from minilog_broker.replication.leader.transaction_markers import MarkersRequest
-from minilog_broker.replication.partition_state import (
-    NO_LEADER,
-    BrokerIncarnation,
-    PartitionKey,
-    PartitionState,
-    TopicConfig,
-)
+from minilog_broker.replication.partition_state import NO_LEADER, BrokerIncarnation, PartitionState, TopicConfig
 from minilog_broker.replication.replica import Replica, ReplicaFetchers
 from minilog_broker.replication.replica_effects import (
     AnswerDeleteRecords,
@@ -302,7 +297,7 @@ class ReplicaManager:
 
     def list_offsets(self, entry: metadata_pb2.ListOffsetsEntry, now_ms: float) -> metadata_pb2.ListOffsetsResult:
         """One entry, answered at once."""
-        key = PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
+        key = PartitionKey.of(entry.partition_id)
         try:
             return self._leader(key).list_offsets(entry, now_ms)
         except OSError as error:

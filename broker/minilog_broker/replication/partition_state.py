@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+
+from minilog.partition_key import PartitionKey
 
 NO_LEADER = -1
-
-
-class PartitionKey(NamedTuple):
-    """A partition by topic id (16 bytes), never by name: a name used again is not the same topic."""
-
-    topic_id: bytes
-    partition: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import random
 from typing import TYPE_CHECKING
 
 from minilog.errors import CorruptMessage, UnsupportedVersion
+from minilog.partition_key import PartitionKey
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.follower.fetcher import ReplicaFetcher
 from minilog_broker.replication.follower.partition import FollowerPartition
@@ -21,7 +22,7 @@ from minilog_broker.replication.follower.reads import FollowerReads
 from minilog_broker.replication.leader.delete_records import advance_log_start
 from minilog_broker.replication.leader.own_log import tell_high_watermark, tell_leadership, tell_leadership_ended
 from minilog_broker.replication.leader.partition import LeaderPartition
-from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionState, TopicConfig
 from minilog_broker.replication.replica_effects import (
     ConfigureLog,
     DeleteLog,

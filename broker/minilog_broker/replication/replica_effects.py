@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from minilog.errors import MinilogError, UnsupportedVersion
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer
-from minilog_broker.replication.partition_state import PartitionKey, TopicConfig
+from minilog_broker.replication.partition_state import TopicConfig
 from minilog_broker.storage.transactions import OffsetRange
 
 

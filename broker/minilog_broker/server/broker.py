@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import structlog
 
 from minilog.errors import MinilogError
+from minilog.partition_key import PartitionKey
 from minilog.v1 import (
     admin_pb2_grpc,
     common_pb2,
@@ -26,7 +27,6 @@ from minilog_broker.controller.image import ImageChanges
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.failure import CommandFailed
 from minilog_broker.replication.manager import ReplicaManager
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import ProposeInSyncReplicas
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.clients.channels import let_calls_end

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import HEADER_BYTES, MAGIC, BatchHeader, check_crc, decode_header
 from minilog_broker.storage.files import File
 from minilog_broker.storage.index import SegmentEnd, SparseIndex
-from minilog_broker.storage.protocols import LogKey
 
 HEADER_CHUNK_BYTES = 64 << 10  # many small batches in one read, little wasted where batches are large
 SCAN_CHUNK_BYTES = 4 << 20
@@ -124,7 +124,7 @@ class Scan:
         return self.file_bytes - self.end.size_bytes
 
 
-def scan_segment(file: File, base_offset: int, key: LogKey, interval_bytes: int) -> Scan:
+def scan_segment(file: File, base_offset: int, key: PartitionKey, interval_bytes: int) -> Scan:
     """Read the whole file, check every batch, and build its index."""
     window = _Window(file, file.size(), SCAN_CHUNK_BYTES)
     tracker = EndTracker(SegmentEnd(base_offset, 0), SparseIndex(), interval_bytes)
@@ -143,7 +143,7 @@ def scan_segment(file: File, base_offset: int, key: LogKey, interval_bytes: int)
     return scan
 
 
-def _valid_batch(window: _Window, position: int, key: LogKey) -> BatchHeader:
+def _valid_batch(window: _Window, position: int, key: PartitionKey) -> BatchHeader:
     header = decode_header(window.view(position, HEADER_BYTES))
     if position + header.length > window.size_bytes:
         raise CorruptMessage(

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from minilog.errors import CorruptMessage, OffsetOutOfRange
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader
 from minilog_broker.storage import marks, producer_snapshots
 from minilog_broker.storage.checkpoint import CheckpointFile
@@ -28,10 +29,9 @@ from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.errors import NO_SPACE, passing_no_space
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.lookups import headers_between, offset_for_timestamp, offsets_at_sizes, segment_with
-from minilog_broker.storage.protocols import BatchRun, LogKey
 from minilog_broker.storage.recovery import EPOCH_FILE, Finding, Recovered, Recovery, RecoveryReport
 from minilog_broker.storage.retention import is_all_below, is_expired, removable, roll_is_due
-from minilog_broker.storage.segment import Segment
+from minilog_broker.storage.segment import BatchRun, Segment
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.topic_id_file import prepare_directory
 
@@ -45,7 +45,7 @@ class Log:
         self,
         files: FileSystem,
         directory: str,
-        key: LogKey,
+        key: PartitionKey,
         topic_name: str,
         settings: LogSettings,
         recovered: Recovered,
@@ -73,7 +73,7 @@ class Log:
         cls,
         files: FileSystem,
         directory: str,
-        key: LogKey,
+        key: PartitionKey,
         topic_name: str,
         settings: LogSettings,
         *,

@@ -36,10 +36,10 @@ from minilog.errors import (
     OutOfOrderSequenceNumber,
     ProducerFenced,
 )
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader, check_crc
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.markers import Marker, read_markers
-from minilog_broker.storage.protocols import LogKey
 from minilog_broker.storage.transactions import NOTHING, Finished, PartitionTransactions
 
 SEQUENCES = 1 << 31
@@ -283,7 +283,7 @@ class ReplayableLog(Protocol):
     """What rebuilding the state needs of a log."""
 
     @property
-    def key(self) -> LogKey: ...
+    def key(self) -> PartitionKey: ...
 
     @property
     def log_start_offset(self) -> int: ...

@@ -30,6 +30,7 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from minilog.partition_key import PartitionKey
 from minilog_broker.storage import checkpoint as checkpoint_file
 from minilog_broker.storage import marks
 from minilog_broker.storage.batch_scan import SCAN_CHUNK_BYTES, Scan, scan_segment
@@ -39,7 +40,6 @@ from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.index import SegmentEnd, SparseIndex, read_stamp, remove_index_files
-from minilog_broker.storage.protocols import LogKey
 from minilog_broker.storage.segment import Segment, segment_path
 from minilog_broker.storage.settings import LogSettings
 
@@ -103,7 +103,14 @@ class Recovery:
     """One recovery of one log: `run` looks first, decides, and only then changes files."""
 
     def __init__(
-        self, files: FileSystem, directory: str, key: LogKey, settings: LogSettings, *, unclean: bool, boot_id: str
+        self,
+        files: FileSystem,
+        directory: str,
+        key: PartitionKey,
+        settings: LogSettings,
+        *,
+        unclean: bool,
+        boot_id: str,
     ) -> None:
         self._files = files
         self._directory = directory

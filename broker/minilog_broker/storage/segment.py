@@ -7,9 +7,10 @@ replaced by a new object, one that is removed is dropped: what a reader holds is
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from minilog.errors import CorruptMessage, OffsetOutOfRange
-from minilog.record_batch.header import BatchHeader
+from minilog.record_batch.header import BatchHeader, Buffer
 from minilog_broker.storage.batch_scan import EndTracker, check_first, iterate_segment, walk_segment
 from minilog_broker.storage.files import File, FileSystem
 from minilog_broker.storage.index import (
@@ -20,7 +21,6 @@ from minilog_broker.storage.index import (
     remove_index_files,
     write_index_files,
 )
-from minilog_broker.storage.protocols import BatchRun
 
 LOG_SUFFIX = ".log"
 
@@ -28,6 +28,17 @@ LOG_SUFFIX = ".log"
 def segment_path(directory: str, base_offset: int) -> str:
     """The path of a segment's file."""
     return f"{directory}/{base_offset:020d}{LOG_SUFFIX}"
+
+
+class BatchRun(Protocol):
+    """What is appended (replica_effects.PlacedBatches, by shape: storage imports nothing above it): contiguous batches;
+    the buffers one after another are their bytes."""
+
+    @property
+    def headers(self) -> tuple[BatchHeader, ...]: ...
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]: ...
 
 
 class Segment:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from minilog.partition_key import PartitionKey
 from minilog_broker.storage.durable_file import parent, read_durable_file, write_durable_file
 from minilog_broker.storage.errors import CorruptFile, DataDirectoryError
 from minilog_broker.storage.files import FileSystem
-from minilog_broker.storage.protocols import LogKey
 
 FILE_NAME = "topic-id"
 
@@ -42,7 +42,7 @@ def read_topic_id(files: FileSystem, directory: str) -> TopicIdFile | None:
     return found
 
 
-def prepare_directory(files: FileSystem, directory: str, key: LogKey, topic_name: str, *, create: bool) -> None:
+def prepare_directory(files: FileSystem, directory: str, key: PartitionKey, topic_name: str, *, create: bool) -> None:
     """See that `directory` is there and is this partition's. With `create`, make what is missing, durably.
 
     Raises DataDirectoryError where it belongs to another partition, or is missing and not to be created.

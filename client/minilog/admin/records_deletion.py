@@ -20,7 +20,8 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.limits import MAX_DELETION_ENTRIES, parts_of
-from minilog.net.metadata_cache import MetadataCache, TopicIdPartition
+from minilog.net.metadata_cache import MetadataCache
+from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, data_pb2
 
@@ -31,7 +32,7 @@ class RecordsDeletion:
 
     cache: MetadataCache
     wanted: Mapping[TopicPartition, int]
-    keys: dict[TopicPartition, TopicIdPartition] = field(default_factory=dict)
+    keys: dict[TopicPartition, PartitionKey] = field(default_factory=dict)
     low_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
     failures: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # will not get better
     last_errors: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # may get better
@@ -58,7 +59,7 @@ class RecordsDeletion:
                 continue
             self.asked.add(partition)
             entry = data_pb2.DeleteRecordsEntry(
-                partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+                partition_id=key.to_wire(),
                 leader_epoch=leader.epoch,
                 before_offset=self.wanted[partition],
             )
@@ -69,7 +70,7 @@ class RecordsDeletion:
             for part in parts_of(entries, MAX_DELETION_ENTRIES)
         ]
 
-    def _key(self, partition: TopicPartition) -> TopicIdPartition | None:
+    def _key(self, partition: TopicPartition) -> PartitionKey | None:
         """What it was called by when it was first known."""
         try:
             key = self.cache.key(partition)
@@ -86,7 +87,7 @@ class RecordsDeletion:
         """Take in what one leader said."""
         names = {key: partition for partition, key in self.keys.items()}
         for result in response.results:
-            partition = names.get(TopicIdPartition(result.partition_id.topic_id, result.partition_id.partition))
+            partition = names.get(PartitionKey.of(result.partition_id))
             if partition is None:
                 continue
             error = error_from_wire(result.error)

@@ -28,11 +28,11 @@ from minilog.consumer.partition import FetchedRun
 from minilog.errors import Closed, InvalidArgument, MinilogError, OffsetNotAvailable
 from minilog.groups.client import Groups
 from minilog.groups.messages import Committed
-from minilog.net.metadata_cache import TopicIdPartition
 from minilog.net.network_client import NetworkClient
 from minilog.net.offsets_query import offset_of
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_ms, now_s
 from minilog.net.stream import DuplexStream
+from minilog.partition_key import PartitionKey
 from minilog.stream_messages import FETCH, StreamMessage
 from minilog.types import Record, TopicPartition
 from minilog.v1 import data_pb2
@@ -249,7 +249,7 @@ class ConsumerShell:
         found = await self._groups.fetch(group_id, keys.values())
         return {partition: found[key].offset if key in found else None for partition, key in keys.items()}
 
-    async def _keys(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, TopicIdPartition]:
+    async def _keys(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionKey]:
         """Metadata of what is assigned is kept fresh; that of other topics is asked for."""
         wanted, deadline_s = list(partitions), self.cluster.deadline()
         others = {partition.topic for partition in wanted} - set(self.core.topics())

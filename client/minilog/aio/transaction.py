@@ -14,8 +14,8 @@ from minilog.errors import InvalidTxnState, MinilogError
 from minilog.groups.client import Groups
 from minilog.groups.messages import Committed
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
-from minilog.net.metadata_cache import TopicIdPartition
 from minilog.net.runtime import Runtime
+from minilog.partition_key import PartitionKey
 from minilog.transactions.messages import Enlistment, Run, TransactionOutcome, Winner, WrittenPartition
 from minilog.transactions.participation import Participation
 from minilog.types import TopicPartition
@@ -104,7 +104,7 @@ class Transaction:
                 raise
             self._group_sequences[partition] = sequence
 
-    async def _keys(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicIdPartition, Committed]:
+    async def _keys(self, offsets: Mapping[TopicPartition, int]) -> dict[PartitionKey, Committed]:
         cluster = self._shell.cluster
         for topic in {each.topic for each in offsets}:
             await cluster.topic(topic, cluster.deadline())

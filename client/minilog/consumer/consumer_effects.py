@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from minilog.net.metadata_cache import TopicIdPartition
+from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import data_pb2
 
@@ -47,7 +47,7 @@ class FetchCommitted:
     """Ask what the group has committed of these, each with its key and position number; answer with committed_told or
     offset_failed for each, with the same number."""
 
-    wanted: Mapping[TopicPartition, tuple[TopicIdPartition, int]]
+    wanted: Mapping[TopicPartition, tuple[PartitionKey, int]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,8 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.groups.messages import Committed
-from minilog.net.metadata_cache import MetadataCache, TopicIdPartition
+from minilog.net.metadata_cache import MetadataCache
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
 from minilog.types import TopicPartition
@@ -105,7 +106,7 @@ class ConsumerCore:
         """The next offset that is handed out, None while it is being asked for. Raises InvalidArgument."""
         return self._get(partition).position
 
-    def consumed(self) -> dict[TopicIdPartition, Committed]:
+    def consumed(self) -> dict[PartitionKey, Committed]:
         """How far the user has got, as a group commits it: of all partitions whose position is known."""
         return {
             assigned.key: Committed(assigned.position, assigned.position_epoch)
@@ -113,7 +114,7 @@ class ConsumerCore:
             if assigned.key is not None and assigned.position is not None
         }
 
-    def key(self, partition: TopicPartition) -> TopicIdPartition:
+    def key(self, partition: TopicPartition) -> PartitionKey:
         """The topic that is read under this name, where it is; else the one that is known. Raises
         UnknownTopicOrPartition."""
         assigned = self._assigned.get(partition)
@@ -257,7 +258,7 @@ class ConsumerCore:
         for run, batches in zip(response.message.runs, response.payloads, strict=True):
             session.received_bytes += len(batches)
             self.received_bytes[broker_id] += len(batches)
-            key = TopicIdPartition(run.partition_id.topic_id, run.partition_id.partition)
+            key = PartitionKey.of(run.partition_id)
             assigned = by_key.get(key)
             if assigned is None or assigned.session is not session or run.position_number != assigned.position_number:
                 session.given_back_bytes += len(batches)
@@ -268,7 +269,7 @@ class ConsumerCore:
     def _take_run(
         self,
         assigned: Assigned,
-        key: TopicIdPartition,
+        key: PartitionKey,
         run: data_pb2.PartitionRun,
         batches: Buffer,
         session: ConsumerSession,

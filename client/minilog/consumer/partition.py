@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage, MinilogError
-from minilog.net.metadata_cache import TopicIdPartition
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import HEADER_BYTES, Buffer
 from minilog.types import TopicPartition
 
@@ -33,7 +33,7 @@ class ConsumerSession:
     received_bytes: int = 0
     given_back_bytes: int = 0
     credit_sent_bytes: int = 0
-    forgotten: list[TopicIdPartition] = field(default_factory=list)
+    forgotten: list[PartitionKey] = field(default_factory=list)
 
     @property
     def credit_bytes(self) -> int:
@@ -57,7 +57,7 @@ class FetchedRun:
     `begun` is what was decoded of the batch before them and not handed out yet, opaque here."""
 
     partition: TopicPartition
-    key: TopicIdPartition
+    key: PartitionKey
     position_number: int
     start_offset: int
     end_offset: int
@@ -83,7 +83,7 @@ class Assigned:
     otherwise: str = "error"
     resolving: bool = False
     not_below: int = 0  # where it begins, at least
-    key: TopicIdPartition | None = None
+    key: PartitionKey | None = None
     last_epoch: int | None = None  # of the record before fetch_offset, where known
     position_epoch: int | None = None  # of the record before position, where known
     session: ConsumerSession | None = None  # that has our position

@@ -24,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minilog.consumer.partition import Assigned
-from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache, TopicIdPartition
+from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache
+from minilog.partition_key import PartitionKey
 
 _PATIENCE_MS = 500.0  # as long as a stream may be silent at the defaults
 _AVOIDED_MS = 5_000.0  # what metadata tells later than this is news
@@ -36,9 +37,9 @@ class ReplicaChoice:
     def __init__(self, rack: str, cache: MetadataCache) -> None:
         self._rack = rack
         self._cache = cache
-        self._avoided: dict[tuple[TopicIdPartition, int], tuple[int, float]] = {}  # leader epoch, until ms
+        self._avoided: dict[tuple[PartitionKey, int], tuple[int, float]] = {}  # leader epoch, until ms
         self._avoided_brokers: dict[int, float] = {}  # until ms
-        self._near: dict[TopicIdPartition, list[int]] = {}
+        self._near: dict[PartitionKey, list[int]] = {}
         self._near_of: Mapping[int, object] = {}  # the brokers of the metadata that _near was made from
 
     def choose(self, assigned: Assigned, leader: LeaderAndEpoch, now_ms: float) -> int:
@@ -55,7 +56,7 @@ class ReplicaChoice:
             assigned.turn_to(follower_id, now_ms)
         return chosen
 
-    def _nearest(self, assigned: Assigned, key: TopicIdPartition, leader: LeaderAndEpoch, now_ms: float) -> int:
+    def _nearest(self, assigned: Assigned, key: PartitionKey, leader: LeaderAndEpoch, now_ms: float) -> int:
         near = self._in_rack(key)
         if not near or leader.broker_id in near:
             return leader.broker_id
@@ -66,7 +67,7 @@ class ReplicaChoice:
             return assigned.follower_id
         return near[key.partition % len(near)]  # partitions spread over the brokers of a rack
 
-    def _in_rack(self, key: TopicIdPartition) -> list[int]:
+    def _in_rack(self, key: PartitionKey) -> list[int]:
         if self._near_of is not self._cache.brokers:  # replaced with every answer
             self._near, self._near_of = {}, self._cache.brokers
         if key not in self._near:
@@ -83,7 +84,7 @@ class ReplicaChoice:
         """Its stream was lost: follow none of its partitions for a while."""
         self._avoided_brokers[broker_id] = now_ms + _AVOIDED_MS
 
-    def _is_avoided(self, key: TopicIdPartition, broker_id: int, epoch: int, now_ms: float) -> bool:
+    def _is_avoided(self, key: PartitionKey, broker_id: int, epoch: int, now_ms: float) -> bool:
         avoided_epoch, until_ms = self._avoided.get((key, broker_id), (epoch, 0.0))
         if epoch > avoided_epoch or now_ms >= until_ms:
             self._avoided.pop((key, broker_id), None)

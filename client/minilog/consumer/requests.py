@@ -8,9 +8,9 @@ from dataclasses import replace
 from minilog.config import ClientConfig
 from minilog.consumer.partition import Assigned, ConsumerSession
 from minilog.errors import InvalidArgument, MinilogError, UnknownTopicId
-from minilog.net.metadata_cache import TopicIdPartition
+from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
-from minilog.v1 import common_pb2, data_pb2
+from minilog.v1 import data_pb2
 
 _ISOLATION = {
     "read_committed": data_pb2.ISOLATION_LEVEL_READ_COMMITTED,
@@ -21,7 +21,7 @@ _ISOLATION = {
 def fetch_request(
     session: ConsumerSession,
     wanted: Iterable[data_pb2.FetchPosition],
-    forgotten: Iterable[TopicIdPartition],
+    forgotten: Iterable[PartitionKey],
     config: ClientConfig,
 ) -> data_pb2.FetchRequest:
     """One message with all the credit there is; the first of a session says who asks, and under which isolation."""
@@ -33,7 +33,7 @@ def fetch_request(
         isolation_level=_ISOLATION[config.isolation_level] if first else data_pb2.ISOLATION_LEVEL_NONE,
         credit_bytes=session.credit_sent_bytes,
         positions=wanted,
-        forgotten=[common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key in forgotten],
+        forgotten=[key.to_wire() for key in forgotten],
     )
 
 
@@ -42,9 +42,9 @@ def keepalive(credit_bytes: int, config: ClientConfig) -> data_pb2.FetchRequest:
     return data_pb2.FetchRequest(isolation_level=_ISOLATION[config.isolation_level], credit_bytes=credit_bytes)
 
 
-def fetch_position(assigned: Assigned, key: TopicIdPartition) -> data_pb2.FetchPosition:
+def fetch_position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosition:
     return data_pb2.FetchPosition(
-        partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+        partition_id=key.to_wire(),
         position_number=assigned.position_number,
         fetch_offset=assigned.fetch_offset or 0,
         end_offset=assigned.end_offset,

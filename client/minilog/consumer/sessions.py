@@ -10,7 +10,7 @@ from minilog.consumer import requests
 from minilog.consumer.consumer_effects import CloseSession, Effect, OpenSession, SendFetch
 from minilog.consumer.partition import Assigned, ConsumerSession
 from minilog.limits import MAX_POSITIONS, parts_of
-from minilog.net.metadata_cache import TopicIdPartition
+from minilog.partition_key import PartitionKey
 from minilog.v1 import data_pb2
 
 
@@ -49,7 +49,7 @@ class FetchSessions:
         effects: list[Effect] = []
         for broker_id, session in self._by_broker.items():
             wanted = positions.get(broker_id, [])
-            kept = {TopicIdPartition(p.partition_id.topic_id, p.partition_id.partition) for p in wanted}
+            kept = {PartitionKey.of(p.partition_id) for p in wanted}
             forgotten = [key for key in dict.fromkeys(session.forgotten) if key not in kept]
             if not session.is_open or not (wanted or forgotten or session.owes_credit()):
                 continue
@@ -58,7 +58,7 @@ class FetchSessions:
         return effects
 
     def _requests(
-        self, session: ConsumerSession, wanted: list[data_pb2.FetchPosition], forgotten: list[TopicIdPartition]
+        self, session: ConsumerSession, wanted: list[data_pb2.FetchPosition], forgotten: list[PartitionKey]
     ) -> Iterator[data_pb2.FetchRequest]:
         """In as few messages as may be; nothing is in both. Without either: the credit alone."""
         parts = zip_longest(parts_of(wanted, MAX_POSITIONS), parts_of(forgotten, MAX_POSITIONS), fillvalue=())

@@ -14,9 +14,9 @@ from minilog.groups.messages import Committed, commit_request, committed_offsets
 from minilog.limits import MAX_GROUP_OFFSETS, parts_of
 from minilog.net.coordinator_client import CoordinatorClient
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME
-from minilog.net.metadata_cache import TopicIdPartition
 from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import now_s
+from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog.v1.coordinator_pb2_grpc import GroupServiceStub
 
@@ -34,7 +34,7 @@ class Groups:
     async def commit(
         self,
         group_id: str,
-        offsets: Mapping[TopicIdPartition, Committed],
+        offsets: Mapping[PartitionKey, Committed],
         transaction: coordinator_pb2.TransactionalCommit | None = None,
     ) -> None:
         """All or none; committed when this returns, or when their transaction is. Raises UnknownOutcome,
@@ -48,18 +48,18 @@ class Groups:
                 timeout_ms=self._timeout_ms,
             )
 
-    async def fetch(self, group_id: str, keys: Iterable[TopicIdPartition]) -> dict[TopicIdPartition, Committed]:
+    async def fetch(self, group_id: str, keys: Iterable[PartitionKey]) -> dict[PartitionKey, Committed]:
         """What is committed, of those for which anything is. Where a transaction that has not ended may change it, its
         end is waited for: raises UnstableOffsetCommit when the time is over."""
         deadline_s = now_s() + self._timeout_ms / 1000.0
-        found: dict[TopicIdPartition, Committed] = {}
+        found: dict[PartitionKey, Committed] = {}
         for part in parts_of(list(keys), MAX_GROUP_OFFSETS):
             found |= await self._fetch(group_id, fetch_request(group_id, part), deadline_s)
         return found
 
     async def _fetch(
         self, group_id: str, request: coordinator_pb2.FetchOffsetsRequest, deadline_s: float
-    ) -> dict[TopicIdPartition, Committed]:
+    ) -> dict[PartitionKey, Committed]:
         unstable: UnstableOffsetCommit | None = None
         while True:
             try:
@@ -105,7 +105,7 @@ class Groups:
             changes=False,
         )
 
-    async def delete(self, group_id: str, keys: Sequence[TopicIdPartition] = ()) -> None:
+    async def delete(self, group_id: str, keys: Sequence[PartitionKey] = ()) -> None:
         """Nothing is committed any more, of these (none: of all). Raises GroupIdNotFound, UnstableOffsetCommit."""
         await self._coordinators.call(
             GROUPS_TOPIC_NAME,

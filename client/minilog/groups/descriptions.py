@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from minilog.errors import InvalidArgument, UnstableOffsetCommit
-from minilog.groups.messages import partition_key
-from minilog.net.metadata_cache import TopicIdPartition
+from minilog.partition_key import PartitionKey
 from minilog.types import GroupDescription, GroupOffset, GroupPosition, OffsetSpec, PendingOffsets, TopicPartition
 from minilog.v1 import coordinator_pb2
 
@@ -23,7 +22,7 @@ Names = Mapping[bytes, str]
 """Of topics, by their ids."""
 
 
-def named(key: TopicIdPartition, names: Names) -> TopicPartition | None:
+def named(key: PartitionKey, names: Names) -> TopicPartition | None:
     """None for a topic that is not there any more: its coordinator forgets what was committed of it."""
     name = names.get(key.topic_id)
     return None if name is None else TopicPartition(name, key.partition)
@@ -33,7 +32,7 @@ def committed_positions(
     told: Iterable[coordinator_pb2.CommittedOffset | coordinator_pb2.OffsetToCommit], names: Names
 ) -> dict[TopicPartition, int]:
     """The offsets of partitions of topics that are there, sorted."""
-    found = {named(partition_key(each.partition_id), names): each.offset for each in told}
+    found = {named(PartitionKey.of(each.partition_id), names): each.offset for each in told}
     return {each: found[each] for each in sorted(partition for partition in found if partition is not None)}
 
 
@@ -59,7 +58,7 @@ def describe_group(
     """`ages_s`: of the first record that is not read, of the partitions that are behind."""
     positions = committed_positions(told.offsets, names)
     behind = unread(positions, ends)
-    by_partition = {named(partition_key(each.partition_id), names): each for each in told.offsets}
+    by_partition = {named(PartitionKey.of(each.partition_id), names): each for each in told.offsets}
     offsets = [
         GroupOffset(
             topic=partition.topic,

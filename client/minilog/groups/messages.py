@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from minilog.errors import error_from_wire
-from minilog.net.metadata_cache import TopicIdPartition
-from minilog.v1 import common_pb2, coordinator_pb2
+from minilog.partition_key import PartitionKey
+from minilog.v1 import coordinator_pb2
 
 _NOT_KNOWN = -1
 
@@ -21,7 +21,7 @@ class Committed(NamedTuple):
 
 def commit_request(
     group_id: str,
-    offsets: Mapping[TopicIdPartition, Committed],
+    offsets: Mapping[PartitionKey, Committed],
     transaction: coordinator_pb2.TransactionalCommit | None = None,
 ) -> coordinator_pb2.CommitOffsetsRequest:
     """All or none of them are committed; with a `transaction` when that is."""
@@ -29,7 +29,7 @@ def commit_request(
         group_id=group_id,
         offsets=[
             coordinator_pb2.OffsetToCommit(
-                partition_id=partition_id(key),
+                partition_id=key.to_wire(),
                 offset=each.offset,
                 leader_epoch=_NOT_KNOWN if each.leader_epoch is None else each.leader_epoch,
             )
@@ -39,32 +39,24 @@ def commit_request(
     )
 
 
-def fetch_request(group_id: str, keys: Iterable[TopicIdPartition]) -> coordinator_pb2.FetchOffsetsRequest:
+def fetch_request(group_id: str, keys: Iterable[PartitionKey]) -> coordinator_pb2.FetchOffsetsRequest:
     """At least one key: none would mean all that is committed."""
-    return coordinator_pb2.FetchOffsetsRequest(group_id=group_id, partitions=[partition_id(key) for key in keys])
+    return coordinator_pb2.FetchOffsetsRequest(group_id=group_id, partitions=[key.to_wire() for key in keys])
 
 
-def committed_offsets(response: coordinator_pb2.FetchOffsetsResponse) -> dict[TopicIdPartition, Committed]:
+def committed_offsets(response: coordinator_pb2.FetchOffsetsResponse) -> dict[PartitionKey, Committed]:
     """Of the partitions for which anything is. Raises the error of one that has no answer, UnstableOffsetCommit."""
-    found: dict[TopicIdPartition, Committed] = {}
+    found: dict[PartitionKey, Committed] = {}
     for each in response.offsets:
         error = error_from_wire(each.error)
         if error is not None:
             raise error
         if each.offset >= 0:
             epoch = each.leader_epoch if each.leader_epoch >= 0 else None
-            found[partition_key(each.partition_id)] = Committed(each.offset, epoch)
+            found[PartitionKey.of(each.partition_id)] = Committed(each.offset, epoch)
     return found
 
 
-def partition_id(key: TopicIdPartition) -> common_pb2.PartitionId:
-    return common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition)
-
-
-def partition_key(told: common_pb2.PartitionId) -> TopicIdPartition:
-    return TopicIdPartition(told.topic_id, told.partition)
-
-
-def delete_request(group_id: str, keys: Sequence[TopicIdPartition]) -> coordinator_pb2.DeleteGroupRequest:
+def delete_request(group_id: str, keys: Sequence[PartitionKey]) -> coordinator_pb2.DeleteGroupRequest:
     """No keys: all of the group."""
-    return coordinator_pb2.DeleteGroupRequest(group_id=group_id, partitions=[partition_id(key) for key in keys])
+    return coordinator_pb2.DeleteGroupRequest(group_id=group_id, partitions=[key.to_wire() for key in keys])

@@ -38,9 +38,10 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.net.coordinators_of import INTERNAL_PARTITIONS, coordinator_partition
-from minilog.net.metadata_cache import LeaderAndEpoch, TopicIdPartition
+from minilog.net.metadata_cache import LeaderAndEpoch
 from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import now_s
+from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2
 
@@ -241,7 +242,7 @@ class CoordinatorClient:
             self._learn(response, key)
         return response
 
-    def _completed(self, request: Message, key: TopicIdPartition) -> Message:
+    def _completed(self, request: Message, key: PartitionKey) -> Message:
         complete: Any = type(request)()
         complete.CopyFrom(request)
         complete.client.CopyFrom(self._cluster.identity)
@@ -249,7 +250,7 @@ class CoordinatorClient:
             complete.coordinator_epoch = max(complete.coordinator_epoch, self._cluster.cache.seen_epoch(key), 0)
         return complete  # type: ignore[no-any-return]
 
-    def _learn(self, response: Answered, key: TopicIdPartition) -> None:
+    def _learn(self, response: Answered, key: PartitionKey) -> None:
         epoch = getattr(response, "coordinator_epoch", 0)
         if epoch > self._cluster.cache.seen_epoch(key):
             self._cluster.cache.see_epoch(key, epoch)

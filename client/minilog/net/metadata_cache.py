@@ -13,15 +13,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from minilog.errors import UnknownTopicId, UnknownTopicOrPartition
+from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
-
-
-class TopicIdPartition(NamedTuple):
-    """A partition of one life of a topic name."""
-
-    topic_id: bytes
-    partition: int
 
 
 class LeaderAndEpoch(NamedTuple):
@@ -53,8 +47,8 @@ class MetadataCache:
     controller_epoch: int = -1
     brokers: dict[int, metadata_pb2.BrokerMetadata] = field(default_factory=dict)
     topics: dict[str, CachedTopic] = field(default_factory=dict)
-    _leaders: dict[TopicIdPartition, LeaderAndEpoch] = field(default_factory=dict)
-    _in_sync: dict[TopicIdPartition, tuple[int, ...]] = field(default_factory=dict)
+    _leaders: dict[PartitionKey, LeaderAndEpoch] = field(default_factory=dict)
+    _in_sync: dict[PartitionKey, tuple[int, ...]] = field(default_factory=dict)
     _names: dict[bytes, str] = field(default_factory=dict)
 
     def apply(self, answer: metadata_pb2.GetMetadataResponse) -> bool:
@@ -91,12 +85,12 @@ class MetadataCache:
         topic = CachedTopic(name, told.topic_id, len(told.partitions), int(limit) if limit.isdigit() else None, told)
         self._names[told.topic_id] = name
         for partition in told.partitions:
-            key = TopicIdPartition(told.topic_id, partition.partition)
+            key = PartitionKey(told.topic_id, partition.partition)
             self.learn_leader(key, LeaderAndEpoch(partition.leader_id, partition.leader_epoch))
             self._in_sync[key] = tuple(partition.in_sync_replicas)
         self.topics = self.topics | {name: topic}
 
-    def learn_leader(self, key: TopicIdPartition, leader: LeaderAndEpoch) -> bool:
+    def learn_leader(self, key: PartitionKey, leader: LeaderAndEpoch) -> bool:
         """Take in who leads; True if it is news. What is older than known is ignored."""
         known = self._leaders.get(key)
         if known is not None and (leader.epoch < known.epoch or leader == known):
@@ -106,23 +100,23 @@ class MetadataCache:
         self._leaders[key] = leader
         return True
 
-    def leader(self, key: TopicIdPartition) -> LeaderAndEpoch | None:
+    def leader(self, key: PartitionKey) -> LeaderAndEpoch | None:
         """The leader, if there is one and its address is known."""
         known = self._leaders.get(key)
         return known if known is not None and known.broker_id in self.brokers else None
 
-    def in_sync_in_rack(self, key: TopicIdPartition, rack: str) -> list[int]:
+    def in_sync_in_rack(self, key: PartitionKey, rack: str) -> list[int]:
         """The members of the ISR, as last told, that run in this rack: what may be read instead of the leader."""
         running = metadata_pb2.BROKER_STATE_RUNNING
         told = [(each, self.brokers.get(each)) for each in self._in_sync.get(key, ())]
         return [each for each, broker in told if broker is not None and (broker.rack, broker.state) == (rack, running)]
 
-    def seen_epoch(self, key: TopicIdPartition) -> int:
+    def seen_epoch(self, key: PartitionKey) -> int:
         """The highest leader epoch ever seen, -1 for none."""
         known = self._leaders.get(key)
         return known.epoch if known is not None else -1
 
-    def see_epoch(self, key: TopicIdPartition, epoch: int) -> None:
+    def see_epoch(self, key: PartitionKey, epoch: int) -> None:
         """A leader answered under `epoch`: nothing below it is believed from now on."""
         known = self._leaders.get(key)
         if known is None:
@@ -135,7 +129,7 @@ class MetadataCache:
         topic = self.topics.get(partition.topic)
         return topic is not None and 0 <= partition.partition < topic.partition_count
 
-    def key(self, partition: TopicPartition) -> TopicIdPartition:
+    def key(self, partition: TopicPartition) -> PartitionKey:
         """The key of a partition by name. Raises UnknownTopicOrPartition."""
         topic = self.topics.get(partition.topic)
         if topic is None:
@@ -144,14 +138,14 @@ class MetadataCache:
             raise UnknownTopicOrPartition(
                 f"topic {partition.topic!r} has partitions 0 to {topic.partition_count - 1}, not {partition.partition}"
             )
-        return TopicIdPartition(topic.topic_id, partition.partition)
+        return PartitionKey(topic.topic_id, partition.partition)
 
     def available_partitions(self, topic: CachedTopic) -> list[int]:
         """Those with a leader; all of them where none has one."""
         every = range(topic.partition_count)
-        return [p for p in every if self.leader(TopicIdPartition(topic.topic_id, p)) is not None] or list(every)
+        return [p for p in every if self.leader(PartitionKey(topic.topic_id, p)) is not None] or list(every)
 
-    def is_gone(self, key: TopicIdPartition) -> bool:
+    def is_gone(self, key: PartitionKey) -> bool:
         """Is the topic that this was a partition of known to be deleted, or another one by now?"""
         name = self._names.get(key.topic_id)
         topic = None if name is None else self.topics.get(name)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from minilog.errors import InvalidArgument, MinilogError, error_from_wire
 from minilog.limits import MAX_OFFSETS_ENTRIES, parts_of
-from minilog.net.metadata_cache import MetadataCache, TopicIdPartition
+from minilog.net.metadata_cache import MetadataCache
+from minilog.partition_key import PartitionKey
 from minilog.types import OffsetSpec, SizesFrom, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 
@@ -67,10 +68,10 @@ class OffsetsQuery:
             for part in parts_of(entries, MAX_OFFSETS_ENTRIES)
         ]
 
-    def _entry(self, partition: TopicPartition, key: TopicIdPartition, epoch: int) -> metadata_pb2.ListOffsetsEntry:
+    def _entry(self, partition: TopicPartition, key: PartitionKey, epoch: int) -> metadata_pb2.ListOffsetsEntry:
         spec, sizes = self.wanted[partition], self.sizes.get(partition)
         return metadata_pb2.ListOffsetsEntry(
-            partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+            partition_id=key.to_wire(),
             leader_epoch=epoch,
             timestamp_us=spec * 1000 if isinstance(spec, int) else None,
             from_offset=0 if sizes is None else sizes.offset,
@@ -81,7 +82,7 @@ class OffsetsQuery:
         """Take in what one leader said."""
         names = {self.cache.key(p): p for p in self.missing() if p.topic in self.cache.topics and self._exists(p)}
         for result in response.results:
-            key = TopicIdPartition(result.partition_id.topic_id, result.partition_id.partition)
+            key = PartitionKey.of(result.partition_id)
             partition = names.get(key)
             if partition is not None:
                 self._take(partition, key, result)
@@ -100,7 +101,7 @@ class OffsetsQuery:
     def _exists(self, partition: TopicPartition) -> bool:
         return 0 <= partition.partition < self.cache.topics[partition.topic].partition_count
 
-    def _take(self, partition: TopicPartition, key: TopicIdPartition, result: metadata_pb2.ListOffsetsResult) -> None:
+    def _take(self, partition: TopicPartition, key: PartitionKey, result: metadata_pb2.ListOffsetsResult) -> None:
         error = error_from_wire(result.error)
         if error is not None:
             (self.last_errors if error.retriable else self.failures)[partition] = error

@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from minilog.errors import Closed, MessageTooLarge, MinilogError
-from minilog.net.metadata_cache import CachedTopic, TopicIdPartition
+from minilog.net.metadata_cache import CachedTopic
+from minilog.partition_key import PartitionKey
 from minilog.producer.batch import Batch, Gathering, PartCompletion, RecordsCompletion
 from minilog.producer.partitioner import StickyPartitioner, partition_for_key
 from minilog.types import Headers
@@ -55,7 +56,7 @@ class Accumulator:
         self._completion = completion
         self._sticky = StickyPartitioner(chance)
         self._round_robin = StickyPartitioner(chance)
-        self._queues: dict[TopicIdPartition, deque[Batch]] = {}
+        self._queues: dict[PartitionKey, deque[Batch]] = {}
         self._unsettled: dict[int, Batch] = {}  # by number, ascending
         self._numbers = 0
         self._flush_to = 0  # batches up to this number do not linger
@@ -105,19 +106,19 @@ class Accumulator:
             return partition_for_key(key, topic.partition_count)
         current = self._sticky.current(topic.topic_id)
         if current is not None:
-            queue = self._queues.get(TopicIdPartition(topic.topic_id, current))
+            queue = self._queues.get(PartitionKey(topic.topic_id, current))
             if queue and not queue[-1].closed:
                 if queue[-1].size_bytes + size <= self._limit(topic):
                     return current
                 queue[-1].closed = True  # full: the next batch is another partition's
         return self._sticky.advance(topic.topic_id, self._available(topic))
 
-    def _is_open(self, key: TopicIdPartition) -> bool:
+    def _is_open(self, key: PartitionKey) -> bool:
         queue = self._queues.get(key)
         return bool(queue) and not queue[-1].closed  # type: ignore[index]
 
     def _open_batch(self, topic: CachedTopic, partition: int, size: int, now_ms: float) -> tuple[Batch, bool]:
-        key = TopicIdPartition(topic.topic_id, partition)
+        key = PartitionKey(topic.topic_id, partition)
         queue = self._queues.get(key)
         if queue and not queue[-1].closed:
             if queue[-1].size_bytes + size <= self._limit(topic):
@@ -127,7 +128,7 @@ class Accumulator:
         batch.completion = self._completion(batch)
         return batch, True
 
-    def _new_batch(self, topic: CachedTopic, key: TopicIdPartition, now_ms: float) -> Batch:
+    def _new_batch(self, topic: CachedTopic, key: PartitionKey, now_ms: float) -> Batch:
         self._numbers += 1
         batch = Batch(self._numbers, topic.name, key, now_ms)
         self._queues.setdefault(key, deque()).append(batch)
@@ -165,7 +166,7 @@ class Accumulator:
             for index, ((partition, columns), size) in enumerate(zip(parts, sizes, strict=True)):
                 if partition is None:
                     partition = self._round_robin.advance(topic.topic_id, self._available(topic))
-                key = TopicIdPartition(topic.topic_id, partition)
+                key = PartitionKey(topic.topic_id, partition)
                 if self._is_open(key):
                     self._queues[key][-1].closed = True  # what was sent before goes before
                 batch = self._new_batch(topic, key, now_ms)
@@ -175,7 +176,7 @@ class Accumulator:
                 self._used_bytes += size
             return Taken.WAKE
 
-    def ready(self, now_ms: float) -> list[TopicIdPartition]:
+    def ready(self, now_ms: float) -> list[PartitionKey]:
         """The partitions whose first batch may go."""
         with self.changed:
             return [key for key, queue in self._queues.items() if self._is_ready(queue[0], now_ms)]
@@ -183,7 +184,7 @@ class Accumulator:
     def _is_ready(self, batch: Batch, now_ms: float) -> bool:
         return batch.closed or batch.number <= self._flush_to or now_ms >= batch.created_ms + self._linger_ms
 
-    def take(self, key: TopicIdPartition, now_ms: float) -> Batch | None:
+    def take(self, key: PartitionKey, now_ms: float) -> Batch | None:
         """The first batch of a partition if it may go; it is closed and belongs to the sender from now on."""
         with self.changed:
             queue = self._queues.get(key)
@@ -191,7 +192,7 @@ class Accumulator:
                 return None
             return self._pop(key, queue)
 
-    def _pop(self, key: TopicIdPartition, queue: deque[Batch]) -> Batch:
+    def _pop(self, key: PartitionKey, queue: deque[Batch]) -> Batch:
         batch = queue.popleft()
         batch.closed = True
         if not queue:
@@ -258,18 +259,18 @@ class Accumulator:
         """Take nothing more, ever."""
         self.refuse(Closed("the producer is closed: nothing more can be sent"))
 
-    def keys(self) -> list[TopicIdPartition]:
+    def keys(self) -> list[PartitionKey]:
         """The partitions that have anything here."""
         with self.changed:
             return list(self._queues)
 
-    def take_all(self, key: TopicIdPartition | None = None) -> list[Batch]:
+    def take_all(self, key: PartitionKey | None = None) -> list[Batch]:
         """Everything that has not left, or what is for one partition: to be reported, not sent."""
         with self.changed:
             chosen = [each for each in self._queues if key in (None, each)]
             return [batch for each in chosen for batch in self._pop_all(each)]
 
-    def _pop_all(self, key: TopicIdPartition) -> list[Batch]:
+    def _pop_all(self, key: PartitionKey) -> list[Batch]:
         queue = self._queues[key]
         return [self._pop(key, queue) for _ in range(len(queue))]
 

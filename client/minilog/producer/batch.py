@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from minilog.errors import MinilogError
-from minilog.net.metadata_cache import TopicIdPartition
+from minilog.partition_key import PartitionKey
 from minilog.producer.futures import RecordFuture, finish_all
 from minilog.record_batch.builder import build_batch, records_to_columns, set_producer
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
@@ -56,7 +56,7 @@ class Batch:
         "values",
     )
 
-    def __init__(self, number: int, topic: str, key: TopicIdPartition, created_ms: float) -> None:
+    def __init__(self, number: int, topic: str, key: PartitionKey, created_ms: float) -> None:
         self.number = number
         self.topic = topic
         self.key = key

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from minilog.net.metadata_cache import LeaderAndEpoch, TopicIdPartition
+from minilog.net.metadata_cache import LeaderAndEpoch
+from minilog.partition_key import PartitionKey
 from minilog.producer.batch import Batch
 
 _SEQUENCE_MASK = 0x7FFFFFFF  # sequences wrap to 0 behind the largest int32
@@ -30,7 +31,7 @@ def sequence_after(base_sequence: int, record_count: int) -> int:
 class Lane:
     """In the order of their sequences; the first one without an answer is at the front."""
 
-    key: TopicIdPartition
+    key: PartitionKey
     batches: deque[Batch] = field(default_factory=deque)  # with a sequence, in its order
     waiting: deque[Batch] = field(default_factory=deque)  # put back without one; they go before new ones
     next_sequence: int = 0

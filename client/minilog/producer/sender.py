@@ -33,7 +33,8 @@ from minilog.errors import (
     UnknownTopicOrPartition,
     error_from_wire,
 )
-from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache, TopicIdPartition
+from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache
+from minilog.partition_key import PartitionKey
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch
 from minilog.producer.identity import Identity
@@ -42,7 +43,7 @@ from minilog.producer.outcomes import at_close, fenced, in_failed_transaction, t
 from minilog.producer.producer_effects import Delivered, Effect, Failed, Lost, NeedProducerId, RefreshMetadata
 from minilog.producer.streams import Streams
 from minilog.transactions.messages import Enlistment, WrittenPartition
-from minilog.v1 import common_pb2, data_pb2
+from minilog.v1 import data_pb2
 
 # An answer is missing: perhaps its leader was cut off, and somebody else leads. Longer than any healthy write takes.
 _PATIENCE_MS = 500.0
@@ -64,7 +65,7 @@ class Sender:
         self._cache = cache
         self._chance = chance
         self._timeout_ms = config.delivery_timeout_ms
-        self._lanes: dict[TopicIdPartition, Lane] = {}
+        self._lanes: dict[PartitionKey, Lane] = {}
         self._out: dict[int, tuple[int, Lane, Batch]] = {}  # correlation id: (broker id, lane, batch); oldest first
         self._look_again_ms = 0.0
         self._correlation_id = 0
@@ -268,7 +269,7 @@ class Sender:
         oldest = next((batch for _, _, batch in self._out.values()), None)
         return _FOREVER if oldest is None else max(oldest.sent_ms + _PATIENCE_MS, self._look_again_ms)
 
-    def _lane(self, key: TopicIdPartition) -> Lane:
+    def _lane(self, key: PartitionKey) -> Lane:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(key, proven=not self._config.enable_idempotence and self._config.acks != 0)
@@ -336,7 +337,7 @@ class Sender:
         lane.tried = leader
         entry = data_pb2.ProduceEntry(
             correlation_id=self._correlation_id,
-            partition_id=common_pb2.PartitionId(topic_id=lane.key.topic_id, partition=lane.key.partition),
+            partition_id=lane.key.to_wire(),
             leader_epoch=leader.epoch,
             transaction=self.identity.transaction,
         )
@@ -405,6 +406,6 @@ class Sender:
 def _learn(cache: MetadataCache, result: data_pb2.ProduceResult, error: MinilogError) -> bool:
     """Take in the leader that a refusal names; True if metadata should be asked for at once."""
     if isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch) and result.leader_id >= 0:
-        key = TopicIdPartition(result.partition_id.topic_id, result.partition_id.partition)
+        key = PartitionKey.of(result.partition_id)
         cache.learn_leader(key, LeaderAndEpoch(result.leader_id, result.leader_epoch))
     return isinstance(error, _OLD_PICTURE)

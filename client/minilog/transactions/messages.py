@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from minilog.errors import MinilogError, StaleGeneration, UnknownOutcome
-from minilog.v1 import common_pb2, coordinator_pb2
+from minilog.partition_key import PartitionKey
+from minilog.v1 import coordinator_pb2
 
 _KEEP_ALIVES_PER_TIMEOUT = 5  # so many in a row would have to be lost
 _LONGEST_KEEP_ALIVE_MS = 30_000.0  # a coordinator after failover is found soon enough
@@ -209,7 +210,7 @@ def _winner(winner: Winner) -> coordinator_pb2.Winner:
         producer_id=winner.producer_id,
         partitions=[
             coordinator_pb2.WrittenPartition(
-                partition_id=common_pb2.PartitionId(topic_id=each.topic_id, partition=each.partition),
+                partition_id=PartitionKey(each.topic_id, each.partition).to_wire(),
                 last_sequence=each.last_sequence,
             )
             for each in winner.partitions

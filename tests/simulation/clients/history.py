@@ -17,7 +17,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from minilog_broker.replication.partition_state import PartitionKey
+from minilog.partition_key import PartitionKey
 from tests.simulation.violation import Violation
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from minilog.partition_key import PartitionKey
 from minilog.types import Record
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.clients.committed_reading import read_committed
 from tests.simulation.clients.spark_sink import TOPIC, SparkSink
 from tests.simulation.clients.transaction_history import Copy, Generation, TransactionHistory

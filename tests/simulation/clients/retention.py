@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.clients.history import History, Outcome
 from tests.simulation.machines.host import DATA_PATH
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from minilog.aio import Admin, Consumer, Producer
 from minilog.errors import MinilogError, OffsetOutOfRange, TopicAlreadyExists, UnknownOutcome
+from minilog.partition_key import PartitionKey
 from minilog.types import NewTopic, RecordMetadata, TopicPartition
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.clients import spark_sink, transacting
 from tests.simulation.clients.history import History, Outcome, Write
 from tests.simulation.clients.retention import Retention

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from minilog_broker.replication.partition_state import PartitionKey
+from minilog.partition_key import PartitionKey
 from tests.simulation.judge.metadata import JudgedChange
 from tests.simulation.violation import Violation
 

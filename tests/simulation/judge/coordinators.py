@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader
 from minilog.record_batch.reader import read_payload
 from minilog.v1 import common_pb2, coordinator_pb2, coordinator_records_pb2
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.judge.partition import JudgedPartition
 
 if TYPE_CHECKING:

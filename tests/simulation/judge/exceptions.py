@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.clients.history import History
 from tests.simulation.violation import Violation
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.judge.coordinators import JudgeOfCoordinators
 from tests.simulation.judge.hearing import Hearing
 from tests.simulation.judge.producers import Producers

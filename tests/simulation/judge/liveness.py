@@ -14,9 +14,9 @@ import math
 from typing import TYPE_CHECKING
 
 from minilog.errors import CorruptMessage
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import decode_header, iterate_headers
 from minilog.types import TopicPartition
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
 from tests.simulation.clients.history import History, Outcome

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader
 from minilog.v1 import records_pb2
 from minilog_broker.controller.topic_config import effective_topic_config
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_leader_change, decode_run
-from minilog_broker.replication.partition_state import PartitionKey, TopicConfig
+from minilog_broker.replication.partition_state import TopicConfig
 from tests.simulation.judge.copies import Copies, Copy, View, read_json
 from tests.simulation.machines.host import DATA_PATH
 from tests.simulation.violation import Violation

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
 from minilog.v1 import records_pb2
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.judge.copies import Copies, Copy, View, first_from
 from tests.simulation.judge.damage import KnownDamage
 from tests.simulation.judge.metadata import JudgedChange, Metadata, is_same

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minilog.errors import CorruptMessage
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer, decode_header, iterate_headers
 from minilog.v1 import common_pb2
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.judge.partition import JudgedLead, JudgedPartition
 from tests.simulation.judge.transactions import Transactions
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, decode_header
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.storage.markers import read_markers
 
 if TYPE_CHECKING:

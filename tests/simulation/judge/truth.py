@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog.partition_key import PartitionKey
 from minilog_broker.controller.topic_config import BUILT_IN
 from minilog_broker.quorum.records import METADATA_KEY
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.simulation.judge.bounds import Joins
 from tests.simulation.judge.copies import Copies
 from tests.simulation.judge.damage import KnownDamage

@@ -7,7 +7,8 @@ from typing import Any
 from minilog.consumer.core import ConsumerCore
 from minilog.consumer.partition import Assigned, FetchedRun
 from minilog.errors import Closed, MinilogError
-from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache, TopicIdPartition
+from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache
+from minilog.partition_key import PartitionKey
 from minilog.producer import sender as sender_module
 from minilog.producer.batch import Batch
 from minilog.producer.lane import Lane, sequence_after
@@ -84,7 +85,7 @@ def closed_with_what_is_out() -> Patches:
 def older_metadata_is_believed() -> Patches:
     """Who leads is what was told last, of whatever epoch."""
 
-    def mutant(self: MetadataCache, key: TopicIdPartition, leader: LeaderAndEpoch) -> bool:
+    def mutant(self: MetadataCache, key: PartitionKey, leader: LeaderAndEpoch) -> bool:
         if self._leaders.get(key) == leader:
             return False
         self._leaders[key] = leader

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from minilog.errors import CorruptMessage, InvalidArgument, MinilogError
+from minilog.partition_key import PartitionKey
 from minilog.v1 import peer_pb2
 from minilog.v1.peer_pb2 import RecoveryFinding
 from minilog_broker.controller import brokers, election, liveness
@@ -25,7 +26,7 @@ from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.follower import fetcher
 from minilog_broker.replication.leader.forgotten_ends import ForgottenEnds
 from minilog_broker.replication.leader.isr_state import IsrState
-from minilog_broker.replication.partition_state import PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.partition_state import PartitionState, TopicConfig
 from minilog_broker.replication.replica import Replica
 from minilog_broker.replication.rules.in_sync import FollowerView, LogEndMarks, Progress
 from minilog_broker.replication.sessions import session

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from minilog.errors import Closed, MessageTooLarge
-from minilog.net.metadata_cache import MetadataCache, TopicIdPartition
+from minilog.net.metadata_cache import MetadataCache
+from minilog.partition_key import PartitionKey
 from minilog.producer.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Taken
 from minilog.producer.arguments import cut_columns
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
@@ -18,7 +19,7 @@ from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
 CACHE = MetadataCache()
 CACHE.apply(Brokers(partitions=3).metadata())
 TOPIC_INFO = CACHE.topics[TOPIC]
-KEY = TopicIdPartition(TOPIC_ID, 0)
+KEY = PartitionKey(TOPIC_ID, 0)
 
 
 def accumulator(batch_size: int = 1000, linger_ms: int = 5, buffer_memory: int = 10_000) -> Accumulator:

@@ -14,8 +14,7 @@ from minilog.groups.descriptions import (
     place,
     unread,
 )
-from minilog.groups.messages import partition_id
-from minilog.net.metadata_cache import TopicIdPartition
+from minilog.partition_key import PartitionKey
 from minilog.types import GroupPosition, TopicPartition
 from minilog.v1 import coordinator_pb2
 from tests.unit.client.brokers import TOPIC, TOPIC_ID
@@ -28,8 +27,8 @@ P0, P1, P2 = (TopicPartition(TOPIC, number) for number in range(3))
 def told(**offsets: int) -> coordinator_pb2.DescribeGroupResponse:
     response = coordinator_pb2.DescribeGroupResponse()
     for name, offset in offsets.items():
-        key = TopicIdPartition(GONE, 0) if name == "gone" else TopicIdPartition(TOPIC_ID, int(name[1:]))
-        response.offsets.add(partition_id=partition_id(key), offset=offset, metadata="m", committed_us=5_000_000)
+        key = PartitionKey(GONE, 0) if name == "gone" else PartitionKey(TOPIC_ID, int(name[1:]))
+        response.offsets.add(partition_id=key.to_wire(), offset=offset, metadata="m", committed_us=5_000_000)
     return response
 
 
@@ -66,7 +65,7 @@ def test_partitions_of_deleted_topics_are_left_out() -> None:
 def test_pending_offsets_are_told_and_forbid_a_seek() -> None:
     response = told(p0=4)
     pending = response.pending.add(transactional_id="job", producer_id=70)
-    pending.offsets.add(partition_id=partition_id(TopicIdPartition(TOPIC_ID, 0)), offset=9)
+    pending.offsets.add(partition_id=PartitionKey(TOPIC_ID, 0).to_wire(), offset=9)
     [found] = describe_group(response, "report", NAMES, {}, {}).pending
     assert (found.transactional_id, found.producer_id, found.offsets) == ("job", 70, {P0: 9})
     with pytest.raises(UnstableOffsetCommit, match="minilog transaction abort job"):

@@ -22,9 +22,9 @@ from minilog.errors import (
 from minilog.groups.client import Groups
 from minilog.groups.messages import Committed
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, INTERNAL_PARTITIONS, coordinator_partition
-from minilog.net.metadata_cache import TopicIdPartition
 from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import SYSTEM_RUNTIME
+from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 from tests.unit.client.producing import config_of
@@ -32,7 +32,7 @@ from tests.unit.coordinators.cluster import ORDERS, PAYMENTS
 from tests.unit.coordinators.grouping import Grouping
 
 GROUPS_ID = bytes(15) + b"\x77"
-K0, K1 = TopicIdPartition(ORDERS, 0), TopicIdPartition(PAYMENTS, 1)
+K0, K1 = PartitionKey(ORDERS, 0), PartitionKey(PAYMENTS, 1)
 _Result = TypeVar("_Result")
 
 
@@ -169,9 +169,9 @@ def grouping(broker: GroupBroker, use: Callable[[Groups], Awaitable[_Result]], *
 
 
 def test_what_a_group_commits_it_finds_again() -> None:
-    async def use(groups: Groups) -> dict[TopicIdPartition, Committed]:
+    async def use(groups: Groups) -> dict[PartitionKey, Committed]:
         await groups.commit("report", {K0: Committed(7, 2), K1: Committed(9)})
-        return await groups.fetch("report", [K0, K1, TopicIdPartition(ORDERS, 1)])
+        return await groups.fetch("report", [K0, K1, PartitionKey(ORDERS, 1)])
 
     assert grouping(GroupBroker(), use) == {K0: Committed(7, 2), K1: Committed(9)}
 
@@ -234,9 +234,9 @@ def test_all_coordinators_are_asked_for_the_groups_there_are() -> None:
 def test_offsets_of_a_transaction_are_waited_for() -> None:
     broker = GroupBroker()
     core = broker.core_of("report")
-    assert core.commit_offsets({K0: 4}, producer_id=70) is None  # type: ignore[dict-item]
+    assert core.commit_offsets({K0: 4}, producer_id=70) is None
 
-    async def use(groups: Groups) -> dict[TopicIdPartition, Committed]:
+    async def use(groups: Groups) -> dict[PartitionKey, Committed]:
         asked = asyncio.ensure_future(groups.fetch("report", [K0]))
         await asyncio.sleep(0.05)
         assert not asked.done()
@@ -250,7 +250,7 @@ def test_offsets_of_a_transaction_are_waited_for() -> None:
 
 def test_a_transaction_that_does_not_end_is_told_in_the_end() -> None:
     broker = GroupBroker()
-    broker.core_of("report").commit_offsets({K0: 4}, producer_id=70)  # type: ignore[dict-item]
+    broker.core_of("report").commit_offsets({K0: 4}, producer_id=70)
     with pytest.raises(UnstableOffsetCommit, match="has not ended"):
         grouping(broker, lambda groups: groups.fetch("report", [K0]), timeout_ms=300)
 

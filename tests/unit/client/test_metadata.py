@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import InvalidArgument, OffsetOutOfRange, UnknownTopicOrPartition
-from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache, TopicIdPartition
+from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache
 from minilog.net.offsets_query import OffsetsQuery, offset_of
+from minilog.partition_key import PartitionKey
 from minilog.types import SizesFrom, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
 
-KEY = TopicIdPartition(TOPIC_ID, 0)
+KEY = PartitionKey(TOPIC_ID, 0)
 P0 = TopicPartition(TOPIC, 0)
 WHO = common_pb2.ClientIdentity(client_id="test")
 

@@ -15,8 +15,8 @@ from minilog.aio.consumer import is_an_answer
 from minilog.consumer.decode import POLL_SCHEMA, DecodeOutcome, as_polled, decode, records
 from minilog.consumer.partition import ConsumerSession, FetchedRun
 from minilog.errors import TimedOut
-from minilog.net.metadata_cache import TopicIdPartition
 from minilog.net.stream import Silence
+from minilog.partition_key import PartitionKey
 from minilog.producer.futures import RecordFuture, finish_all
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import placement
@@ -30,7 +30,7 @@ def run_of(*batches: pa.RecordBatch, start: int = 0) -> FetchedRun:
         batch = build_batch(TOPIC_ID, 1, columns)
         placed += placement(batch, offset, 0) + batch[24:]
         offset += columns.num_rows
-    key = TopicIdPartition(TOPIC_ID, 1)
+    key = PartitionKey(TOPIC_ID, 1)
     return FetchedRun(
         TopicPartition("flights", 1), key, 1, start, offset, 0, placed, frozenset(), ConsumerSession(1, 1)
     )

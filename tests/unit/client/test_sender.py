@@ -16,7 +16,7 @@ from minilog.errors import (
     UnknownOutcome,
     UnknownTopicId,
 )
-from minilog.net.metadata_cache import TopicIdPartition
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import decode_header
 from minilog.record_batch.reader import read_records
 from minilog.v1 import common_pb2
@@ -274,7 +274,7 @@ def test_an_arrow_batch_is_written_whole_behind_the_records_before_it() -> None:
 
 def test_lanes_of_other_partitions_go_on() -> None:
     cluster = Producing(Brokers(partitions=2))
-    cluster.brokers.logs[TopicIdPartition(TOPIC_ID, 1)].leader = 2
+    cluster.brokers.logs[PartitionKey(TOPIC_ID, 1)].leader = 2
     cluster.cache.topics.clear()
     cluster.brokers.metadata_offset += 1
     cluster.brokers.log(1).epoch = 1

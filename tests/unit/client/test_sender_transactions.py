@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import InvalidTxnState, ProducerFenced, TimedOut, UnknownTopicId
-from minilog.net.metadata_cache import TopicIdPartition
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Attributes, decode_header
 from minilog.transactions.messages import Attempt, Enlistment, WrittenPartition
 from minilog.v1 import common_pb2
@@ -191,4 +191,4 @@ def test_only_one_batch_is_out_until_the_first_of_each_transaction_is_acknowledg
         cluster.send(b"b")
     cluster.run()
     assert len(cluster.held) == 1
-    assert cluster.cache.leader(TopicIdPartition(TOPIC_ID, 0)) is not None
+    assert cluster.cache.leader(PartitionKey(TOPIC_ID, 0)) is not None

@@ -16,8 +16,9 @@ from minilog.limits import (
     MAX_PRODUCE_ENTRIES,
     parts_of,
 )
-from minilog.net.metadata_cache import MetadataCache, TopicIdPartition
+from minilog.net.metadata_cache import MetadataCache
 from minilog.net.offsets_query import OffsetsQuery
+from minilog.partition_key import PartitionKey
 from minilog.producer.producer_effects import messages
 from minilog.types import TopicPartition
 from minilog.v1 import admin_pb2, common_pb2, data_pb2, metadata_pb2
@@ -72,7 +73,7 @@ def test_positions_and_what_is_forgotten_are_split_and_the_first_message_says_wh
     sessions.opened(1)
     session = sessions.get(1)
     assert session is not None
-    session.forgotten = [TopicIdPartition(b"f" * 16, number) for number in range(MAX_POSITIONS + 1)]
+    session.forgotten = [PartitionKey(b"f" * 16, number) for number in range(MAX_POSITIONS + 1)]
     positions = [data_pb2.FetchPosition(position_number=number) for number in range(PARTITIONS)]
     sent = [effect.request for effect in sessions.messages({1: positions}) if isinstance(effect, SendFetch)]
     assert [(len(each.positions), len(each.forgotten)) for each in sent] == [(1_000, 1_000), (1_000, 1), (500, 0)]

@@ -6,13 +6,13 @@ import pytest
 
 from minilog.errors import InvalidArgument, OffsetOutOfRange, UnstableOffsetCommit
 from minilog.groups.messages import Committed
-from minilog.net.metadata_cache import TopicIdPartition
+from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
 from tests.unit.client.consuming import Consuming, fill
 
 P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
-K0, K1 = TopicIdPartition(TOPIC_ID, 0), TopicIdPartition(TOPIC_ID, 1)
+K0, K1 = PartitionKey(TOPIC_ID, 0), PartitionKey(TOPIC_ID, 1)
 
 
 def grouped(partitions: int = 1, *, reset: str = "earliest", **committed: int) -> Consuming:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol, TypedDict, TypeVar, Unpack
 
 from minilog.errors import MinilogError, NotController, error_from_wire
+from minilog.partition_key import PartitionKey
 from minilog.v1 import admin_pb2, common_pb2, peer_pb2, records_pb2
 from minilog.v1.peer_pb2 import RecoveryFinding
 from minilog.versions import VersionRange
@@ -19,7 +20,7 @@ from minilog_broker.controller.controller import Controller, ControllerSettings
 from minilog_broker.controller.controller_effects import ControllerAnswer, ControllerEffect
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.levels import SUPPORTED_LEVELS
-from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionState, TopicConfig
 
 DEFAULTS = TopicConfig(
     min_in_sync_replicas=2,

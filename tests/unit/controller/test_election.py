@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from minilog.partition_key import PartitionKey
 from minilog_broker.controller.election import (
     Departure,
     ElectionRules,
@@ -12,7 +13,7 @@ from minilog_broker.controller.election import (
     reconsider,
     with_in_sync_replicas,
 )
-from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
 
 KEY = PartitionKey(bytes(16), 0)
 REPLICAS = (3, 1, 2)  # not in the order of their ids: the order of the replicas is what counts

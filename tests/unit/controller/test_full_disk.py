@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from minilog.errors import IneligibleReplica
+from minilog.partition_key import PartitionKey
 from minilog.v1 import peer_pb2
-from minilog_broker.replication.partition_state import PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import PartitionState
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
 

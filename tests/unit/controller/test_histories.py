@@ -14,8 +14,9 @@ from dataclasses import replace
 import pytest
 
 from minilog.errors import IneligibleReplica
+from minilog.partition_key import PartitionKey
 from minilog_broker.controller.controller_effects import UncleanElection
-from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey
+from minilog_broker.replication.partition_state import NO_LEADER
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
 BROKERS = (1, 2, 3, 4)

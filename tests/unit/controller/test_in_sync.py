@@ -15,8 +15,8 @@ from minilog.errors import (
     StaleBrokerEpoch,
     UnknownTopicId,
 )
+from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, peer_pb2
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
 

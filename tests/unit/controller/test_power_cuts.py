@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from minilog.partition_key import PartitionKey
 from minilog_broker.controller.torn_tails import PATIENCE_MS
-from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey
+from minilog_broker.replication.partition_state import NO_LEADER
 from tests.unit.controller.cluster import (
     CLOSED,
     DOUBTFUL,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from minilog.errors import PreferredLeaderNotAvailable, UnknownTopicOrPartition
-from minilog_broker.replication.partition_state import PartitionKey
+from minilog.partition_key import PartitionKey
 from tests.unit.controller.cluster import IMBALANCE_CHECK_MS, ControllerCluster, error_of, led_by
 
 

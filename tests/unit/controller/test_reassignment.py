@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition
+from minilog.partition_key import PartitionKey
 from minilog.v1 import admin_pb2
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
 

@@ -21,6 +21,7 @@ from minilog.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from minilog.partition_key import PartitionKey
 from minilog.v1 import admin_pb2, peer_pb2
 from minilog_broker.controller.topic_config import (
     BUILT_IN,
@@ -29,7 +30,7 @@ from minilog_broker.controller.topic_config import (
     effective_topic_config,
     topic_config_values,
 )
-from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey
+from minilog_broker.replication.partition_state import NO_LEADER
 from tests.unit.controller.cluster import DEFAULTS, DOUBTFUL, ControllerCluster, error_of
 
 

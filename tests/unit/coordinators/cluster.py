@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from google.protobuf.message import Message
 
 from minilog.errors import MinilogError, NotLeaderOrFollower, error_from_wire
+from minilog.partition_key import PartitionKey
 from minilog_broker.coordinators.batches import decode_run, encode_batch
 from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import (
@@ -25,7 +26,6 @@ from minilog_broker.coordinators.coordinator_effects import (
 from minilog_broker.coordinators.places import SLACK_RECORDS
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.quorum.records import place
-from minilog_broker.replication.partition_state import PartitionKey
 
 INTERNAL = PartitionKey(bytes(15) + b"\x07", 3)
 ORDERS, PAYMENTS = bytes(15) + b"\x21", bytes(15) + b"\x22"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minilog.errors import MinilogError
+from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator_effects import RegisterProducer
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.unit.coordinators.cluster import CoordinatorCluster, error_of
 from tests.unit.coordinators.transacting import partition_id
 

@@ -12,9 +12,9 @@ from minilog.errors import (
     StaleGeneration,
     UnknownTopicId,
 )
+from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.transactions import enlisting
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.unit.coordinators.cluster import error_of
 from tests.unit.coordinators.transacting import (
     ABORTED,

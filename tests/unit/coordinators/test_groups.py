@@ -17,10 +17,10 @@ from minilog.errors import (
     UnknownTopicId,
     UnstableOffsetCommit,
 )
+from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator_effects import RegisterProducer
 from minilog_broker.coordinators.groups.registrations import MAX_WAITING
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.unit.coordinators.cluster import PAYMENTS, START_US, error_of
 from tests.unit.coordinators.grouping import G, Grouping, T
 from tests.unit.coordinators.transacting import ORDERS_0, ORDERS_1, PAYMENTS_0

@@ -11,13 +11,13 @@ from minilog.errors import (
     NotEnoughReplicas,
     ProducerFenced,
 )
+from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.batches import decode_run, encode_batch
 from minilog_broker.coordinators.coordinator import CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import LoadLog, WriteMarkers
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.quorum.records import place
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.unit.coordinators.cluster import INTERNAL, OVER, error_of, state_of
 from tests.unit.coordinators.transacting import ALREADY, ENLISTED, ORDERS_0, TransactionCalls
 

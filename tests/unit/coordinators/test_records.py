@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from minilog.errors import CorruptMessage, UnsupportedVersion
+from minilog.partition_key import PartitionKey
 from minilog.transactions.messages import Contents
 from minilog.v1 import coordinator_records_pb2
 from minilog_broker.coordinators.groups.records import GroupCodec, GroupKey, Offset, Pending
@@ -21,7 +22,6 @@ from minilog_broker.coordinators.transactions.records import (
     TransactionMetadata,
     TransactionProducer,
 )
-from minilog_broker.replication.partition_state import PartitionKey
 
 ids = st.binary(min_size=1, max_size=36)
 numbers = st.integers(0, 2**63 - 1)

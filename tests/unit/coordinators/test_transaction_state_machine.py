@@ -19,12 +19,12 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from minilog.errors import NotEnoughReplicas, NotLeaderOrFollower
+from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.batches import decode_run
 from minilog_broker.coordinators.coordinator import CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import WriteMarkers
 from minilog_broker.coordinators.transactions.records import TransactionCodec, TransactionKey, TransactionValue
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.unit.coordinators.cluster import INTERNAL, error_of
 from tests.unit.coordinators.transacting import (
     BECOMING_VISIBLE,

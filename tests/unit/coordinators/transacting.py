@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 
+from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.coordinators.coordinator_effects import WriteMarkers
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
-from minilog_broker.replication.partition_state import PartitionKey
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, CoordinatorCluster, error_of
 
 T = "spark-query"

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from minilog_broker.replication.partition_state import PartitionKey
+from minilog.partition_key import PartitionKey
 
 
 class ModelAttempt(NamedTuple):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from minilog.errors import MinilogError
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, batch_crc, decode_header, encode_header
 from minilog.stream_messages import StreamMessage
@@ -17,7 +18,6 @@ from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.manager import ReplicaManager
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import AnswerProduce, ProposalAnswer, ProposeInSyncReplicas
 from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.find_ends import EndsSearch

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from typing import Any, ParamSpec
 
 from minilog.errors import MinilogError
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import FETCH, REPLICATE, StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest
 from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.replication.leader.transaction_markers import MarkersRequest
-from minilog_broker.replication.partition_state import PartitionKey, TopicConfig
+from minilog_broker.replication.partition_state import TopicConfig
 from minilog_broker.replication.replica_effects import (
     AnswerProduce,
     EndMarker,

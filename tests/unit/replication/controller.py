@@ -9,13 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from minilog.errors import IneligibleReplica, InvalidUpdateVersion, MinilogError, StaleBrokerEpoch
-from minilog_broker.replication.partition_state import (
-    NO_LEADER,
-    BrokerIncarnation,
-    PartitionKey,
-    PartitionState,
-    TopicConfig,
-)
+from minilog.partition_key import PartitionKey
+from minilog_broker.replication.partition_state import NO_LEADER, BrokerIncarnation, PartitionState, TopicConfig
 from minilog_broker.replication.replica_effects import ProposalAnswer, ProposeInSyncReplicas
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import HEADER_BYTES, Buffer, decode_header, iterate_headers
 from minilog.v1 import common_pb2
-from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey
+from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.replication.replica_effects import AnswerProduce
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.storage.segment import segment_path

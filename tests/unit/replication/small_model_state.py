@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from minilog_broker.replication.partition_state import NO_LEADER, PartitionKey, PartitionState
+from minilog.partition_key import PartitionKey
+from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
 
 BROKERS = (0, 1, 2)
 KEY = PartitionKey(bytes(range(16)), 0)

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import PLACEMENT_BYTES, decode_header, placement
 from minilog.v1 import common_pb2, data_pb2
 from minilog_broker.replication.follower.partition import FollowerPartition, FollowerState
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import (
     AppendToLog,
     Effect,

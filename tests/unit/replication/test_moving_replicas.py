@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from minilog.partition_key import PartitionKey
 from minilog_broker.replication.follower.throttle import Throttle
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.settings import ReplicationSettings
 from tests.unit.replication.broker import batch
 from tests.unit.replication.cluster import KEY, TOPIC_ID, ReplicaCluster

@@ -22,8 +22,8 @@ from minilog.errors import (
     UnknownOutcome,
     UnknownTopicId,
 )
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import decode_header
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import AppendToLog
 from tests.unit.replication.cluster import KEY, ReplicaCluster, batch
 

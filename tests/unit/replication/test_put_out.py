@@ -15,9 +15,9 @@ from unittest.mock import patch
 import pytest
 
 from minilog.errors import CorruptMessage, NotEnoughReplicas
+from minilog.partition_key import PartitionKey
 from minilog_broker.replication.leader.isr_state import IsrState
 from minilog_broker.replication.leader.partition import LeaderPartition
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica import Replica
 from minilog_broker.replication.rules.in_sync import FollowerView, Progress
 from minilog_broker.replication.settings import ReplicationSettings

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from minilog.limits import MAX_POSITIONS
+from minilog.partition_key import PartitionKey
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import LeaderSessionReady, SessionReady
 from minilog_broker.replication.sessions.session import MAX_RUNS
 from minilog_broker.replication.settings import ReplicationSettings

@@ -13,12 +13,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, INTERNAL_PARTITIONS, TRANSACTIONS_TOPIC_NAME
+from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication.manager import ReplicaManager
-from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionKey, PartitionState, TopicConfig
+from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionState, TopicConfig
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.clients.internal_topics import InternalTopics

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from minilog.errors import CorruptMessage, MessageTooLarge
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch
 from minilog.record_batch.header import BatchHeader
 from minilog.record_batch.validation import decoded_bytes
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.server.services.batch_validation import INLINE_BYTES, BatchValidation, Validated
 
 KEY = PartitionKey(bytes(range(16)), 3)

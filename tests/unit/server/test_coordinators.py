@@ -22,10 +22,10 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
+from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.coordinators.batches import encode_batch
 from minilog_broker.coordinators.table import LogRecord
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.services.group_service import GroupService
 from minilog_broker.server.services.metadata_service import ProducerIds

@@ -8,11 +8,12 @@ import random
 import time
 from typing import Any
 
+from minilog.partition_key import PartitionKey
 from minilog.v1 import records_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication.manager import ReplicaManager
-from minilog_broker.replication.partition_state import PartitionKey, TopicConfig
+from minilog_broker.replication.partition_state import TopicConfig
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.disk.disk_thread import DiskThread
 from minilog_broker.server.disk.log_directory import LogDirectory

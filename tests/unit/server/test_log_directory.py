@@ -10,11 +10,12 @@ from dataclasses import replace
 import pytest
 
 from minilog.errors import StorageError
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import PLACEMENT_BYTES, decode_header, placement
 from minilog.v1.peer_pb2 import RecoveryFinding
 from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication.manager import ReplicaManager
-from minilog_broker.replication.partition_state import PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.replication.replica_effects import OpenLog, PartitionOffline, PlacedBatches
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.clients.registration import recovered_replicas, unsettled_replicas

@@ -8,11 +8,12 @@ from typing import Any
 
 from minilog.errors import BrokerNotAvailable, MinilogError, NotCoordinator, ProducerFenced, UnknownTopicId, wire_error
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
+from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.leader.pending import TransactionalWrite
-from minilog_broker.replication.partition_state import PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.server.clients.partition_registrations import PartitionRegistrations, Request, Response
 from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME
 from minilog_broker.server.services.marker_service import MarkerService, answer_markers

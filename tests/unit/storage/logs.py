@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import (
     HEADER_BYTES,
     NO_PRODUCER_EPOCH,
@@ -18,7 +19,6 @@ from minilog.record_batch.header import (
     iterate_headers,
 )
 from minilog.v1 import records_pb2
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import PlacedBatches
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log

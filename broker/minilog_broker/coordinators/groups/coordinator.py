@@ -23,6 +23,7 @@ from minilog.errors import (
     UnstableOffsetCommit,
     wire_error,
 )
+from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, Moment, RegisterProducer
@@ -34,12 +35,9 @@ from minilog_broker.coordinators.groups.records import (
     GroupValue,
     Offset,
     Pending,
-    partition_id,
-    partition_key,
 )
 from minilog_broker.coordinators.groups.registrations import Registrations, WaitingCommit
 from minilog_broker.coordinators.table import AppendRecords, Change
-from minilog_broker.replication.partition_state import PartitionKey
 
 NO_OFFSET = -1
 
@@ -137,7 +135,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
         def decide() -> coordinator_pb2.FetchOffsetsResponse:
             unstable = {key for pending in self._pending(group).values() for key, _ in pending.offsets}
             committed = self._offsets(group)
-            asked = [partition_key(each) for each in request.partitions] or sorted(committed.keys() | unstable)
+            asked = [PartitionKey.of(each) for each in request.partitions] or sorted(committed.keys() | unstable)
             response = coordinator_pb2.FetchOffsetsResponse(
                 offsets=[_unstable(key, group) if key in unstable else _told(key, committed.get(key)) for key in asked]
             )
@@ -185,7 +183,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
             if self._pending(group):
                 raise UnstableOffsetCommit(f"group '{group}' has offsets of a transaction that has not ended: retry")
             committed = self._offsets(group)
-            named = [partition_key(each) for each in request.partitions] or list(committed)
+            named = [PartitionKey.of(each) for each in request.partitions] or list(committed)
             self._write([Change(GroupKey(group, partition=key), None) for key in named if key in committed])
             return coordinator_pb2.DeleteGroupResponse()
 
@@ -243,9 +241,9 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
 
 def _told(key: PartitionKey, offset: Offset | None) -> coordinator_pb2.CommittedOffset:
     if offset is None:
-        return coordinator_pb2.CommittedOffset(partition_id=partition_id(key), offset=NO_OFFSET, leader_epoch=-1)
+        return coordinator_pb2.CommittedOffset(partition_id=key.to_wire(), offset=NO_OFFSET, leader_epoch=-1)
     return coordinator_pb2.CommittedOffset(
-        partition_id=partition_id(key),
+        partition_id=key.to_wire(),
         offset=offset.offset,
         leader_epoch=offset.leader_epoch,
         metadata=offset.metadata,
@@ -269,7 +267,7 @@ def _told_pending(producer_id: int, pending: Pending) -> coordinator_pb2.Pending
         producer_id=producer_id,
         offsets=[
             coordinator_pb2.OffsetToCommit(
-                partition_id=partition_id(key),
+                partition_id=key.to_wire(),
                 offset=offset.offset,
                 leader_epoch=offset.leader_epoch,
                 metadata=offset.metadata,

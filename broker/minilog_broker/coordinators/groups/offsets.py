@@ -24,6 +24,7 @@ from minilog.errors import (
     UnknownTopicId,
 )
 from minilog.limits import MAX_GROUP_OFFSETS
+from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.groups.records import (
     GroupChange,
@@ -31,10 +32,8 @@ from minilog_broker.coordinators.groups.records import (
     GroupValue,
     Offset,
     Pending,
-    partition_key,
 )
 from minilog_broker.coordinators.table import Change, Table
-from minilog_broker.replication.partition_state import PartitionKey
 
 MAX_ID_CHARACTERS = 255
 MAX_METADATA_CHARACTERS = 4_096  # Kafka's offset.metadata.max.bytes
@@ -50,7 +49,7 @@ def check_commit(request: coordinator_pb2.CommitOffsetsRequest, knows_topic: Kno
     group = request.group_id
     if not 1 <= len(group) <= MAX_ID_CHARACTERS:
         raise InvalidArgument(f"a group id has 1 to {MAX_ID_CHARACTERS} characters")
-    keys = [partition_key(each.partition_id) for each in request.offsets]
+    keys = [PartitionKey.of(each.partition_id) for each in request.offsets]
     if not 1 <= len(keys) <= MAX_OFFSETS or len(set(keys)) < len(keys):
         raise InvalidArgument(f"group '{group}': a commit has 1 to {MAX_OFFSETS} offsets, each of another partition")
     for key, each in zip(keys, request.offsets, strict=True):
@@ -73,7 +72,7 @@ def commit(request: coordinator_pb2.CommitOffsetsRequest, next_offset: int, wall
 
 def _offsets(request: coordinator_pb2.CommitOffsetsRequest, position: int, wall_us: int) -> dict[PartitionKey, Offset]:
     return {
-        partition_key(each.partition_id): Offset(each.offset, each.leader_epoch, each.metadata, wall_us, position)
+        PartitionKey.of(each.partition_id): Offset(each.offset, each.leader_epoch, each.metadata, wall_us, position)
         for each in request.offsets
     }
 

@@ -17,11 +17,10 @@ from typing import NamedTuple, TypeAlias
 from google.protobuf.message import DecodeError
 
 from minilog.errors import CorruptMessage
-from minilog.v1 import common_pb2
+from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_records_pb2 as records_pb2
 from minilog.versions import parse_known
 from minilog_broker.coordinators.table import Change, LogRecord
-from minilog_broker.replication.partition_state import PartitionKey
 
 _WHAT = "a record in the log of groups"
 
@@ -64,7 +63,7 @@ class GroupCodec:
     def encode(self, change: GroupChange) -> LogRecord:
         key = records_pb2.GroupLogKey(group_id=change.key.owner)
         if change.key.partition is not None:
-            key.partition_id.CopyFrom(partition_id(change.key.partition))
+            key.partition_id.CopyFrom(change.key.partition.to_wire())
         elif change.key.producer_id is not None:
             key.producer_id = change.key.producer_id
         return LogRecord(key.SerializeToString(deterministic=True), _encoded(change.value))
@@ -73,7 +72,7 @@ class GroupCodec:
         try:
             key = parse_known(records_pb2.GroupLogKey, record.key, _WHAT)
             if key.HasField("partition_id"):
-                where = GroupKey(key.group_id, partition=partition_key(key.partition_id))
+                where = GroupKey(key.group_id, partition=PartitionKey.of(key.partition_id))
                 value = (
                     None
                     if record.value is None
@@ -84,14 +83,6 @@ class GroupCodec:
             return Change(where, None if record.value is None else _pending(record.value))
         except DecodeError as error:
             raise CorruptMessage(f"the log of groups has a record that cannot be read: {error}") from error
-
-
-def partition_id(key: PartitionKey) -> common_pb2.PartitionId:
-    return common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition)
-
-
-def partition_key(message: common_pb2.PartitionId) -> PartitionKey:
-    return PartitionKey(message.topic_id, message.partition)
 
 
 def _encoded(value: GroupValue | None) -> bytes | None:
@@ -105,7 +96,7 @@ def _encoded(value: GroupValue | None) -> bytes | None:
                 transactional_id=value.transactional_id,
                 last_sequence=value.last_sequence,
                 offsets=[
-                    records_pb2.PendingOffset(partition_id=partition_id(key), offset=_offset_record(offset))
+                    records_pb2.PendingOffset(partition_id=key.to_wire(), offset=_offset_record(offset))
                     for key, offset in value.offsets
                 ],
             ).SerializeToString()
@@ -127,5 +118,5 @@ def _offset(record: records_pb2.OffsetRecord) -> Offset:
 
 def _pending(value: bytes) -> Pending:
     record = parse_known(records_pb2.PendingOffsetsRecord, value, _WHAT)
-    offsets = tuple((partition_key(each.partition_id), _offset(each.offset)) for each in record.offsets)
+    offsets = tuple((PartitionKey.of(each.partition_id), _offset(each.offset)) for each in record.offsets)
     return Pending(record.transactional_id, record.last_sequence, offsets)

@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from minilog.errors import InvalidTxnState, MinilogError
+from minilog.partition_key import PartitionKey
 from minilog.transactions.messages import contents_to_wire
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState, Response
@@ -41,7 +42,6 @@ from minilog_broker.coordinators.transactions.records import (
     TransactionValue,
 )
 from minilog_broker.coordinators.transactions.view import TransactionView
-from minilog_broker.replication.partition_state import PartitionKey
 
 EXPIRATION_US = 7 * 86_400_000_000  # of the ids of batch writes: docs/spec/transactions.md § Abort and time-out
 PRODUCER_EPOCH = 0
@@ -99,7 +99,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         """RegisterPartitionsResponse: the producer may write there only when it is answered without an error."""
 
         def decide() -> coordinator_pb2.RegisterPartitionsResponse:
-            partitions = [PartitionKey(each.topic_id, each.partition) for each in request.partitions]
+            partitions = [PartitionKey.of(each) for each in request.partitions]
             transactional_id, producer_id = request.transactional_id, request.producer_id
             self._write(enlisting.register(self._view, transactional_id, producer_id, partitions, self._knows_topic))
             self._sign_of_life(transactional_id, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minilog.v1 import common_pb2, coordinator_pb2
+from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.transactions.records import Fate, TransactionMetadata, TransactionProducer
 from minilog_broker.coordinators.transactions.view import TransactionView
 
@@ -56,7 +56,5 @@ def _described(producer_id: int, producer: TransactionProducer) -> coordinator_p
         generation=producer.generation,
         task=producer.task,
         fate=_FATES[producer.fate],
-        partitions=[
-            common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition) for key, _ in producer.partitions
-        ],
+        partitions=[key.to_wire() for key, _ in producer.partitions],
     )

@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from minilog.errors import InvalidArgument, InvalidTxnState, ProducerFenced, StaleGeneration
+from minilog.partition_key import PartitionKey
 from minilog.transactions.messages import Contents, contents_from_wire
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.table import Change
@@ -40,7 +41,6 @@ from minilog_broker.coordinators.transactions.records import (
     TransactionProducer,
 )
 from minilog_broker.coordinators.transactions.view import TransactionView
-from minilog_broker.replication.partition_state import PartitionKey
 
 MAX_DIGEST_BYTES = 64  # a SHA-512; it is written with every enlisting
 
@@ -151,10 +151,7 @@ def _winners(
 
 
 def _with_sequences(producer: TransactionProducer, named: coordinator_pb2.Winner, where: str) -> TransactionProducer:
-    written = {
-        PartitionKey(each.partition_id.topic_id, each.partition_id.partition): each.last_sequence
-        for each in named.partitions
-    }
+    written = {PartitionKey.of(each.partition_id): each.last_sequence for each in named.partitions}
     registered = tuple(
         Registered(each.partition, written.pop(each.partition, NOTHING_WRITTEN)) for each in producer.partitions
     )

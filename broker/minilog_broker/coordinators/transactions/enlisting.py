@@ -34,6 +34,7 @@ from minilog.errors import (
     StaleGeneration,
     UnknownTopicId,
 )
+from minilog.partition_key import PartitionKey
 from minilog.transactions.messages import Contents
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.table import Change
@@ -46,7 +47,6 @@ from minilog_broker.coordinators.transactions.records import (
     TransactionProducer,
 )
 from minilog_broker.coordinators.transactions.view import TransactionView
-from minilog_broker.replication.partition_state import PartitionKey
 
 MAX_ID_CHARACTERS = 1_000  # of a transactional id; a record of it is written with every enlisting
 MAX_ID_BYTES = 64  # of an attempt or a run: a UUID in any spelling

@@ -16,9 +16,9 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
+from minilog.partition_key import PartitionKey
 from minilog_broker.coordinators.coordinator_effects import MarkerToWrite, WriteMarkers
 from minilog_broker.coordinators.transactions.records import Fate, Registered, TransactionProducer
-from minilog_broker.replication.partition_state import PartitionKey
 
 _REFUSED_RETRY_MS = 10_000.0  # it takes an operator, or the copy that was lost, to change it
 

@@ -22,12 +22,11 @@ from typing import NamedTuple, TypeAlias
 from google.protobuf.message import DecodeError
 
 from minilog.errors import CorruptMessage
+from minilog.partition_key import PartitionKey
 from minilog.transactions.messages import Contents, contents_from_wire, contents_to_wire
-from minilog.v1 import common_pb2
 from minilog.v1 import coordinator_records_pb2 as records_pb2
 from minilog.versions import parse_known, written_later
 from minilog_broker.coordinators.table import Change, LogRecord
-from minilog_broker.replication.partition_state import PartitionKey
 
 _WHAT = "a record in the log of transactions"
 NOTHING_WRITTEN = -1
@@ -135,7 +134,7 @@ def _encoded(value: TransactionValue | None) -> bytes | None:
                 state=records_pb2.ProducerState.ValueType(value.fate),
                 partitions=[
                     records_pb2.RegisteredPartition(
-                        partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+                        partition_id=key.to_wire(),
                         last_sequence=last_sequence,
                     )
                     for key, last_sequence in value.partitions
@@ -172,7 +171,6 @@ def _producer(value: bytes) -> TransactionProducer:
         task=record.task if record.HasField("task") else None,
         fate=Fate(record.state),
         partitions=tuple(
-            Registered(PartitionKey(each.partition_id.topic_id, each.partition_id.partition), each.last_sequence)
-            for each in record.partitions
+            Registered(PartitionKey.of(each.partition_id), each.last_sequence) for each in record.partitions
         ),
     )

@@ -21,12 +21,12 @@ import random
 from dataclasses import dataclass
 
 from minilog.limits import MAX_POSITIONS
+from minilog.partition_key import PartitionKey
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.follower.partition import FollowerPartition
 from minilog_broker.replication.follower.throttle import Throttle
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import CloseLeaderSession, LeaderSessionReady, OpenLeaderSession
 from minilog_broker.replication.rules.own_delay import excused
 
@@ -293,7 +293,7 @@ class ReplicaFetcher:
             return
         self._pause_ms = self._context.settings.reopen_min_ms
         for run, batches in zip(response.message.runs, response.payloads, strict=True):
-            key = PartitionKey(run.partition_id.topic_id, run.partition_id.partition)
+            key = PartitionKey.of(run.partition_id)
             follower = self.followers.get(key)
             dropped_bytes = len(batches) if follower is None else follower.receive(run, batches, now_ms)
             if dropped_bytes:

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from minilog.errors import CorruptMessage, UnsupportedVersion
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer, check_crc, iterate_headers
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import (
     AppendToLog,
     Effect,
@@ -128,7 +128,7 @@ class FollowerPartition:
         self._outbox = outbox
         self._emit = emit
         self._settings = settings
-        self._partition_id = common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition)
+        self._partition_id = key.to_wire()
 
     # -- what goes to the leader
 

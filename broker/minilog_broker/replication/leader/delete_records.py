@@ -26,10 +26,10 @@ from minilog.errors import (
     OffsetOutOfRange,
     RequestTimedOut,
 )
+from minilog.partition_key import PartitionKey
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.leader.isr_state import IsrState
 from minilog_broker.replication.leader.pending import PendingProduce, PendingProduces
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import AdvanceLogStart, AnswerDeleteRecords
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.rules.in_sync import known_log_start

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minilog.errors import LeaderNotAvailable
+from minilog.partition_key import PartitionKey
 from minilog_broker.replication.context import ReplicationContext
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import FindEnds
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.storage.find_ends import FoundEnd

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from minilog.errors import CoordinatorLoadInProgress, OutOfOrderSequenceNumber
+from minilog.partition_key import PartitionKey
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.leader.pending import ProduceEntry
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import RegisterPartition
 
 # Of one producer: what it may have unanswered, once more after a broken connection, and to spare.

@@ -29,6 +29,7 @@ from minilog.errors import (
     RequestTimedOut,
     UnknownOutcome,
 )
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import (
     NO_PRODUCER_ID,
     PLACEMENT_BYTES,
@@ -50,7 +51,7 @@ from minilog_broker.replication.leader.pending import (
 )
 from minilog_broker.replication.leader.pending_registrations import PendingRegistrations
 from minilog_broker.replication.leader.transaction_markers import MarkersRequest, TransactionMarkers
-from minilog_broker.replication.partition_state import PartitionKey, PartitionState
+from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.replication.replica_effects import AnswerProduce, AppendToLog, PlacedBatches
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.storage.find_ends import FoundEnd

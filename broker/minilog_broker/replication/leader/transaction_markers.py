@@ -29,12 +29,12 @@ from minilog.errors import (
     NotLeaderOrFollower,
     RequestTimedOut,
 )
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_control_batch
 from minilog.v1 import records_pb2
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.leader.forgotten_ends import ForgottenEnds
 from minilog_broker.replication.leader.pending import PendingProduce, PendingProduces
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import AnswerMarkers, EndMarker
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.storage.find_ends import FoundEnd

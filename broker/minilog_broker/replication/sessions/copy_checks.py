@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from minilog.partition_key import PartitionKey
 from minilog.v1 import data_pb2
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import CheckCopy, Effect
 
 MAX_WAITING = 256  # of a millisecond or ten each: a position that waited longer would rather be sent at once

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from minilog.errors import InvalidArgument, MinilogError, StaleBrokerEpoch, TimedOut
+from minilog.partition_key import PartitionKey
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.context import ReplicationContext, TimerKind
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica import Replica
 from minilog_broker.replication.replica_effects import SessionReady, SessionRefused
 from minilog_broker.replication.sessions.session import ServedSession, SessionPartition, message_of
@@ -191,4 +191,4 @@ class ServedSessions:
 
 
 def _key(partition_id: common_pb2.PartitionId) -> PartitionKey:
-    return PartitionKey(partition_id.topic_id, partition_id.partition)
+    return PartitionKey.of(partition_id)

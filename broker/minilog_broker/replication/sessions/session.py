@@ -30,10 +30,10 @@ from minilog.errors import (
     UnsupportedVersion,
     wire_error,
 )
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import decode_header
 from minilog.stream_messages import StreamMessage
-from minilog.v1 import common_pb2, data_pb2, peer_pb2
-from minilog_broker.replication.partition_state import PartitionKey
+from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication.rules.divergence import Diverged
 from minilog_broker.replication.rules.own_delay import excused
 from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Source, Wait
@@ -336,7 +336,7 @@ class ServedSession:
     def _run(self, subscription: SessionPartition) -> data_pb2.PartitionRun:
         key, source = subscription.key, subscription.source
         run = data_pb2.PartitionRun(
-            partition_id=common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition),
+            partition_id=key.to_wire(),
             leader_epoch=-1 if source is None else source.leader_epoch,
             position_number=subscription.position.position_number,
         )

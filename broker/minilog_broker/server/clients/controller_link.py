@@ -18,7 +18,6 @@ import structlog
 
 from minilog.errors import BrokerNotAvailable, MinilogError, RetriableError, StaleBrokerEpoch, error_from_wire
 from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import PartitionOffline, ProposalAnswer, ProposeInSyncReplicas
 from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
@@ -182,8 +181,8 @@ class ControllerLink:
             broker_epoch=self.broker_epoch,
             metadata_offset=self._sources.metadata_offset(),
             wants_stop=self.wants_stop,
-            offline_replicas=[_partition_id(each.key) for each in offline],
-            damaged_replicas=[_partition_id(each.key) for each in offline if each.damaged],
+            offline_replicas=[each.key.to_wire() for each in offline],
+            damaged_replicas=[each.key.to_wire() for each in offline if each.damaged],
             no_space=self._sources.no_space(),
             recovered_replicas=self._sources.unsettled_replicas(),
         )
@@ -206,7 +205,7 @@ class ControllerLink:
         """The controller's answer; None where there was none (the core asks again)."""
         members = [peer_pb2.InSyncReplica(broker_id=broker, broker_epoch=epoch) for broker, epoch in effect.members]
         proposal = peer_pb2.InSyncReplicasProposal(
-            partition_id=_partition_id(effect.key),
+            partition_id=effect.key.to_wire(),
             leader_epoch=effect.leader_epoch,
             partition_epoch=effect.partition_epoch,
             in_sync_replicas=members,
@@ -252,7 +251,3 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-
-
-def _partition_id(key: PartitionKey) -> common_pb2.PartitionId:
-    return common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition)

@@ -24,12 +24,11 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
+from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.coordinator_effects import RegisterProducer, WriteMarkers
-from minilog_broker.coordinators.groups.records import partition_id
 from minilog_broker.coordinators.transactions.coordinator import PRODUCER_EPOCH
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.timer import now_ms
@@ -77,7 +76,7 @@ class CoordinatorCalls:
         """Returns when they are below the high watermark there. Raises MinilogError where that is not known."""
         request = coordinator_pb2.WriteMarkersRequest(
             client=self._client,
-            partition_id=partition_id(effect.target),
+            partition_id=effect.target.to_wire(),
             transactional_id=effect.transactional_id,
             markers=[
                 coordinator_pb2.ProducerMarker(
@@ -120,7 +119,7 @@ class CoordinatorCalls:
         request = coordinator_pb2.RegisterPartitionsRequest(
             transactional_id=effect.transactional_id,
             producer_id=effect.producer_id,
-            partitions=[partition_id(partition)],
+            partitions=[partition.to_wire()],
         )
         if error := error_from_wire((await self.register_partitions(request)).error):
             raise error

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 
 from minilog.errors import MinilogError, error_from_wire
-from minilog.v1 import common_pb2, coordinator_pb2
+from minilog.v1 import coordinator_pb2
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.replica_effects import RegisterPartition
 from minilog_broker.server.runtime.timer import now_ms
@@ -98,9 +98,7 @@ class PartitionRegistrations:
         request = Request(
             transactional_id=producer.transactional_id,
             producer_id=producer.producer_id,
-            partitions=[
-                common_pb2.PartitionId(topic_id=effect.key.topic_id, partition=effect.key.partition) for effect in asked
-            ],
+            partitions=[effect.key.to_wire() for effect in asked],
             coordinator_epoch=producer.coordinator_epoch,
         )
         try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, peer_pb2
 from minilog.v1.peer_pb2 import RecoveryFinding
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.server.config import BrokerOptions, parse_address
 from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
 from minilog_broker.storage.data_directory import DataDirectory
@@ -38,7 +38,7 @@ def _recovered(key: PartitionKey, finding: RecoveryFinding.ValueType, log: Log) 
     if finding == RecoveryFinding.RECOVERY_FINDING_TORN:
         last_epoch = log.epoch_before(end_offset)
     return peer_pb2.RecoveredReplica(
-        partition_id=_partition_id(key),
+        partition_id=key.to_wire(),
         finding=finding,
         last_epoch=-1 if last_epoch is None else last_epoch,
         end_offset=end_offset,
@@ -47,13 +47,7 @@ def _recovered(key: PartitionKey, finding: RecoveryFinding.ValueType, log: Log) 
 
 def _unreadable(logs: LogDirectory) -> list[peer_pb2.RecoveredReplica]:
     finding = RecoveryFinding.RECOVERY_FINDING_UNREADABLE
-    return [
-        peer_pb2.RecoveredReplica(partition_id=_partition_id(key), finding=finding) for key in list(logs.unreadable)
-    ]
-
-
-def _partition_id(key: PartitionKey) -> common_pb2.PartitionId:
-    return common_pb2.PartitionId(topic_id=key.topic_id, partition=key.partition)
+    return [peer_pb2.RecoveredReplica(partition_id=key.to_wire(), finding=finding) for key in list(logs.unreadable)]
 
 
 def registration_request(
@@ -77,7 +71,7 @@ def registration_request(
         rack=options.rack,
         clean_stop_broker_epoch=directory.clean_stop_epoch,
         kernel_boot_id=directory.boot_id,
-        damaged_replicas=[_partition_id(each.key) for each in found if each.log.recovery.damaged],
+        damaged_replicas=[each.key.to_wire() for each in found if each.log.recovery.damaged],
         recovered_replicas=recovered_replicas(found, logs),
         host_label=options.rack or host,
         voters=[peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters],

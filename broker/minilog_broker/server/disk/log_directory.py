@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import structlog
 
 from minilog.errors import CorruptMessage, StorageError
+from minilog.partition_key import PartitionKey
 from minilog_broker.quorum.records import METADATA_KEY
-from minilog_broker.replication.partition_state import PartitionKey, TopicConfig
+from minilog_broker.replication.partition_state import TopicConfig
 from minilog_broker.replication.replica_effects import OpenLog
 from minilog_broker.storage.checkpoint import read_checkpoint
 from minilog_broker.storage.data_directory import DataDirectory, PartitionDirectory

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from minilog.errors import CorruptMessage
-from minilog_broker.replication.partition_state import PartitionKey
+from minilog.partition_key import PartitionKey
 from minilog_broker.server.disk.disk_thread import Disk
 from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime

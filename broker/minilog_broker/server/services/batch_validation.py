@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 from minilog.errors import MinilogError
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog.record_batch.validation import decoded_bytes, validate_batch
-from minilog_broker.replication.partition_state import PartitionKey
 
 INLINE_BYTES = 4 << 20  # decoded, of one message: some milliseconds; our clients send messages of 1 MiB
 

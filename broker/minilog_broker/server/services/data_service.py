@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minilog.errors import InvalidRequiredAcks, wire_error
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
 from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest
 from minilog_broker.replication.leader.pending import TransactionalWrite
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import AnswerDeleteRecords, AnswerProduce
 from minilog_broker.server.clients.streams import pump
 from minilog_broker.server.runtime.timer import now_ms
@@ -73,7 +73,7 @@ def answer_produce(effect: AnswerProduce) -> None:
     ticket.stream.answer(
         data_pb2.ProduceResult(
             correlation_id=ticket.correlation_id,
-            partition_id=common_pb2.PartitionId(topic_id=ticket.key.topic_id, partition=ticket.key.partition),
+            partition_id=ticket.key.to_wire(),
             error=None if effect.error is None else wire_error(effect.error),
             base_offset=effect.base_offset,
             log_start_offset=effect.log_start_offset,
@@ -114,7 +114,8 @@ class _Produced:
     def of(cls, received: StreamMessage[data_pb2.ProduceRequest]) -> _Produced:
         request = received.message
         entries = [
-            _Entry(_key(each), each.correlation_id, each.leader_epoch, _transaction(each)) for each in request.entries
+            _Entry(PartitionKey.of(each.partition_id), each.correlation_id, each.leader_epoch, _transaction(each))
+            for each in request.entries
         ]
         return cls(request.acks, request.timeout_ms, entries, received.payloads, [])
 
@@ -220,7 +221,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         waiting = []
         for entry in request.entries:
             answered: asyncio.Future[AnswerDeleteRecords] = loop.create_future()
-            key = _key(entry)
+            key = PartitionKey.of(entry.partition_id)
             wanted = DeleteRecordsRequest(answered, entry.before_offset, now_ms() + request.timeout_ms)
             replicas.manager.delete_records(key, entry.leader_epoch, wanted, now_ms())
             waiting.append(_deleted(entry.partition_id, answered))
@@ -234,10 +235,6 @@ async def _deleted(
     answer = await answered
     error = None if answer.error is None else wire_error(answer.error)
     return data_pb2.DeleteRecordsResult(partition_id=partition_id, error=error, low_watermark=answer.low_watermark)
-
-
-def _key(entry: data_pb2.ProduceEntry | data_pb2.DeleteRecordsEntry) -> PartitionKey:
-    return PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
 
 
 def _transaction(entry: data_pb2.ProduceEntry) -> TransactionalWrite | None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from minilog.errors import FencedLeaderEpoch, InvalidArgument, UnknownLeaderEpoch, UnknownProducerId
 from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
+from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.replication.leader.transaction_markers import MarkersRequest
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import EndMarker
 from minilog_broker.storage.markers import CoordinatorEpoch
 

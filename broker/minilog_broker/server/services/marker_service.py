@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from minilog.errors import MinilogError, wire_error
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME
+from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import AnswerMarkers
 from minilog_broker.server.clients.partition_registrations import Leading
 from minilog_broker.server.runtime.timer import now_ms
@@ -48,7 +48,7 @@ class MarkerService(coordinator_pb2_grpc.MarkerServiceServicer):
 
     async def write(self, request: Request) -> Response:
         """Answered when the markers are below the high watermark, or will not be."""
-        key = PartitionKey(request.partition_id.topic_id, request.partition_id.partition)
+        key = PartitionKey.of(request.partition_id)
         try:
             check_markers(self._image, request)
         except MinilogError as error:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import structlog
 
 from minilog.errors import CorruptMessage, ResourceExhausted
+from minilog.partition_key import PartitionKey
 from minilog_broker.coordinators.batches import decode_run
 from minilog_broker.coordinators.table import LogRecord
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.server.disk.disk_thread import Disk
 from minilog_broker.storage.log import Log
 

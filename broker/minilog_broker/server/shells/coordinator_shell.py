@@ -20,6 +20,7 @@ import structlog
 from google.protobuf.message import Message
 
 from minilog.errors import CoordinatorLoadInProgress, CorruptMessage, wire_error
+from minilog.partition_key import PartitionKey
 from minilog_broker.coordinators.batches import encode_batch
 from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import (
@@ -35,7 +36,6 @@ from minilog_broker.coordinators.coordinator_effects import (
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.table import AppendRecords, LogRecord
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import (
     BeganToLead,
     HighWatermarkMoved,

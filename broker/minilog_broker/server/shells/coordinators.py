@@ -10,12 +10,12 @@ from typing import NoReturn
 
 from minilog.errors import MinilogError, NotCoordinator, wire_error
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
+from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import BeganToLead, LeadershipEffect
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.shells.coordinator_shell import GroupShell, Surroundings, TransactionShell
@@ -137,7 +137,7 @@ class Coordinators:
     ) -> coordinator_pb2.WriteMarkersResponse:
         """WriteMarkers for a partition of `__groups`: what they end has ended in the groups of that partition."""
         kind = coordinator_pb2.WriteMarkersResponse
-        key = PartitionKey(request.partition_id.topic_id, request.partition_id.partition)
+        key = PartitionKey.of(request.partition_id)
         shell = self._groups.get(key)
         if shell is None:
             error = NotCoordinator(f"this broker does not lead partition {key.partition} of {GROUPS_TOPIC_NAME}")

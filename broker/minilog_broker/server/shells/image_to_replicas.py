@@ -17,8 +17,8 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Any
 
+from minilog.partition_key import PartitionKey
 from minilog_broker.controller.image import ImageChanges, MetadataImage
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.shells.replication_shell import ReplicationShell

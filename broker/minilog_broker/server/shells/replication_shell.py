@@ -14,11 +14,11 @@ from typing import Any
 import structlog
 
 from minilog.errors import CorruptMessage
+from minilog.partition_key import PartitionKey
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.manager import ReplicaManager
-from minilog_broker.replication.partition_state import PartitionKey
 from minilog_broker.replication.replica_effects import (
     BeganToLead,
     Effect,
