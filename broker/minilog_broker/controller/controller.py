@@ -1,6 +1,6 @@
 """The active controller: decides on an image ahead of what is committed, and answers when it is committed.
 
-    method                                             answer (Answer.message) or effect
+    method                                             answer (ControllerAnswer) or effect
     activate(epoch, image, end_offset, now_ms)         decides from now on; everybody has a full session time-out, but
                                                        ProbeBroker finds those that died with the former controller
     deactivate(controller_id)                          NOT_CONTROLLER to all who wait; the image is dropped

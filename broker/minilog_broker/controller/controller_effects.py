@@ -1,7 +1,7 @@
 """What the controller asks of its shell, beside the records it appends.
 
 effect            what the shell does
-Answer            give `message` to whoever waits with `ticket`: it is committed, or refused
+ControllerAnswer  give `message` to whoever waits with `ticket`: it is committed, or refused
 ProbeBroker       try to connect; refused by the host -> broker_refused_connection, else nothing
 UncleanElection   log it, count it: acknowledged records may be lost
 PartitionWaits    log it: the partition has no leader and will not get one by itself

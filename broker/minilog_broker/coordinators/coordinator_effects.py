@@ -2,8 +2,8 @@
 
 effect              what the shell does                                                     and then calls
 LoadLog             read the partition from its log start to `end_offset`, in order         replayed, until all is given
-DeleteRecordsBelow             delete what is below `offset`, on all replicas, some day                  -
-Answer              give `message` to whoever waits with `ticket`                           -
+DeleteRecordsBelow  delete what is below `offset`, on all replicas, some day                  -
+CoordinatorAnswer   give `message` to whoever waits with `ticket`                           -
 WriteMarkers        have the leader of `target` write them below its high watermark         markers_written, or
                                                                                             markers_failed
 MarkersRefused      log it, count it: what was to be committed is not what the leader has   -

@@ -10,10 +10,10 @@
     snapshot_request, _taken, _fetched, _unfetched, _loaded
     append_records (while active) -> end offset
 
-Roles are files of their own, and `transitions` owns the way from one to the other: its text has the table. Effects and
-what answers each: quorum.effects. Times are monotonic milliseconds; `timestamp_us` is the wall clock's, for the record
-batches only. An event raises InconsistentVoters or InconsistentClusterId where this node does not belong, and
-UnsupportedVersion where a later version wrote what it has to read: the process ends with that sentence.
+Roles are files of their own, and `transitions` owns the ways from one to the other. Effects and what answers each:
+quorum_effects.py. Times are monotonic milliseconds; `timestamp_us` is the wall clock's, for the record batches only. An
+event raises InconsistentVoters or InconsistentClusterId where this node does not belong, and UnsupportedVersion where a
+later version wrote what it has to read: the process ends with that sentence.
 """
 
 from __future__ import annotations

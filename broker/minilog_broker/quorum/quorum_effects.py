@@ -11,9 +11,9 @@
     RecordEpochStart                         nothing: it is durable before what follows
     AppendToLog                              log_appended, then log_flushed (the metadata log is always fsync)
     TruncateLog, StartLogAt                  log_truncated
-    DeleteBeforeSnapshot                          nothing
+    DeleteBeforeSnapshot                     nothing
     LeaderSessionReady, SessionReady         next_request, next_message
-    MetadataSessionRefused                           close_session, when the stream has ended
+    MetadataSessionRefused                   close_session, when the stream has ended
 
 An OSError of the metadata log or of the vote's file ends the process: there is no event for it.
 """

@@ -26,10 +26,10 @@ class TimerKind(enum.IntEnum):
     LEADER_SESSION = 2  # a session to a leader: sign of life, silence, opening anew
     FOLLOWER_RESUME = 3  # a follower's pause is over
     LAG = 4  # a led partition: who is late
-    PRODUCE = 5  # a led partition: a parked produce times out
+    PRODUCE = 5  # a led partition: a pending produce times out
     PROPOSAL = 6  # a led partition: the same proposal again
     THROTTLE = 7  # a follower that is held back: its turn
-    TRIM = 8  # a led partition: a call that deletes records times out
+    DELETE_RECORDS = 8  # a led partition: a call that deletes records times out
     CONTROLLER_SESSION = 9  # of this broker: it is over, where no heartbeat was answered since
 
 

@@ -365,7 +365,7 @@ class Replica:
                 self._sessions.to(follower.leader_id).take_turn(self.key, now_ms)
             case TimerKind.PRODUCE if leader is not None:
                 leader.expire(now_ms)
-            case TimerKind.TRIM if leader is not None:
+            case TimerKind.DELETE_RECORDS if leader is not None:
                 leader.deletes.expire(now_ms)
             case TimerKind.LAG if leader is not None:
                 leader.check_lag(now_ms)

@@ -292,7 +292,7 @@ class Log:
         self.advance_log_start(offset)
 
     def batch_base(self, offset: int) -> int:
-        """The base offset of the batch around `offset`; of the log's start, too: a trim may have cut inside it.
+        """The base offset of the batch around `offset`; of the log's start, too, which may be inside of one.
 
         Raises OffsetOutOfRange where it is deleted meanwhile, OSError, CorruptMessage."""
         segments = self._segments

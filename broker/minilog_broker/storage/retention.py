@@ -20,7 +20,7 @@ def roll_is_due(active: Segment, settings: LogSettings, run_bytes: int, timestam
 
 
 def is_all_below(active: Segment, log_start: int) -> bool:
-    """Whether records are left in it, and a trim took them all."""
+    """Whether records are left in it, and all were deleted below the log start."""
     return active.end.size_bytes > 0 and active.end.end_offset <= log_start
 
 

@@ -49,11 +49,11 @@ def test_raised_what_waits_is_unknown_at_once_and_what_comes_is_refused() -> Non
     cluster = ReplicaCluster(min_in_sync=1)
     cluster.controller.fence(3)
     cluster.settle()
-    parked = cluster.produce(1)
+    pending = cluster.produce(1)
     cluster[1].work()
     cluster.controller.alter(replace(cluster.config, min_in_sync_replicas=3))
     cluster.replay(cluster[1])
-    assert isinstance(cluster[1].answers[parked].error, NotEnoughReplicasAfterAppend)
+    assert isinstance(cluster[1].answers[pending].error, NotEnoughReplicasAfterAppend)
     refused = cluster.produce(1)
     assert isinstance(cluster[1].answers[refused].error, NotEnoughReplicas)
     cluster.controller.change_life(3)  # not fenced any more

@@ -76,12 +76,12 @@ def test_a_process_that_stood_still_knows_when_it_wakes_before_its_timer_has_fir
 
 def test_what_waits_is_unknown_and_nothing_is_acknowledged_or_committed_behind_the_end() -> None:
     cluster = led()
-    parked, at_leader = cluster.produce(1, timeout_ms=60_000), cluster.produce(1, acks=1, timeout_ms=60_000)
+    pending, at_leader = cluster.produce(1, timeout_ms=60_000), cluster.produce(1, acks=1, timeout_ms=60_000)
     while cluster[1].disk:
         cluster[1].work()
     cluster.now_ms += SESSION_MS
     cluster.tick()
-    for ticket in (parked, at_leader):
+    for ticket in (pending, at_leader):
         assert isinstance(cluster[1].answers[ticket].error, UnknownOutcome)
     cluster.settle()
     assert cluster[1].ends()[0] == 0

@@ -108,7 +108,7 @@ def test_when_the_isr_falls_below_min_after_the_append_the_outcome_is_unknown() 
     assert cluster[1].ends()[2] == 1
 
 
-def test_a_parked_produce_times_out_with_an_unknown_outcome() -> None:
+def test_a_pending_produce_times_out_with_an_unknown_outcome() -> None:
     cluster = ReplicaCluster()
     cluster.cut.add((3, 1))
     cluster.break_link(cluster[3].links[1])
@@ -121,7 +121,7 @@ def test_a_parked_produce_times_out_with_an_unknown_outcome() -> None:
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_losing_leadership_answers_what_is_parked_with_an_unknown_outcome(acks: int) -> None:
+def test_losing_leadership_answers_what_is_pending_with_an_unknown_outcome(acks: int) -> None:
     cluster = ReplicaCluster()
     ticket = cluster.produce(1, acks=acks)
     cluster.controller.move(KEY, 2)
@@ -130,7 +130,7 @@ def test_losing_leadership_answers_what_is_parked_with_an_unknown_outcome(acks: 
     assert error_of(cluster, 1, ticket) is UnknownOutcome
 
 
-def test_stopping_answers_what_is_parked_with_an_unknown_outcome() -> None:
+def test_stopping_answers_what_is_pending_with_an_unknown_outcome() -> None:
     cluster = ReplicaCluster()
     ticket = cluster.produce(1)
     cluster[1].manager.stop_leading(cluster.now_ms)

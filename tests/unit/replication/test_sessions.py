@@ -204,7 +204,7 @@ def ready_count(broker: BrokerOfCores, kind: type) -> int:
     return sum(isinstance(effect, kind) for effect in broker.history)
 
 
-def test_a_parked_session_is_woken_once_for_what_comes_meanwhile() -> None:
+def test_a_session_that_waits_is_woken_once_for_what_comes_meanwhile() -> None:
     cluster, session_id = lonely(credit=1 << 20, batches=0)
     messages(cluster, session_id)
     before = ready_count(cluster[1], SessionReady)
@@ -214,7 +214,7 @@ def test_a_parked_session_is_woken_once_for_what_comes_meanwhile() -> None:
     assert ready_count(cluster[1], SessionReady) == before + 1
 
 
-def test_news_wakes_a_parked_session_at_most_every_5_ms() -> None:
+def test_news_wakes_a_session_that_waits_at_most_every_5_ms() -> None:
     cluster = ReplicaCluster()
     for _ in range(40):
         cluster.produce(1)

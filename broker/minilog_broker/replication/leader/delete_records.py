@@ -60,7 +60,7 @@ class PendingDeleteRecords:
         """Raises why not, or answers later."""
         self._check(request.offset, knows_its_end=knows_its_end)
         self._pending.add(PendingProduce(request.ticket, -1, request.offset, request.deadline_ms))
-        self._context.timers.arm(TimerKind.TRIM, self._key, request.deadline_ms)
+        self._context.timers.arm(TimerKind.DELETE_RECORDS, self._key, request.deadline_ms)
         advance_log_start(self._context, self._key, self._log, request.offset)
         self.look(in_sync)
 
@@ -106,7 +106,7 @@ class PendingDeleteRecords:
             self._answer(pending.ticket, RequestTimedOut(f"{text}; they may still do it: asking again is harmless"))
         due_ms = self._pending.next_deadline_ms()
         if due_ms != float("inf"):
-            self._context.timers.arm(TimerKind.TRIM, self._key, due_ms)
+            self._context.timers.arm(TimerKind.DELETE_RECORDS, self._key, due_ms)
 
     def give_up(self, error: MinilogError) -> None:
         """Here it will not come to an end."""

@@ -5,10 +5,10 @@
     LEADING    the start of the epoch was given to the disk      another leader epoch, or the disk fails -> (dropped)
 
 What happens                 what follows
-produce                      validated against state plus queue, given its place, appended; parked for its condition
+produce                      validated against state plus queue, given its place, appended; pending until its condition
 appended                     sessions of followers are woken
-flushed, progress, commit    the high watermark is looked at; parked entries, readers and joiners follow it
-time-out, resignation        parked entries are answered: outcome unknown (V16)
+flushed, progress, commit    the high watermark is looked at; pending entries, readers and joiners follow it
+time-out, resignation        pending entries are answered: outcome unknown (V16)
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class LeaderPartition:
         return f"{self}: the ISR {list(members)} is below min.insync.replicas={self.min_in_sync}"
 
     def expire(self, now_ms: float) -> None:
-        """Timer: parked entries whose time is over."""
+        """Timer: pending entries whose time is over."""
         self._produce_handler.expire(now_ms)
 
     # -- the disk

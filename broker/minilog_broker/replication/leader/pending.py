@@ -83,5 +83,5 @@ class PendingProduces:
         return above[::-1]
 
     def next_deadline_ms(self) -> float:
-        """When the first one times out; infinity where nothing is parked."""
+        """When the first one times out; infinity where nothing is pending."""
         return min((pending.deadline_ms for pending in self._pending), default=math.inf)

@@ -1,8 +1,8 @@
 """What a leader's log says of a position, once its leader epoch is the right one: see divergence.py for the rule.
 
-A trim may have cut inside a batch: then a follower that has nothing begins with the whole of it (KAFKA-6975), whether
-the trim was here or was the follower's own, and moves its log start as all others do; a consumer begins at the log
-start. (From inside of a batch it would be sent the whole of it, drop that, and ask again, for ever.)
+Deleting records may have cut inside a batch, here or at the follower: then a follower that has nothing begins with the
+whole of it (KAFKA-6975), and moves its log start as all others do; a consumer begins at the log start. (From inside of
+a batch it would be sent the whole of it, drop that, and ask again, for ever.)
 """
 
 from __future__ import annotations

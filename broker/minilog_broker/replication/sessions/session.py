@@ -9,7 +9,7 @@
 Credit is an absolute count of bytes since the session was opened; with any left, one batch of any size may go. Ready
 partitions take turns, and a message carries all that is ready, up to about 1 MiB and 500 partitions. News (high
 watermark, log start, divergence, errors) needs no credit, and goes at most every 5 ms. Nothing polls: appends and a
-moved high watermark make a subscription ready, and the first thing to say on a parked session wakes it, once.
+moved high watermark make a subscription ready, and the first thing to say on a session that waits wakes it, once.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class SessionPartition:
 
 @dataclass(slots=True, eq=False)
 class ServedSession:
-    """See the module's text. `wake(session_id)` is called when a parked session has something to say, `hold(session_id,
-    due_ms)` when it must look again then."""
+    """See the module's text. `wake(session_id)` is called when a session that waits has something to say,
+    `hold(session_id, due_ms)` when it must look again then."""
 
     session_id: int
     audience: Audience
