@@ -135,7 +135,7 @@ def strays_before_the_image_is_there() -> Patches:
     """Whatever log the image does not know when the broker registers is a stray, however old that image is."""
     register = Broker._register
 
-    async def mutant(self: Broker, directory: DataDirectory, found: list[FoundLog]) -> None:
+    async def mutant(self: Broker) -> None:
         replayed = self._quorum.replayed
 
         async def set_aside_before(end_offset: int) -> None:
@@ -143,6 +143,6 @@ def strays_before_the_image_is_there() -> Patches:
             await replayed(end_offset)
 
         with patch.object(self._quorum, "replayed", set_aside_before):
-            await register(self, directory, found)
+            await register(self)
 
     return [(Broker, "_register", mutant)]
