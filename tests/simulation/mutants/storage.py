@@ -17,10 +17,8 @@ from minilog_broker.replication.follower.partition import FollowerPartition
 from minilog_broker.replication.rules.divergence import Diverged
 from minilog_broker.server.broker import Broker
 from minilog_broker.server.disk import vote_file
-from minilog_broker.server.disk.log_directory import FoundLog
 from minilog_broker.storage import log as log_module
 from minilog_broker.storage import recovery as recovery_module
-from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Finding, Recovered, Recovery
