@@ -3,25 +3,56 @@
 from __future__ import annotations
 
 import random
+from typing import Any, ClassVar
 
 import pytest
 
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import PLACEMENT_BYTES, placement
+from minilog.v1 import peer_pb2, records_pb2
+from minilog_broker.storage.epoch_cache import EpochCache
 from tests.simulation.cluster import SimulatedCluster
-from tests.simulation.judge.copies import Copy
+from tests.simulation.judge.copies import Copies, Copy
+from tests.simulation.judge.damage import KnownDamage
+from tests.simulation.judge.fencing import Fencing
+from tests.simulation.judge.hearing import Lead
+from tests.simulation.judge.leader_epochs import first_wrong
+from tests.simulation.judge.metadata import Metadata
+from tests.simulation.judge.partition import JudgedPartition
+from tests.simulation.judge.registrations import Decision, Registrations
 from tests.simulation.machines.disk import SimulatedDisk
+from tests.simulation.machines.loop import Process
+from tests.simulation.machines.machine import EPOCH_S
 from tests.simulation.plan import Plan
 from tests.simulation.run import run_many
+from tests.simulation.violation import Violation
 
 CALM = Plan(writers=1, quiet_s=1.0, safety_s=0.5)  # nothing befalls it
 AT_ONCE = {
     "15 a decision takes effect before it is committed": "V15",
     "16 LSO above HW": "V1",
+    "19 epoch file not synced": "V3",
     "19 vote answered before it is written": "V11",
+    "2 the epoch start not recorded before the first append": "V3",
     "24 progress before fsync": "V1",
     "V14 producer ids are told before they are committed": "V14",
 }
+SESSION = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "150"}
+STANDS_STILL = Plan(  # nobody else can lead meanwhile
+    voters=1, configs=dict.fromkeys((1, 2, 3), SESSION), faults={"stand_still": 1.0, "late": 0.5}, fault_pause_s=0.5
+)
+LAGS = Plan(  # who is put out for its lag
+    brokers=4,
+    configs={number: {"replica.lag.time.max.ms": "500"} for number in range(1, 5)},
+    faults={"isolate_leader": 0.2, "cut": 1.0, "cut_one_way": 1.0, "kill": 0.5, "stand_still": 0.5},
+    fault_pause_s=0.5,
+)
+TRUNCATES = Plan(
+    configs={number: {"replica.lag.time.max.ms": "500", "segment.bytes": "4096"} for number in range(1, 4)},
+    faults={"isolate_leader": 1.0, "trim": 1.0, "kill": 1.0, "power": 0.5, "cut": 0.5},
+    fault_pause_s=0.5,
+)
 PATH = "/data/t-0"
 TOPIC_ID = bytes(16)
 
@@ -37,6 +68,181 @@ def test_what_is_told_too_early_is_found_though_nothing_befalls_the_cluster(muta
     (result,) = run_many([1], 1, mutant, plan=CALM)
     assert result.failure is not None
     assert result.failure.startswith(f"{AT_ONCE[mutant]}:")
+
+
+def test_a_controller_that_wakes_and_fences_others_is_found() -> None:
+    (result,) = run_many([2], 1, "30 a paused controller fences everyone when it wakes", plan=STANDS_STILL)
+    assert result.failure is not None
+    assert result.failure.startswith("V20: b1 fences b1")
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    ["7 a follower joins without a session", "R5 who is not heard is put out and taken in for ever"],
+)
+def test_a_joiner_that_said_nothing_since_it_was_out_is_found(mutant: str) -> None:
+    (result,) = run_many([1], 1, mutant, plan=LAGS)
+    assert result.failure is not None
+    assert result.failure.startswith("session: b")
+    assert "proposes that b" in result.failure
+
+
+@pytest.mark.parametrize(("fenced", "stopping"), [(True, False), (False, True), (False, False)])
+def test_nobody_joins_an_isr_who_is_fenced_or_stops(fenced: bool, stopping: bool) -> None:
+    registrations, key = Registrations(lambda state, decision: None), PartitionKey(TOPIC_ID, 0)
+    registrations.registered(2, 7)
+    state = records_pb2.BrokerStateRecord(broker_id=2, broker_epoch=7, fenced=fenced, stopping=stopping)
+    registrations.changed(state, None)
+    if fenced or stopping:
+        with pytest.raises(Violation, match="session: b2 joins"):
+            registrations.check_joiners(key, [2])
+    else:
+        registrations.check_joiners(key, [2])
+        with pytest.raises(Violation, match="b3 joins the ISR of partition 0, and registered is None"):
+            registrations.check_joiners(key, [3])
+
+
+@pytest.mark.parametrize(
+    ("mutant", "seed"),
+    [
+        ("V6 a checkpoint is not lowered before a truncation", 1),
+        ("V19 a checkpoint promises what is not synced", 1),
+    ],
+)
+def test_a_checkpoint_that_promises_too_much_is_found_before_anybody_relies_on_it(mutant: str, seed: int) -> None:
+    (result,) = run_many([seed], 1, mutant, plan=TRUNCATES)
+    assert result.failure is not None
+    assert result.failure.startswith("V1: ")
+
+
+class _Call:
+    """Heartbeats of b2 to b1."""
+
+    method, client, host = "/minilog.v1.PeerService/Heartbeat", "b2", "b1"
+
+
+class TestFencing:
+    """b1 is the controller of epoch 1 from 10 s on, with a session time-out of 1.5 s; b2 is registered at 7."""
+
+    EPOCH, LIFE = 1, 7
+
+    @pytest.fixture(autouse=True)
+    def world(self) -> None:
+        self.cluster = cluster = SimulatedCluster(1, Plan(configs=dict.fromkeys((1, 2, 3), SESSION)))
+        cluster.loop.close()
+        controller = cluster.hosts[1]
+        self.process = controller.process = Process("b1")
+        controller.lives = 1
+        controller.listens()
+        self.fencing, self.call = Fencing(cluster), _Call()
+        self._at(10.0)
+        self.registrations = Registrations(self.fencing.fenced)
+        self.registrations.registered(2, self.LIFE)
+        self._state(fenced=False)
+
+    def _at(self, now_s: float) -> None:
+        self.cluster.loop.now_s = now_s
+
+    def _state(self, *, fenced: bool) -> None:
+        state = records_pb2.BrokerStateRecord(broker_id=2, broker_epoch=self.LIFE, fenced=fenced)
+        now_us, elected_us = (int((EPOCH_S + each) * 1e6) for each in (self.cluster.now_s, 10.0))
+        self.registrations.changed(state, Decision(self.EPOCH, 1, now_us, elected_us))
+
+    def _beats(self, now_s: float) -> None:
+        self._at(now_s)
+        call: Any = self.call
+        self.fencing.saw(call, peer_pb2.HeartbeatRequest(broker_id=2, broker_epoch=self.LIFE), False)
+        self.fencing.heard(call, False)
+        answer = peer_pb2.HeartbeatResponse(controller_epoch=self.EPOCH, session_timeout_ms=1_500)
+        self.fencing.saw(call, answer, True)
+
+    def _pauses(self, since_s: float, until_s: float) -> None:
+        self.process.stop(since_s)
+        self.process.go_on(until_s)
+
+    @pytest.mark.parametrize(("heard_s", "fenced_s"), [(12.0, 13.2), (None, 10.8)])
+    def test_who_was_heard_of_late_or_not_yet_is_fenced_too_early(self, heard_s: float | None, fenced_s: float) -> None:
+        if heard_s is not None:
+            self._beats(heard_s)
+        self._at(fenced_s)
+        with pytest.raises(Violation, match=r"V20: b1 fences b2"):
+            self._state(fenced=True)
+
+    def test_the_time_in_which_the_controller_stood_still_is_no_silence(self) -> None:
+        self._beats(12.0)
+        self._pauses(12.1, 18.0)
+        self._at(18.0)
+        with pytest.raises(Violation, match=r"fences b2 for 0\.100 s"):
+            self._state(fenced=True)
+
+    def test_what_was_heard_after_the_decision_does_not_count(self) -> None:
+        self._beats(12.0)
+        state = records_pb2.BrokerStateRecord(broker_id=2, broker_epoch=self.LIFE, fenced=True)
+        decided_us, elected_us = (int((EPOCH_S + each) * 1e6) for each in (13.6, 10.0))
+        self._beats(13.7)
+        self._at(14.0)
+        self.registrations.changed(state, Decision(self.EPOCH, 1, decided_us, elected_us))
+
+    def test_a_refused_connection_fences_at_once(self) -> None:
+        self._beats(12.0)
+        self.cluster.network.refused_s["b1", "b2"] = 12.2
+        self._at(12.3)
+        self._state(fenced=True)
+
+    @pytest.mark.parametrize(("paused_s", "is_found"), [(0.0, True), (0.4, True), (2.0, False)])
+    def test_whom_nobody_hears_is_fenced_however_often_its_controller_was_late(
+        self, paused_s: float, is_found: bool
+    ) -> None:
+        self._beats(12.0)
+        self._pauses(13.0, 13.0 + paused_s)
+        self._at(15.5)
+        own: Any = _Call()
+        own.client = "b1"
+        self.fencing.saw(own, peer_pb2.HeartbeatRequest(broker_id=1, broker_epoch=6), False)
+        answer = peer_pb2.HeartbeatResponse(controller_epoch=self.EPOCH, session_timeout_ms=1_000)
+        self.fencing.saw(own, answer, True)
+        copies = Copies(list(self.cluster.hosts.values()))
+        metadata = Metadata(copies, [1, 2, 3], lambda change: None, self.registrations)
+        lead = Lead(self.EPOCH, 1, 1, 10.0)
+        if is_found:
+            with pytest.raises(Violation, match="has not heard b2"):
+                self.fencing.look(lead, metadata)
+        else:
+            self.fencing.look(lead, metadata)
+
+
+class TestLeaderEpochs:
+    """A log from 0 to 10, with batches of epoch 1 from 0 on and of epoch 3 from 4 on."""
+
+    BATCHES: ClassVar = [(1, 0), (3, 4)]
+
+    @pytest.mark.parametrize("recorded", [[(1, 0), (3, 4)], [(1, 0), (3, 4), (7, 10)], [(0, -3), (1, 0), (3, 4)]])
+    def test_a_file_that_agrees_may_say_more_of_what_is_not_there(self, recorded: list[tuple[int, int]]) -> None:
+        assert first_wrong(self.BATCHES, EpochCache(recorded).encode(), 0, 10) is None
+
+    @pytest.mark.parametrize("recorded", [[], [(1, 0)], [(3, 0)], [(1, 0), (3, 5)], [(1, 0), (2, 3), (3, 4)]])
+    def test_one_that_does_not_is_wrong(self, recorded: list[tuple[int, int]]) -> None:
+        assert first_wrong(self.BATCHES, EpochCache(recorded).encode(), 0, 10) is not None
+
+    def test_below_the_start_of_the_log_nobody_asks(self) -> None:
+        assert first_wrong(self.BATCHES, EpochCache([(3, 5)]).encode(), 5, 10) is None
+
+    def test_epochs_that_go_back_are_wrong_whatever_the_file_says(self) -> None:
+        assert first_wrong([(3, 0), (1, 4)], None, 20, 10) == "epoch 3 is followed by 1 at 4"
+
+
+class TestLogStarts:
+    """A leader tells where its log begins."""
+
+    def test_it_never_goes_back(self) -> None:
+        copies = Copies([])
+        metadata = Metadata(copies, [1], lambda change: None, Registrations(lambda state, decision: None))
+        partition = JudgedPartition(PartitionKey(TOPIC_ID, 0), copies, metadata, KnownDamage([], metadata))
+        lead = partition.leads_now(1, 1, 0)
+        partition.check_start(1, 5, lead)
+        partition.check_start(1, 7, lead)
+        with pytest.raises(Violation, match="b1 tells the log start 5, and told 7 before"):
+            partition.check_start(1, 5, lead)
 
 
 class TestCopies:
@@ -88,7 +294,7 @@ class TestCopies:
         file.truncate(len(_batch(0)))
         file.write([_batch(2, epoch=7)], len(_batch(0)))
         view = self.copy.live
-        assert (view.take_cut(), view.take_cut()) == (2, None)
+        assert (view.take_cut("a"), view.take_cut("a")) == (2, None)
         assert (view.agreed, view.end, view.batches[-1].partition_leader_epoch) == (2, 4, 7)
 
     def test_a_torn_batch_ends_the_log_and_so_does_a_gap(self, disk: SimulatedDisk) -> None:

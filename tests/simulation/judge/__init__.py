@@ -8,6 +8,9 @@ messages, records of the metadata log); who leads, what is committed and who has
     metadata.py        V4 V10 V12 V17                    quorum.py        V11
     partition.py       V5 V6 V7 V8 V9 V14 V18            hearing.py       V20 V21
     replication.py     what is said of partitions        transactions.py  V15 of partitions
+    registrations.py   who may join an ISR               fencing.py        V20 of controllers
+    sessions.py        by whose word who joins           leader_epochs.py  V3
+    recorded_ends.py   V1 on the disks
     coordinators.py    V15 of coordinators               producers.py     ids are given once
     liveness.py        V19, and the end
 """

@@ -10,6 +10,7 @@ from collections import deque
 
 from minilog.partition_key import PartitionKey
 from tests.simulation.judge.metadata import JudgedChange
+from tests.simulation.judge.registrations import Registrations
 from tests.simulation.violation import Violation
 
 WINDOW_S = 10.0
@@ -22,13 +23,13 @@ class Joins:
     def __init__(self) -> None:
         self._joined_s: dict[tuple[PartitionKey, int, int], deque[float]] = {}
 
-    def changed(self, change: JudgedChange, broker_epochs: dict[int, int], now_s: float) -> None:
-        """A state was committed, when these lives were registered."""
+    def changed(self, change: JudgedChange, registrations: Registrations, now_s: float) -> None:
+        """A state was committed."""
         before = change.before
         if before is None:
             return
         for number in set(change.state.in_sync_replicas) - set(before.in_sync_replicas):
-            times = self._joined_s.setdefault((change.key, number, broker_epochs.get(number, -1)), deque())
+            times = self._joined_s.setdefault((change.key, number, registrations.broker_epoch(number)), deque())
             times.append(now_s)
             while times[0] < now_s - WINDOW_S:
                 times.popleft()

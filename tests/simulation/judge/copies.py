@@ -103,13 +103,16 @@ class _Segment:
 class View:
     """One of the two views of a copy: whole batches in their order, up to the first gap.
 
-    `agreed`: what it was found to share with the truth about its partition; it goes back where the copy changes."""
+    `agreed`: what it was found to share with the truth about its partition; it goes back where the copy changes.
+    `epochs`: where each leader epoch begins, as the batches say."""
 
     def __init__(self, *, durable: bool) -> None:
         self.durable = durable
         self.agreed = 0
         self.batches: list[BatchHeader] = []
+        self.epochs: list[tuple[int, int]] = []  # (epoch, offset)
         self._segments: dict[str, _Segment] = {}
+        self._cuts: dict[str, int | None] = {}
 
     def look(self, files: dict[str, Inode] | None) -> None:
         """`files`: the log's segments where names may have changed, else None."""
@@ -140,9 +143,11 @@ class View:
 
     def _join(self, changed_from: int) -> None:
         self.agreed = min(self.agreed, changed_from)
-        batches = self.batches
+        batches, epochs = self.batches, self.epochs
         while batches and batches[-1].next_offset > changed_from:
             batches.pop()
+        while epochs and epochs[-1][1] >= self.end:
+            epochs.pop()
         for segment in self._segments.values():
             if not segment.batches or (batches and segment.batches[-1].next_offset <= batches[-1].next_offset):
                 continue
@@ -151,15 +156,23 @@ class View:
                 if batches and header.base_offset > batches[-1].next_offset:
                     return
                 batches.append(header)
+                if not epochs or epochs[-1][0] != header.partition_leader_epoch:
+                    epochs.append((header.partition_leader_epoch, header.base_offset))
 
-    def take_cut(self) -> int | None:
-        """The lowest offset that was cut away from the end since this was asked last; None where none was."""
-        lowest = None
+    def take_cut(self, asker: str) -> int | None:
+        """The lowest offset that was cut away from the end since it was asked last; None where none was."""
+        self._cuts.setdefault(asker, None)
         for segment in self._segments.values():
             if segment.cut_at is not None:
-                lowest = _least(lowest, segment.cut_at)
+                self._cuts = {each: _least(cut, segment.cut_at) for each, cut in self._cuts.items()}
                 segment.cut_at = None
-        return lowest
+        cut, self._cuts[asker] = self._cuts[asker], None
+        return cut
+
+    @property
+    def files(self) -> list[Inode]:
+        """Of its segments."""
+        return [segment.inode for segment in self._segments.values()]
 
     @property
     def start(self) -> int:
@@ -231,13 +244,18 @@ class Copy:
 
 def read_json(host: SimulatedHost, path: str) -> Any:
     """What a durable file says on the disk; None where there is none that is whole."""
-    content = host.disk.durable_content(path)
+    content = content_of(host.disk.durable_content(path))
     if content is None:
         return None
     try:
-        return json.loads(content.rpartition(b"\ncrc32c=")[0])
+        return json.loads(content)
     except ValueError:
         return None
+
+
+def content_of(stored: bytes | None) -> bytes | None:
+    """A durable file's, without its checksum."""
+    return None if stored is None else stored.rpartition(b"\ncrc32c=")[0]
 
 
 def _least(one: int | None, other: int | None) -> int | None:

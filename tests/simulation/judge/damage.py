@@ -39,7 +39,7 @@ class KnownDamage:
             disk = host.disk
             if len(disk.flips) == self._flips[number] and disk.wipes == self._wipes[number]:
                 continue
-            epoch = self._metadata.broker_epochs.get(number, -1)
+            epoch = self._metadata.registrations.broker_epoch(number)
             for path, _, _ in disk.flips[self._flips[number] :]:
                 log = path.removeprefix(DATA_PATH + "/").partition("/")[0]
                 self._excused[number, log] = _Excuse(epoch)
@@ -59,7 +59,7 @@ class KnownDamage:
             return False
         state = self._metadata.states.get(key)
         counts = state is not None and number in (*state.in_sync_replicas, *state.eligible_leaders)
-        registered = self._metadata.broker_epochs.get(number, -1) != excuse.broker_epoch
+        registered = self._metadata.registrations.broker_epoch(number) != excuse.broker_epoch
         if self._is_rotten(number, log) or (counts and not registered):
             return True
         del self._excused[number, log]

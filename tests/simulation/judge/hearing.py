@@ -10,7 +10,7 @@ V21      who heard no majority for PATIENCE fetch time-outs answers no heartbeat
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.violation import Violation
 
@@ -26,6 +26,15 @@ _HEARTBEAT = "/minilog.v1.PeerService/Heartbeat"
 _CALLS = ("/minilog.v1.PeerService/Vote", "/minilog.v1.PeerService/BeginQuorumEpoch")
 
 
+class Lead(NamedTuple):
+    """Who leads the quorum, by what was heard last: since then."""
+
+    epoch: int
+    number: int
+    life: int
+    since_s: float
+
+
 class Hearing:
     """See the module's text."""
 
@@ -38,10 +47,10 @@ class Hearing:
         self._stopping: set[tuple[int, int]] = set()  # host and life: it was asked to stop, and hands over
         self._heard_s: dict[tuple[int, int], float] = {}
         self._steady_s: dict[tuple[int, int], float] = {}
+        self.lead: Lead | None = None
         self._resumed_s: dict[int, float] = {}
         self._lives: dict[int, int] = {}
         self._began_s: dict[tuple[int, int], float] = {}  # by epoch and leader
-        self._leader: tuple[int, int, int, float] | None = None  # epoch, host, life, since
 
     # -- what comes
 
@@ -100,12 +109,12 @@ class Hearing:
 
     def leads(self, number: int, life: int, epoch: int) -> None:
         """V20: somebody is heard of who leads an epoch, for the first time."""
-        before = self._leader
+        before = self.lead
         self._began_s[epoch, number] = self._cluster.now_s
-        if before is not None and before[0] > epoch:
+        if before is not None and before.epoch > epoch:
             return
-        self._leader = epoch, number, life, self._cluster.now_s
-        if before is None or before[1] == number:
+        self.lead = Lead(epoch, number, life, self._cluster.now_s)
+        if before is None or before.number == number:
             return
         led, other, other_life, since_s = before
         host = self._cluster.hosts[other]

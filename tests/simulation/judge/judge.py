@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,14 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
 from tests.simulation.judge.coordinators import JudgeOfCoordinators
+from tests.simulation.judge.fencing import Fencing
 from tests.simulation.judge.hearing import Hearing
+from tests.simulation.judge.leader_epochs import LeaderEpochs
 from tests.simulation.judge.producers import Producers
 from tests.simulation.judge.quorum import Quorum
+from tests.simulation.judge.recorded_ends import RecordedEnds
 from tests.simulation.judge.replication import Replication
+from tests.simulation.judge.sessions import Sessions
 from tests.simulation.judge.transactions import Transactions, is_marked
 from tests.simulation.judge.truth import Truth
 
@@ -29,7 +34,9 @@ class Judge:
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
-        self.truth = Truth(cluster)
+        self._fencing = Fencing(cluster)
+        self.truth = Truth(cluster, self._fencing.fenced)
+        self._leader_epochs, self._recorded_ends = LeaderEpochs(self.truth), RecordedEnds(self.truth)
         self._hearing = Hearing(cluster, self.truth)
         coordinators = JudgeOfCoordinators(self.truth)
         transactions = Transactions(self.truth.copies, coordinators.may_write)
@@ -39,9 +46,14 @@ class Judge:
             Producers(self.truth).saw,
             coordinators.saw,
             self._hearing.saw,
+            self._fencing.saw,
+            Sessions(self.truth).saw,
         ]
+        for number, host in cluster.hosts.items():
+            host.disk.replaced = functools.partial(self._written, number)
         cluster.wire.watch(self._saw)
         cluster.wire.listen(self._hearing.heard)
+        cluster.wire.listen(self._fencing.heard)
 
     def _saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
         """Of whoever speaks it is not the fault."""
@@ -60,6 +72,13 @@ class Judge:
         name = self.truth.log_name(key)
         return name is not None and any(is_marked(copy, producer_id) for copy in self.truth.copies.all_of(name))
 
+    def _written(self, number: int, path: str) -> None:
+        """A file of a host took this name."""
+        try:
+            self._recorded_ends.written(number, path)
+        except Exception as error:
+            self._cluster.fail(error)
+
     async def watch(self) -> None:
         """Until cancelled: at all disks, whether anybody speaks or not."""
         while True:
@@ -67,5 +86,8 @@ class Judge:
             try:
                 self._hearing.look()
                 self.truth.look()
+                self._leader_epochs.look()
+                self._recorded_ends.look()
+                self._fencing.look(self._hearing.lead, self.truth.metadata)
             except Exception as error:
                 self._cluster.fail(error)

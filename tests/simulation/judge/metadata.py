@@ -21,6 +21,7 @@ from minilog_broker.controller.topic_config import effective_topic_config
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_leader_change, decode_run
 from minilog_broker.replication.partition_state import TopicConfig
 from tests.simulation.judge.copies import Copies, Copy, View, read_json
+from tests.simulation.judge.registrations import Decision, Registrations
 from tests.simulation.machines.host import DATA_PATH
 from tests.simulation.violation import Violation
 
@@ -57,17 +58,23 @@ class JudgedChange:
 class Metadata:
     """See the module's text. `changed` hears of each committed state of a partition, in their order."""
 
-    def __init__(self, copies: Copies, voters: list[int], changed: Callable[[JudgedChange], None]) -> None:
+    def __init__(
+        self,
+        copies: Copies,
+        voters: list[int],
+        changed: Callable[[JudgedChange], None],
+        registrations: Registrations,
+    ) -> None:
         self._copies = copies
         self._voters = voters
         self._directories: dict[int, str] = {}  # of voters, as recorded
         self._changed = changed
+        self.registrations = registrations
         self.batches: list[BatchHeader] = []
         self.states: dict[PartitionKey, records_pb2.PartitionRecord] = {}
         self.topics: dict[bytes, Topic] = {}
-        self.broker_epochs: dict[int, int] = {}
         self.next_producer_id = 0
-        self._led: dict[int, int] = {}  # by quorum epoch
+        self._led: dict[int, tuple[int, int]] = {}  # by quorum epoch: the leader, and when by its wall clock
         self._leaders: dict[tuple[PartitionKey, int], tuple[int, int]] = {}
 
     @property
@@ -102,11 +109,11 @@ class Metadata:
         for header in self.batches[known:]:
             if header.is_control:
                 change = decode_leader_change(copy.live.content(header.base_offset))
-                self._led[header.partition_leader_epoch] = change.leader_id
+                self._led[header.partition_leader_epoch] = change.leader_id, header.base_timestamp_us
         self._check_held(number, epoch)
         for header in self.batches[known:]:
             for batch in self._whole(header):
-                self._replay(batch)
+                self._replay(batch, header)
 
     def _whole(self, header: BatchHeader) -> list[CommittedBatch]:
         """A committed batch, from any disk where it did not rot."""
@@ -125,7 +132,7 @@ class Metadata:
         if len(holders) < needed:
             text = f"b{number} tells that {self.end} is committed, and of the voters {self.voters} only {holders} have "
             raise Violation("V12", f"{text}it on disk", nodes=(number,), epoch=epoch)
-        led = self._led.get(newest.partition_leader_epoch) == number  # then, it was committed by counting
+        led = self._led.get(newest.partition_leader_epoch, (-1, 0))[0] == number  # then, it was committed by counting
         if newest.partition_leader_epoch < epoch and not led and not self._is_entered(epoch):
             text = f"b{number} tells in quorum epoch {epoch} that {self.end} is committed, which ends in epoch "
             raise Violation("V12", f"{text}{newest.partition_leader_epoch}", nodes=(number,), epoch=epoch)
@@ -189,7 +196,7 @@ class Metadata:
 
     # -- what it says
 
-    def _replay(self, batch: CommittedBatch) -> None:
+    def _replay(self, batch: CommittedBatch, header: BatchHeader) -> None:
         for index, record in enumerate(batch.records):
             which, offset = record.WhichOneof("record"), batch.base_offset + index
             if which == "partition":
@@ -207,7 +214,9 @@ class Metadata:
                 for key in [key for key in self.states if key.topic_id == record.topic_deletion.topic_id]:
                     del self.states[key]
             elif which == "broker_registration":
-                self.broker_epochs[record.broker_registration.broker_id] = offset
+                self.registrations.registered(record.broker_registration.broker_id, offset)
+            elif which == "broker_state":
+                self.registrations.changed(record.broker_state, self._decision(header))
             elif which == "producer_id_block":
                 self.next_producer_id = record.producer_id_block.next_producer_id
             elif which == "cluster":
@@ -216,11 +225,30 @@ class Metadata:
                 replaced = record.voter_replaced
                 self._directories[replaced.broker_id] = replaced.directory_id.hex()
 
+    def _decision(self, header: BatchHeader) -> Decision | None:
+        led = self._led.get(header.partition_leader_epoch)
+        if led is None:
+            return None
+        number, elected_us = led
+        return Decision(header.partition_leader_epoch, number, header.base_timestamp_us, elected_us)
+
+    def later_of(self, number: int, voter: int) -> bool:
+        """Whether a voter's log says something of a life of that broker that is not known to be committed."""
+        view = self._copies.of(voter, LOG_NAME).live
+        return any(
+            number in (record.broker_registration.broker_id, record.broker_state.broker_id)
+            for header in list(view.from_offset(self.end))
+            for batch in _decoded(view, header)
+            for record in batch.records
+        )
+
     def _partition(self, state: records_pb2.PartitionRecord, offset: int) -> None:
         key = PartitionKey(state.topic_id, state.partition)
         before = self.states.get(key)
         self.states[key] = state
         check_state(key, before, state)
+        members = set() if before is None else set(before.in_sync_replicas)
+        self.registrations.check_joiners(key, set(state.in_sync_replicas) - members)
         if state.leader_id != -1:
             life = (state.leader_id, state.leader_broker_epoch)
             known = self._leaders.setdefault((key, state.leader_epoch), life)

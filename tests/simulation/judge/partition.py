@@ -33,6 +33,7 @@ class JudgedLead:
     number: int
     life: int
     high_watermark: int = -1
+    log_start: int = -1
 
 
 @dataclass(slots=True)
@@ -180,7 +181,7 @@ class JudgedPartition:
     def _check_cuts(self, state: records_pb2.PartitionRecord) -> None:
         """Nobody who counts cuts away what is committed, not even to fetch it again."""
         for copy in self.copies.all_of(self.name):
-            number, cut = copy.host.number, copy.live.take_cut()
+            number, cut = copy.host.number, copy.live.take_cut(__name__)
             if cut is None or cut >= self.end or not self._counts(number, state):
                 continue
             if all(self._counts(number, later) for later in self.metadata.later(self.key)):
@@ -246,19 +247,35 @@ class JudgedPartition:
             raise self.fail("V18", text, number)
 
     def check_deleted(self) -> None:
-        """KIP-107: below what was answered nothing is left on whoever could be elected."""
+        """KIP-107: below what was answered nothing is left on whoever could be elected. The controller may know a later
+        state than wires have told."""
         state = self.metadata.states.get(self.key)
         if state is None or self.exempt or not self.deleted:
             return
+        found = self._keeping(state)
+        if found is None or any(self._keeping(later) is None for later in self.metadata.later(self.key)):
+            return
+        number, start = found
+        text = f"b{number} is in the ISR {list(state.in_sync_replicas)} or eligible, and its log starts at "
+        text += f"{start}; it was answered that all below {self.deleted} is deleted"
+        raise self.fail("KIP-107", text, number)
+
+    def _keeping(self, state: records_pb2.PartitionRecord) -> tuple[int, int] | None:
+        """Of who could be elected in that state, one whose log begins below what is deleted, and where."""
         for number in (*state.in_sync_replicas, *state.eligible_leaders):
-            if not self._counts(number, state):
-                continue
-            recorded = self.copies.of(number, self.name).recorded("checkpoint")
-            start = -1 if recorded is None else int(recorded["log_start_offset"])
-            if start < self.deleted:
-                text = f"b{number} is in the ISR {list(state.in_sync_replicas)} or eligible, and its log starts at "
-                text += f"{start}; it was answered that all below {self.deleted} is deleted"
-                raise self.fail("KIP-107", text, number)
+            if self._counts(number, state):
+                recorded = self.copies.of(number, self.name).recorded("checkpoint")
+                start = -1 if recorded is None else int(recorded["log_start_offset"])
+                if start < self.deleted:
+                    return number, start
+        return None
+
+    def check_start(self, number: int, log_start: int, lead: JudgedLead) -> None:
+        """V1: what a leader tells of its log start never goes back in its epoch."""
+        if log_start < lead.log_start:
+            text = f"b{number} tells the log start {log_start}, and told {lead.log_start} before"
+            raise self.fail("V1", text, number)
+        lead.log_start = log_start
 
     # -- answers
 

@@ -94,6 +94,11 @@ class Replication:
         if told.last_stable_offset > told.high_watermark:
             text = f"b{number} tells LSO {told.last_stable_offset} and HW {told.high_watermark}"
             raise partition.fail("V1", text, number)
+        if told.log_start_offset > max(told.last_stable_offset, 0):
+            text = f"b{number} tells log start {told.log_start_offset} and LSO {told.last_stable_offset}"
+            raise partition.fail("V1", text, number)
+        if lead is not None:
+            partition.check_start(number, told.log_start_offset, lead)
         self._transactions.check_stable(partition, number, told)
 
     def _check_sent(

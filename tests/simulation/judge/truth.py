@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog.partition_key import PartitionKey
+from minilog.v1.records_pb2 import BrokerStateRecord
 from minilog_broker.controller.topic_config import BUILT_IN
 from minilog_broker.quorum.records import METADATA_KEY
 from tests.simulation.judge.bounds import Joins
-from tests.simulation.judge.copies import Copies
+from tests.simulation.judge.copies import Copies, Copy
 from tests.simulation.judge.damage import KnownDamage
 from tests.simulation.judge.metadata import LOG_NAME, JudgedChange, Metadata
 from tests.simulation.judge.partition import JudgedPartition
+from tests.simulation.judge.registrations import Decision, Registrations
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -26,11 +29,11 @@ _OWN = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)  # brokers delete of them wh
 class Truth:
     """See the module's text."""
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: SimulatedCluster, fenced: Callable[[BrokerStateRecord, Decision], None]) -> None:
         self._cluster = cluster
         self._hosts = {host.name: host for host in cluster.hosts.values()}
         self.copies = Copies(list(cluster.hosts.values()))
-        self.metadata = Metadata(self.copies, list(cluster.plan.voter_ids), self._changed)
+        self.metadata = Metadata(self.copies, list(cluster.plan.voter_ids), self._changed, Registrations(fenced))
         self.damage = KnownDamage(list(cluster.hosts.values()), self.metadata)
         self.partitions: dict[PartitionKey, JudgedPartition] = {}
         self._joins = Joins()
@@ -69,11 +72,20 @@ class Truth:
             partition.exempt = any(host.boots for host in self._cluster.hosts.values())
 
     def _changed(self, change: JudgedChange) -> None:
-        self._joins.changed(change, self.metadata.broker_epochs, self._cluster.now_s)
+        self._joins.changed(change, self.metadata.registrations, self._cluster.now_s)
         partition = self.partition(change.key)
         if partition is not None:
             partition.changed(change)
             partition.check_deleted()
+
+    def all_copies(self) -> Iterator[tuple[Copy, PartitionKey, JudgedPartition | None]]:
+        """Of the metadata log, which is no partition here, and of each partition that has records."""
+        for copy in self.copies.all_of(LOG_NAME):
+            yield copy, METADATA_KEY, None
+        for key, partition in list(self.partitions.items()):
+            if partition.batches and key in self.metadata.states:
+                for copy in self.copies.all_of(partition.name):
+                    yield copy, key, partition
 
     def look(self) -> None:
         """At all of it, whoever said something or not."""

@@ -275,6 +275,7 @@ class Channel:
         network.carry(process.name, host, arrived, network.delay_s(process.name, host))
         await asked
         if (host, port) not in network.listening or host in network.refusing:
+            network.refused_s[process.name, host] = network.loop.now_s
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} refuses connections")
 
     async def _begin(self, method: str, encode: Codec, decode: Codec) -> SimulatedCall:

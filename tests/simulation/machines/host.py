@@ -34,12 +34,22 @@ OPERATOR_S = (1.0, 6.0)  # until an operator sees what a broker has ended with
 AGAIN_S = 0.5  # a supervisor starts what ended by itself
 
 
+def _nobody(path: str) -> None:
+    """Nobody wants to hear it."""
+
+
 class HostDisk(SimulatedDisk):
-    """Its machine hears of a death in the middle of a change before anything else happens."""
+    """Its machine hears of a death in the middle of a change before anything else happens. `replaced` hears of each
+    file that takes another name."""
 
     def __init__(self, chance: random.Random, died: Callable[[type[Death]], None], *, out_of_order: bool) -> None:
         super().__init__(chance, out_of_order=out_of_order)
         self._died = died
+        self.replaced: Callable[[str], None] = _nobody
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self.replaced(target)
 
     def interrupt(self, path: str) -> None:
         if not self.interrupted_by_error:
@@ -118,7 +128,12 @@ class SimulatedHost:
 
     @property
     def is_well(self) -> bool:
-        return not any(self._ailments.values())
+        return not self.ailments
+
+    @property
+    def ailments(self) -> set[str]:
+        """What keeps it from doing what it should."""
+        return {what for what, count in self._ailments.items() if count}
 
     # -- life
 

@@ -31,13 +31,16 @@ class Spin(Exception):
 
 class Process:
     """One process on the loop. `rate`: its clock's seconds per true one. `callbacks_left`: it dies behind so many, in
-    the middle of whatever it does; None: it lives. `busy_s`: how long its threads have worked so far."""
+    the middle of whatever it does; None: it lives. `busy_s`: how long its threads have worked so far. `pauses_s`: from
+    when until when it stood still, in true seconds."""
 
     def __init__(self, name: str, origin_s: float = 0.0, rate: float = 1.0) -> None:
         self.name = name
         self.origin_s, self.rate = origin_s, rate
         self.dead = False
         self.stands_still = False
+        self.pauses_s: list[tuple[float, float]] = []
+        self._stopped_s = 0.0
         self.callbacks_left: int | None = None
         self.die: Callable[[], None] = _live_on
         self.busy_s: Callable[[], float] = _no_time
@@ -46,6 +49,17 @@ class Process:
 
     def __repr__(self) -> str:
         return f"Process({self.name})"
+
+    def stop(self, now_s: float) -> None:
+        """It stands still."""
+        if not self.stands_still:
+            self.stands_still, self._stopped_s = True, now_s
+
+    def go_on(self, now_s: float) -> None:
+        """It stands still no more."""
+        if self.stands_still:
+            self.stands_still = False
+            self.pauses_s.append((self._stopped_s, now_s))
 
     def context(self) -> contextvars.Context:
         """A context of this process, for what begins in it."""
@@ -133,11 +147,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def stand_still(self, process: Process) -> None:
         """SIGSTOP, or a machine that does something else."""
-        process.stands_still = True
+        process.stop(self.now_s)
 
     def go_on(self, process: Process) -> None:
         """SIGCONT: what came meanwhile is there all at once, and the clock has gone on."""
-        process.stands_still = False
+        process.go_on(self.now_s)
         if not process.dead:
             self._ready.extend(process.waiting)  # type: ignore[attr-defined]
             process.waiting.clear()

@@ -26,7 +26,8 @@ LOOPBACK_BYTES_PER_S = 500e6
 
 class SimulatedNetwork:
     """See the module's text. `listening`: servers by (host, port); `dark`: hosts without power, which refuse nobody;
-    `refusing`: hosts that refuse whoever comes; `far_s`: between two processes, by their names.
+    `refusing`: hosts that refuse whoever comes; `far_s`: between two processes, by their names; `refused_s`: when a
+    host refused a process last, by their names.
 
     `window_bytes`: what a direction of a call holds; more waits at its writer, as HTTP/2 has it."""
 
@@ -45,6 +46,7 @@ class SimulatedNetwork:
         self.window_bytes = window_bytes
         self.far_s: dict[tuple[str, str], float] = {}
         self.refusing: set[str] = set()
+        self.refused_s: dict[tuple[str, str], float] = {}
         self.extra_s: dict[tuple[str, str], float] = {}
         self.listening: dict[tuple[str, int], Any] = {}
         self.dark: set[str] = set()
