@@ -34,6 +34,13 @@ def _weights(chance: random.Random, **weights: float | tuple[float, ...]) -> Map
     return {name: weight for name, weight in drawn.items() if weight}
 
 
+def calm(plan: Plan, chance: random.Random) -> Plan:
+    """Nothing befalls the cluster: what is wrong at once shows at little cost. Not drawn."""
+    return replace(
+        plan, writers=1, queries=("q0",), producers=1, consumers=1, quiet_s=1.0, safety_s=0.5, faults={}, levels={}
+    )
+
+
 def disks(plan: Plan, chance: random.Random) -> Plan:
     """Few copies on slow disks, and crashes in a row: a disk has less than was said of it."""
     return replace(
@@ -527,8 +534,8 @@ def unclean(plan: Plan, chance: random.Random) -> Plan:
 THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     each.__name__: each
     for each in (
-        disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
+        calm, disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
         epochs, outages, settings, voters, trims, young, stalls, unsynced, unclean,
     )
 }  # fmt: skip
-DRAWN = tuple(THEMES)
+DRAWN = tuple(name for name in THEMES if name != calm.__name__)
