@@ -26,7 +26,8 @@ TOPIC = "t{}"
 _SPECIAL = (transacting.TOPIC, spark_sink.TOPIC)
 IN_FLIGHT = 50
 IDEMPOTENT_SHARE = 0.8  # of producers that wait for all
-SEEKS_BACK_SHARE, TAKES_OVER_SHARE = 0.03, 0.1  # of a consumer's polls
+SEEN_AGAIN_RECORDS = 50
+SEEKS_BACK_SHARE, TAKES_OVER_SHARE = 0.01, 0.03  # of a consumer's polls
 ASK_AGAIN_S = 0.2
 
 
@@ -260,7 +261,8 @@ class Workload:
         drawn, at = chance.random(), chance.choice(list(self.keys))
         key = self.keys[at]
         if drawn < SEEKS_BACK_SHARE:
-            offset = chance.randint(0, self._history.known_position(name, key) or 0)
+            position = self._history.known_position(name, key) or 0
+            offset = chance.randint(max(0, position - SEEN_AGAIN_RECORDS), position)
         elif drawn < SEEKS_BACK_SHARE + TAKES_OVER_SHARE and self._cluster.rages:
             offset = self._history.known_position(chance.choice(self.consumers), key) or 0
         else:
