@@ -6,8 +6,7 @@
 
 Every so many bytes of log a snapshot of the image is due: all that is committed below its end, which is where the log
 may start from then on. One is due at once when a voter was replaced: a start knows by it that this is committed, and
-that the voters before it are needed no more. No I/O but reading snapshot files; used by the server's shell and the
-simulator alike.
+that the voters before it are needed no more. No I/O but reading snapshot files.
 """
 
 from __future__ import annotations
