@@ -122,11 +122,6 @@ class Assigned:
         self.reset, self.resolving, self.position_number = where, False, position_number
         self.detach()
 
-    def rewind(self, position_number: int) -> None:
-        """Go on from where the user is."""
-        assert self.position is not None
-        self.place(self.position, position_number)
-
     def drop_runs(self) -> None:
         for run in self.runs:
             run.session.given_back_bytes += len(run.batches)
