@@ -62,7 +62,7 @@ def error_of(answer: Message) -> MinilogError | None:
 async def decided(ask: Callable[[], Awaitable[Any]]) -> Any:
     """Asked again while the coordinator is not ready."""
     while isinstance(error_of(answer := await ask()), RetriableError):  # noqa: ASYNC110, as a client does
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)  # a busy loop would keep the disk thread from the interpreter
     return answer
 
 
