@@ -12,10 +12,11 @@ from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.machines.loop import PROCESS, Deadlock, Process, Spin, VirtualLoop
 from tests.simulation.plan import DAMAGES, FAULTS, Plan
 from tests.simulation.run import run_many
-from tests.simulation.themes import THEMES
+from tests.simulation.themes import DRAWN
 from tests.simulation.violation import Violation
 
 SEEDS = (2, 4, 13)
+THEMED_SEED = 77
 
 
 @pytest.mark.timeout(300)
@@ -29,13 +30,21 @@ def test_seeds_come_right_and_the_same_seed_is_the_same_run(monkeypatch: pytest.
     assert sum(result.reads for result in results) > 1_000
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("theme", DRAWN)
+def test_each_kind_of_trouble_comes_right(theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    (result,) = run_many((THEMED_SEED,), 1, theme=theme)
+    assert result.failure is None
+
+
 def test_a_plan_has_only_faults_that_there_are() -> None:
     plans = [Plan.draw(seed) for seed in range(300)]
     assert {name for plan in plans for name in plan.faults} == set(FAULTS)
-    assert {plan.theme for plan in plans} == {"", *THEMES}
+    assert {plan.theme for plan in plans} == {"", *DRAWN}
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("theme", DRAWN)
 def test_a_themes_faults_are_those_that_there_are(theme: str) -> None:
     plans = [Plan.draw(seed, theme) for seed in range(20)]
     assert {plan.theme for plan in plans} == {theme}
