@@ -129,6 +129,15 @@ def test_who_may_join(change: dict[str, int], joins: bool) -> None:
     assert in_sync.may_join(view, LIFE, epoch_start=7, high_watermark=5, now_ms=0.0) is joins
 
 
+@pytest.mark.parametrize(("durable_end", "joins"), [(88, False), (90, True)])
+def test_who_lags_by_more_than_the_bound_in_records_does_not_join_to_be_put_out_again(
+    durable_end: int, joins: bool
+) -> None:
+    view = FollowerView(2, broker_epoch=50, accepted=True, durable_end=durable_end, wants_in=True)
+    ends = {"epoch_start": 7, "high_watermark": 5, "previous_check_end": 100, "lag_max_records": 10}
+    assert in_sync.may_join(view, LIFE, **ends, now_ms=0.0) is joins
+
+
 @pytest.mark.parametrize(
     "life", [None, replace(LIFE, fenced=True), replace(LIFE, stopping=True), replace(LIFE, broker_epoch=51)]
 )

@@ -172,8 +172,16 @@ class IsrState:
         if self.proposal is not None or broker_id in self.committed:
             return
         view, incarnation = self.views[broker_id], self._context.incarnations.get(broker_id)
-        ends = {"epoch_start": self._epoch_start, "high_watermark": high_watermark, "log_start": self.log_start}
-        if in_sync.may_join(view, incarnation, **ends, now_ms=now_ms):
+        if in_sync.may_join(
+            view,
+            incarnation,
+            epoch_start=self._epoch_start,
+            high_watermark=high_watermark,
+            log_start=self.log_start,
+            previous_check_end=self._previous_check_end,
+            lag_max_records=self._context.settings.replica_lag_max_records,
+            now_ms=now_ms,
+        ):
             self._propose(self.committed | {broker_id})
         elif now_ms < view.refused_until_ms:
             self._arm_lag(view.refused_until_ms)

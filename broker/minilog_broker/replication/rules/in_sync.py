@@ -180,18 +180,26 @@ def may_join(
     high_watermark: int,
     now_ms: float,
     log_start: int = -1,
+    previous_check_end: int = 0,
+    lag_max_records: int | None = None,
 ) -> bool:
     """The rule of `in` above; one that the controller has just refused waits."""
     end = eligible_end(view, incarnation, epoch_start=epoch_start)
     if view.log_start < log_start:
         return False  # an election could bring back what was deleted
+    if _lags_in_records(view, previous_check_end, lag_max_records):
+        return False  # it would be put out at once
     return end is not None and end >= high_watermark and now_ms >= view.refused_until_ms
 
 
 def is_behind_in_records(view: FollowerView, *, previous_check_end: int, lag_max_records: int | None) -> bool:
     """One check of the bound in records; True on the second one running."""
-    if lag_max_records is None:
-        return False
-    behind = view.durable_end is None or view.durable_end < previous_check_end - lag_max_records
+    behind = _lags_in_records(view, previous_check_end, lag_max_records)
     view.checks_behind = view.checks_behind + 1 if behind else 0
     return view.checks_behind >= 2
+
+
+def _lags_in_records(view: FollowerView, previous_check_end: int, lag_max_records: int | None) -> bool:
+    if lag_max_records is None:
+        return False
+    return view.durable_end is None or view.durable_end < previous_check_end - lag_max_records
