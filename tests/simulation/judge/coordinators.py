@@ -84,7 +84,7 @@ class _Log:
 
 
 class JudgeOfCoordinators:
-    """See the module's text."""
+    """Coordinators' messages against the logs of `__transactions`."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth

@@ -25,7 +25,7 @@ class _Excuse:
 
 
 class KnownDamage:
-    """See the module's text."""
+    """The damage of all disks, as faults have placed it."""
 
     def __init__(self, hosts: list[SimulatedHost], metadata: Metadata) -> None:
         self._hosts = {host.number: host for host in hosts}

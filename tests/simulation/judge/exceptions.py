@@ -29,7 +29,7 @@ CALM_S = 10.0  # who was well for so long could have led
 
 
 class Exceptions:
-    """See the module's text."""
+    """What this run has allowed to be lost."""
 
     def __init__(self, cluster: SimulatedCluster, workload: Workload, history: History) -> None:
         self._cluster = cluster

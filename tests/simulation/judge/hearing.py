@@ -36,7 +36,7 @@ class Lead(NamedTuple):
 
 
 class Hearing:
-    """See the module's text."""
+    """Who heard whom when, of voters and leaders."""
 
     def __init__(self, cluster: SimulatedCluster, truth: Truth) -> None:
         self._cluster = cluster

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
+from tests.simulation.judge.backlog import Backlog
 from tests.simulation.judge.coordinators import JudgeOfCoordinators
 from tests.simulation.judge.fencing import Fencing
 from tests.simulation.judge.hearing import Hearing
+from tests.simulation.judge.images import Images
 from tests.simulation.judge.leader_epochs import LeaderEpochs
 from tests.simulation.judge.producers import Producers
 from tests.simulation.judge.quorum import Quorum
@@ -30,18 +32,21 @@ LOOK_S = 0.2
 
 
 class Judge:
-    """See the module's text."""
+    """All watchers, and when they look."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._fencing = Fencing(cluster)
-        self.truth = Truth(cluster, self._fencing.fenced)
+        self._images = Images(cluster)
+        self.truth = Truth(cluster, self._fencing.fenced, self._images.committed)
         self._leader_epochs, self._recorded_ends = LeaderEpochs(self.truth), RecordedEnds(self.truth)
         self._hearing = Hearing(cluster, self.truth)
         coordinators = JudgeOfCoordinators(self.truth)
         transactions = Transactions(self.truth.copies, coordinators.may_write)
         self._replication = Replication(self.truth, transactions)
+        self._backlog = Backlog(cluster)
         self._watchers = [
+            self.truth.saw,
             Quorum(self.truth, self._hearing).saw,
             Producers(self.truth).saw,
             coordinators.saw,
@@ -54,6 +59,7 @@ class Judge:
         cluster.wire.watch(self._saw)
         cluster.wire.listen(self._hearing.heard)
         cluster.wire.listen(self._fencing.heard)
+        cluster.wire.listen(self.truth.calm.heard)
 
     def _saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
         """Of whoever speaks it is not the fault."""
@@ -64,6 +70,7 @@ class Judge:
             for watcher in self._watchers:
                 watcher(call, message, answers)
             self._replication.saw(call, message, payloads, answers)
+            self._backlog.saw(call, message, payloads, answers)
         except Exception as error:
             self._cluster.fail(error)
 
@@ -76,6 +83,7 @@ class Judge:
         """A file of a host took this name."""
         try:
             self._recorded_ends.written(number, path)
+            self._images.written(number, path)
         except Exception as error:
             self._cluster.fail(error)
 
@@ -88,6 +96,8 @@ class Judge:
                 self.truth.look()
                 self._leader_epochs.look()
                 self._recorded_ends.look()
+                self._backlog.look()
+                self._images.look()
                 self._fencing.look(self._hearing.lead, self.truth.metadata)
             except Exception as error:
                 self._cluster.fail(error)

@@ -2,7 +2,7 @@
 
 V14 V16 V8   history.py                 while it runs
 V19          after the faults: every partition acknowledges again, and readers come to the end
-V19          while they rage: a good minimum that is well acknowledges within 10 s
+V19          while they rage: a good minimum that is well acknowledges within 10 s, and all within 2 s in calm
 V3           after all have stopped: the copies of a partition agree on all that was read
 """
 
@@ -29,30 +29,33 @@ if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.faults import Faults
+    from tests.simulation.judge.bounds import Calm
     from tests.simulation.judge.exceptions import Exceptions
     from tests.simulation.machines.host import SimulatedHost
 
 LOOK_S = 0.25
 STALL_S = 10.0
+CALM_STALL_S = 2.0  # while nothing is broken or healed
 SETTLE_S = 3.0  # of writing after the faults
 
 
-async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Exceptions) -> None:
+async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Exceptions, calm: Calm) -> None:
     """Until cancelled. V19 while faults rage: where so many replicas as a write needs, and a majority of the voters,
-    have been well for long, and one of them has all that was acknowledged on its disk, writes go on."""
+    have been well for long, and one of them has all that was acknowledged on its disk, writes go on. And much sooner
+    where nothing is broken or healed."""
     moves = "reassign" in cluster.plan.faults  # then any broker may be needed
     while True:
         await asyncio.sleep(LOOK_S)
         for at, key in workload.keys.items():
             if exceptions.lost_all(key):
                 continue
+            well_since_s = max(cluster.clients_well_since_s, workload.acknowledged_s.get(key, cluster.now_s))
+            if min(calm.lasts_s, cluster.now_s - well_since_s) > CALM_STALL_S:
+                text = f"{at} acknowledges nothing since {well_since_s:.1f} s, and nothing was broken or healed since "
+                raise Violation("V19", f"{text}{calm.since_s:.1f} s", key=key)
             every = [host.name for host in cluster.hosts.values()]
             replicas, count = (every, len(every)) if moves else (workload.replicas[key], cluster.plan.min_in_sync)
-            since_s = max(
-                _good_since_s(cluster, replicas, count),
-                cluster.clients_well_since_s,
-                workload.acknowledged_s.get(key, cluster.now_s),
-            )
+            since_s = max(_good_since_s(cluster, replicas, count), well_since_s)
             if cluster.now_s - since_s > STALL_S and _is_held(cluster, workload, at, replicas):
                 raise Violation(
                     "V19", f"{at} acknowledges nothing since {since_s:.1f} s, and all it needs is well", key=key

@@ -29,6 +29,15 @@ LOG_NAME = "__cluster_metadata-0"
 
 
 @dataclass(slots=True)
+class Raise:
+    """min.insync.replicas was raised by the record at `offset`; who has not heard of that counts to the former one."""
+
+    offset: int
+    former: int
+    heard_by: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class Topic:
     """A topic as the committed records have it."""
 
@@ -36,13 +45,22 @@ class Topic:
     made_with: dict[str, str]
     config: TopicConfig
     set_values: dict[str, str] = field(default_factory=dict)
+    raises: list[Raise] = field(default_factory=list)
 
-    def set(self, name: str, value: str | None) -> None:
-        """Another value, or none."""
+    def set(self, name: str, value: str | None, offset: int) -> None:
+        """Another value, or none, by the record at `offset`."""
+        former = self.config.min_in_sync_replicas
         self.set_values.pop(name, None)
         if value is not None:
             self.set_values[name] = value
         self.config = effective_topic_config({**self.made_with, **self.set_values})
+        if self.config.min_in_sync_replicas > former:
+            self.raises.append(Raise(offset, former))
+
+    def least_min(self, number: int) -> int:
+        """The lowest min.insync.replicas that broker `number` may go by."""
+        formers = (each.former for each in self.raises if number not in each.heard_by)
+        return min((self.config.min_in_sync_replicas, *formers))
 
 
 @dataclass(slots=True)
@@ -56,7 +74,8 @@ class JudgedChange:
 
 
 class Metadata:
-    """See the module's text. `changed` hears of each committed state of a partition, in their order."""
+    """See the module's text. `changed` hears of each committed state of a partition, in their order, `replayed` of each
+    batch."""
 
     def __init__(
         self,
@@ -64,12 +83,14 @@ class Metadata:
         voters: list[int],
         changed: Callable[[JudgedChange], None],
         registrations: Registrations,
+        replayed: Callable[[CommittedBatch], None] = lambda batch: None,
     ) -> None:
         self._copies = copies
         self._voters = voters
         self._directories: dict[int, str] = {}  # of voters, as recorded
         self._changed = changed
         self.registrations = registrations
+        self._replayed = replayed
         self.batches: list[BatchHeader] = []
         self.states: dict[PartitionKey, records_pb2.PartitionRecord] = {}
         self.topics: dict[bytes, Topic] = {}
@@ -114,6 +135,7 @@ class Metadata:
         for header in self.batches[known:]:
             for batch in self._whole(header):
                 self._replay(batch, header)
+                self._replayed(batch)
 
     def _whole(self, header: BatchHeader) -> list[CommittedBatch]:
         """A committed batch, from any disk where it did not rot."""
@@ -208,7 +230,9 @@ class Metadata:
                 )
             elif which == "topic_config":
                 config = record.topic_config
-                self.topics[config.topic_id].set(config.name, config.value if config.HasField("value") else None)
+                self.topics[config.topic_id].set(
+                    config.name, config.value if config.HasField("value") else None, offset
+                )
             elif which == "topic_deletion":
                 self.topics.pop(record.topic_deletion.topic_id)
                 for key in [key for key in self.states if key.topic_id == record.topic_deletion.topic_id]:

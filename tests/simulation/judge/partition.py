@@ -39,7 +39,8 @@ class JudgedLead:
 @dataclass(slots=True)
 class JudgedPartition:
     """See the module's text. `deletable`: nothing above may be missing at the beginning of a copy; `deleted`: nothing
-    below is left on any copy that could be elected."""
+    below is left on any copy that could be elected; `min_floor`: what is below may be committed by a former
+    min.insync.replicas."""
 
     key: PartitionKey
     copies: Copies
@@ -234,8 +235,8 @@ class JudgedPartition:
         state = self.metadata.states.get(self.key)
         if state is None or self.end <= self.min_floor:
             return
-        config = self.metadata.topics[self.key.topic_id].config
-        needed = min(config.min_in_sync_replicas, len(state.replicas) - len(state.adding_replicas))
+        least_min = self.metadata.topics[self.key.topic_id].least_min(number)
+        needed = min(least_min, len(state.replicas) - len(state.adding_replicas))
         holders = [
             copy.host.number
             for copy in self.copies.all_of(self.name)

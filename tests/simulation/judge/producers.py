@@ -17,7 +17,7 @@ _OK = common_pb2.ERROR_CODE_NONE
 
 
 class Producers:
-    """See the module's text."""
+    """Which producer ids were told, to whom, and from which blocks."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth

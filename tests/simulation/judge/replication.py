@@ -31,7 +31,7 @@ _OUT_OF_RANGE = common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
 
 
 class Replication:
-    """See the module's text."""
+    """What brokers and clients say of partitions, each message against disks."""
 
     def __init__(self, truth: Truth, transactions: Transactions) -> None:
         self._truth = truth

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog.partition_key import PartitionKey
 from minilog.v1.records_pb2 import BrokerStateRecord
 from minilog_broker.controller.topic_config import BUILT_IN
-from minilog_broker.quorum.records import METADATA_KEY
-from tests.simulation.judge.bounds import Joins
+from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch
+from tests.simulation.judge.bounds import Calm, Changes, Joins
 from tests.simulation.judge.copies import Copies, Copy
 from tests.simulation.judge.damage import KnownDamage
 from tests.simulation.judge.metadata import LOG_NAME, JudgedChange, Metadata
@@ -21,22 +21,31 @@ from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
+    from tests.simulation.machines.calls import SimulatedCall
 
 STRANGER = (-1, -1)
 _OWN = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)  # brokers delete of them what they do not need
 
 
 class Truth:
-    """See the module's text."""
+    """The truth about one cluster, as it becomes known."""
 
-    def __init__(self, cluster: SimulatedCluster, fenced: Callable[[BrokerStateRecord, Decision], None]) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        fenced: Callable[[BrokerStateRecord, Decision], None],
+        replayed: Callable[[CommittedBatch], None],
+    ) -> None:
         self._cluster = cluster
         self._hosts = {host.name: host for host in cluster.hosts.values()}
         self.copies = Copies(list(cluster.hosts.values()))
-        self.metadata = Metadata(self.copies, list(cluster.plan.voter_ids), self._changed, Registrations(fenced))
+        self.metadata = Metadata(
+            self.copies, list(cluster.plan.voter_ids), self._changed, Registrations(fenced), replayed
+        )
         self.damage = KnownDamage(list(cluster.hosts.values()), self.metadata)
         self.partitions: dict[PartitionKey, JudgedPartition] = {}
-        self._joins = Joins()
+        self._joins, self.calm = Joins(), Calm(cluster)
+        self._changes = Changes(cluster, self.calm)
 
     def violation(self, rule: str, text: str, key: PartitionKey, *nodes: int) -> Violation:
         return Violation(rule, text, nodes=nodes, key=key)
@@ -73,6 +82,7 @@ class Truth:
 
     def _changed(self, change: JudgedChange) -> None:
         self._joins.changed(change, self.metadata.registrations, self._cluster.now_s)
+        self._changes.changed(change)
         partition = self.partition(change.key)
         if partition is not None:
             partition.changed(change)
@@ -87,8 +97,26 @@ class Truth:
                 for copy in self.copies.all_of(partition.name):
                     yield copy, key, partition
 
+    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+        """A heartbeat says how much of the metadata its broker knows: what it counts from now on it counts by that."""
+        if answers or call.method != "/minilog.v1.PeerService/Heartbeat":
+            return
+        number, _ = self.speaker(call.client)
+        for topic_id, topic in self.metadata.topics.items():
+            for each in topic.raises:
+                if message.metadata_offset > each.offset and number not in each.heard_by:
+                    each.heard_by.add(number)
+                    self._counted_before(topic_id, number)
+
+    def _counted_before(self, topic_id: bytes, number: int) -> None:
+        for key, partition in self.partitions.items():
+            if key.topic_id == topic_id:
+                end = self.copies.of(number, partition.name).live.end
+                partition.min_floor = max(partition.min_floor, end)
+
     def look(self) -> None:
         """At all of it, whoever said something or not."""
+        self.calm.look()
         for partition in list(self.partitions.values()):
             if partition.batches and partition.key in self.metadata.states:
                 self._look_at_policy(partition)

@@ -66,6 +66,11 @@ class DiskQueue:
         if not self._busy:
             self._go_on()
 
+    @property
+    def backlog(self) -> int:
+        """Commands that wait."""
+        return len(self._queue)
+
     async def call(self, work: Callable[[], Any]) -> Any:
         return await outcome_of(self, work)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -115,6 +115,13 @@ class SimulatedNetwork:
 
     def between(self, one: str, other: str) -> list[SimulatedConnection]:
         return [each for each in self._connections if {each.client.name, each.host} == {one, other}]
+
+    def open_calls(self) -> Counter[tuple[str, str]]:
+        """By the client's process and the host that is called."""
+        found: Counter[tuple[str, str]] = Counter()
+        for each in self._connections:
+            found[each.client.name, each.host] += len(each.calls)
+        return found
 
     def reset(self, one: str, other: str) -> None:
         """The connections of the two break."""

@@ -1,0 +1,146 @@
+"""The image that a broker acts on is the replay of what is committed. V13.
+
+Each snapshot that comes to lie on a disk, written there or fetched, says what the committed log says below its end.
+
+Both are replayed here, not by the product: what stands in one record is put under one name, and what is put under a
+name later counts. A snapshot whose end is not known to be committed yet is compared when it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from minilog.record_batch.header import iterate_headers
+from minilog.v1 import records_pb2
+from minilog.versions import range_from_wire
+from minilog_broker.quorum.records import CommittedBatch, decode_run
+from tests.simulation.judge.metadata import LOG_NAME
+from tests.simulation.machines.host import DATA_PATH
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import SimulatedCluster
+
+_PATH = re.compile(re.escape(f"{DATA_PATH}/{LOG_NAME}/") + r"(\d{20})-(\d{10})\.snapshot")
+_Name = tuple[Any, ...]
+
+
+class Replayed:
+    """What a run of records says, by name."""
+
+    def __init__(self) -> None:
+        self.said: dict[_Name, Any] = {("level",): 1, ("producer ids",): 0}
+
+    def take(self, batch: CommittedBatch) -> None:
+        for index, record in enumerate(batch.records):
+            self._take(batch.base_offset + index, record)
+
+    def _take(self, offset: int, record: records_pb2.MetadataRecord) -> None:
+        which = record.WhichOneof("record")
+        value = getattr(record, str(which))
+        if which == "broker_registration":
+            self._register(offset, value)
+        elif which == "broker_state":
+            self.said["state", value.broker_id] = value.broker_epoch, value.fenced, value.stopping
+        elif which == "topic":
+            self.said["topic", value.topic_id] = value
+        elif which == "partition":
+            self.said["partition", value.topic_id, value.partition] = value
+        elif which == "topic_config":
+            name = "config", value.topic_id, value.name
+            self.said.pop(name, None)
+            if value.HasField("value"):
+                self.said[name] = value.value
+        elif which == "topic_deletion":
+            self.said = {name: each for name, each in self.said.items() if value.topic_id not in name[1:2]}
+        elif which == "producer_id_block":
+            self.said["producer ids",] = value.next_producer_id
+        elif which == "cluster_level":
+            self.said["level",] = value.level
+        elif which == "cluster":
+            self.said["cluster",] = value.cluster_id
+            self.said |= {("voter", each.broker_id): each for each in value.voters}
+        elif which == "voter_replaced":
+            former = self.said["voter", value.broker_id]
+            self.said["voter", value.broker_id] = records_pb2.Voter(
+                broker_id=former.broker_id, directory_id=value.directory_id, host=former.host, port=former.port
+            )
+
+    def _register(self, offset: int, value: records_pb2.BrokerRegistrationRecord) -> None:
+        """A life begins, fenced."""
+        life = records_pb2.BrokerRegistrationRecord()
+        life.CopyFrom(value)
+        life.broker_epoch = value.broker_epoch if value.HasField("broker_epoch") else offset
+        life.levels.CopyFrom(range_from_wire(value.levels).to_wire())
+        self.said["broker", value.broker_id] = life
+        self.said["state", value.broker_id] = life.broker_epoch, True, False
+
+
+class _Snapshot(NamedTuple):
+    """One that has come to lie on the disk of a host."""
+
+    number: int
+    end_offset: int
+    epoch: int
+    content: bytes
+
+
+class Images:
+    """See the module's text."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self._log: list[CommittedBatch] = []
+        self._replayed, self._taken = Replayed(), 0  # so many batches
+        self._waiting: list[_Snapshot] = []
+
+    def committed(self, batch: CommittedBatch) -> None:
+        self._log.append(batch)
+
+    def written(self, number: int, path: str) -> None:
+        """A file of a host took this name."""
+        named = _PATH.fullmatch(path)
+        if named is not None:
+            content = self._cluster.hosts[number].disk.content(path)
+            self._waiting.append(_Snapshot(number, int(named[1]), int(named[2]), content))
+
+    def look(self) -> None:
+        """At the snapshots whose ends are committed."""
+        end = self._log[-1].end_offset if self._log else 0
+        for each in [snapshot for snapshot in self._waiting if snapshot.end_offset <= end]:
+            self._waiting.remove(each)
+            self._compare(each)
+
+    def _compare(self, snapshot: _Snapshot) -> None:
+        last = self._replay_to(snapshot.end_offset)
+        where = f"the snapshot of b{snapshot.number} at {snapshot.end_offset}"
+        if last is None or (last.end_offset, last.epoch) != (snapshot.end_offset, snapshot.epoch):
+            text = (
+                f"{where} is of epoch {snapshot.epoch}; before it {None if last is None else last.epoch} is committed"
+            )
+            raise Violation("V13", text, nodes=(snapshot.number,))
+        said = decoded(snapshot.content).said
+        for name in [*self._replayed.said, *said]:
+            if said.get(name) != self._replayed.said.get(name):
+                text = f"{where} says of {name}: {said.get(name)}; committed is {self._replayed.said.get(name)}"
+                raise Violation("V13", text.replace("\n", " "), nodes=(snapshot.number,))
+
+    def _replay_to(self, end_offset: int) -> CommittedBatch | None:
+        """The last committed batch below."""
+        if self._taken and self._log[self._taken - 1].end_offset > end_offset:
+            self._replayed, self._taken = Replayed(), 0
+        while self._taken < len(self._log) and self._log[self._taken].end_offset <= end_offset:
+            self._replayed.take(self._log[self._taken])
+            self._taken += 1
+        return self._log[self._taken - 1] if self._taken else None
+
+
+def decoded(content: bytes) -> Replayed:
+    """What a snapshot says."""
+    found = Replayed()
+    for position, header in iterate_headers(content):
+        if not header.is_control:
+            for batch in decode_run(content[position : position + header.length]):
+                found.take(batch)
+    return found
