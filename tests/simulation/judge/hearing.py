@@ -46,6 +46,7 @@ class Hearing:
         self._streams: weakref.WeakSet[SimulatedCall] = weakref.WeakSet()  # of the metadata log
         self._stopping: set[tuple[int, int]] = set()  # host and life: it was asked to stop, and hands over
         self._heard_s: dict[tuple[int, int], float] = {}
+        self._fetched_s: dict[tuple[int, int], float] = {}  # a voter that is stuck in a later epoch asks for votes only
         self._steady_s: dict[tuple[int, int], float] = {}
         self.lead: Lead | None = None
         self._resumed_s: dict[int, float] = {}
@@ -78,6 +79,8 @@ class Hearing:
         if now_s - self._heard_s.get(pair, -1e9) > GAP * self._fetch_timeout_s:
             self._steady_s[pair] = now_s
         self._heard_s[pair] = now_s
+        if call in self._streams and not answers:
+            self._fetched_s[pair] = now_s
 
     def look(self) -> None:
         """Who stands still, or runs anew."""
@@ -125,7 +128,9 @@ class Hearing:
         voters = self._truth.metadata.voters
         if self._cluster.now_s - since_s < STEADY * self._fetch_timeout_s or other not in voters:
             return
-        hearing = [v for v in voters if v != other and self._is_steady(other, v)]
+        late_s = self._cluster.now_s - STEADY * self._fetch_timeout_s
+        following = [v for v in voters if self._fetched_s.get((v, other), -1e9) > late_s]
+        hearing = [v for v in following if v != other and self._is_steady(other, v)]
         if len(hearing) + 1 > len(voters) // 2:
             text = f"b{other} led quorum epoch {led}, {hearing} heard it all the time, and b{number} leads {epoch}"
             raise Violation("V20", text, nodes=(other, number), epoch=epoch)
