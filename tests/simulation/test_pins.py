@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation import hunt
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants import MUTANTS, mutated
 from tests.simulation.run import run_many
 
 ROWS = hunt.load()
@@ -22,6 +22,12 @@ def test_a_wrong_rule_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert pin.seed is not None
     (result,) = run_many((pin.seed,), 1, name, pin.theme)
     assert hunt.rule_of(result) is not None, f"seed {pin.seed} finds {name} no more ({result.failure}): search anew"
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_rule_stands_in_the_place_of_one_that_is_there(name: str) -> None:
+    with mutated(name):
+        pass
 
 
 def test_every_mutant_has_a_row() -> None:

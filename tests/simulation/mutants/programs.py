@@ -66,7 +66,7 @@ def sent_again_is_numbered_anew() -> Patches:
 
 def refusals_teach_nothing() -> Patches:
     """A leader that refuses what it does not lead is asked again, and nobody looks for another."""
-    return [(sender_module, "learn", lambda *_: False)]
+    return [(sender_module, "_learn", lambda *_: False)]
 
 
 def closed_with_what_is_out() -> Patches:
