@@ -96,6 +96,8 @@ class SimulatedCluster:
     def fail(self, error: BaseException) -> None:
         """The run is over: this was not to be."""
         self.note(f"the run fails: {error!r}")
+        if isinstance(error, StopIteration):  # a future takes none
+            error = RuntimeError(f"{error!r} was raised")
         if not self._failed.done():
             self._failed.set_exception(error)
 

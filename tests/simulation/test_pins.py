@@ -11,7 +11,12 @@ from tests.simulation.mutants import MUTANTS, mutated
 from tests.simulation.run import run_many
 
 ROWS = hunt.load()
-PINNED = [name for name, pin in ROWS.items() if pin.seed is not None]
+LIGHT_CPU_S = 2.0  # heavier ones run in `make soak`
+PINNED = [
+    pytest.param(name, marks=() if pin.cpu_s < LIGHT_CPU_S else pytest.mark.long)
+    for name, pin in ROWS.items()
+    if pin.seed is not None
+]
 
 
 @pytest.mark.timeout(300)

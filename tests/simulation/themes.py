@@ -25,7 +25,8 @@ def _of(plan: Plan, brokers: int) -> Plan:
     configs = {number: dict(plan.configs[1]) for number in range(1, brokers + 1)}
     rates = {number: rate for number, rate in plan.clock_rates.items() if number <= brokers}
     racks = {number: rack for number, rack in plan.racks.items() if number <= brokers}
-    return replace(plan, brokers=brokers, configs=configs, clock_rates=rates, racks=racks)
+    voters = plan.voters if plan.voters <= brokers else 3
+    return replace(plan, brokers=brokers, voters=voters, configs=configs, clock_rates=rates, racks=racks)
 
 
 def _weights(chance: random.Random, **weights: float | tuple[float, ...]) -> Mapping[str, float]:
