@@ -47,7 +47,7 @@ test-unit: setup
 	$(PYTEST) -n 2 tests/unit
 
 test-simulation: setup
-	$(PYTEST) -n 2 -m "not long" tests/simulation
+	$(PYTEST) -n 2 tests/simulation
 
 test-integration: setup
 	$(PYTEST) -n 2 --dist loadfile -m "not long and not quiet" tests/integration
