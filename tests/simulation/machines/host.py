@@ -268,10 +268,12 @@ class SimulatedHost:
             self.loop.after(AGAIN_S, self._again)
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """SIGTERM; of a process that has not come to listening to it, it is the end."""
         self.wanted = False
         if self.machine is not None:
             self.machine.stop()
+        elif self.process is not None:
+            self.kill()
 
     # -- while it runs
 
