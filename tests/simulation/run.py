@@ -69,7 +69,7 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         queries.add_reader()
     await asyncio.sleep(plan.quiet_s)
     exceptions = Exceptions(cluster, workload, history)
-    watching = asyncio.get_running_loop().create_task(watch(cluster, workload, exceptions, judge.truth.calm))
+    watching = asyncio.get_running_loop().create_task(watch(cluster, workload, exceptions, judge))
     await _unless(watching, faults.rage(plan.safety_s))
     faults.heal()
     watching.cancel()

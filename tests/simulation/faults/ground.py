@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from minilog.aio import Admin
 from minilog.errors import MinilogError
 from tests.simulation.machines.host import DATA_PATH
+from tests.simulation.machines.network import CUT
 
 if TYPE_CHECKING:
     from tests.simulation.clients.transacting import Transacting
@@ -109,7 +110,7 @@ class Ground:
         """One way."""
         self.network.cut(one, other)
         for name in (one, other):
-            self.cluster.ails(name, "cut")
+            self.cluster.ails(name, CUT)
 
     def cut_both(self, one: str, other: str) -> None:
         self.cut(one, other)
@@ -123,7 +124,7 @@ class Ground:
             if self.network.is_cut(*pair):
                 self.network.heal(*pair)
         for name in (one, other):
-            self.cluster.mends_all(name, "cut", still=self.network.is_cut_off(name))
+            self.cluster.mends_all(name, CUT, still=self.network.is_cut_off(name))
 
     # -- what may be lost
 

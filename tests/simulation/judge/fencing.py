@@ -91,7 +91,7 @@ class Fencing:
         heard_s = max((each for each in times if elected_s <= each < before_s), default=None)
         timeout_s = self._timeout_s.get(decision.quorum_epoch, self._least_s)
         since_s = elected_s if heard_s is None else heard_s
-        awake_s = decided_s - since_s - _paused_s(controller, since_s, decided_s, LONG_PAUSE * timeout_s)
+        awake_s = decided_s - since_s - paused_s(controller, since_s, decided_s, LONG_PAUSE * timeout_s)
         if awake_s <= timeout_s * (NEVER_HEARD_PERIOD if heard_s is None else FULL_PERIOD):
             text = f"{controller.name} fences b{state.broker_id} for {awake_s:.3f} s of silence in which it was awake, "
             text += f"its session time-out is {timeout_s:.1f} s"
@@ -117,13 +117,13 @@ class Fencing:
             since_s = max(lead.since_s, times[-1] if times else -1e9)
             if life.fenced or now_s - since_s <= overdue_s:
                 continue
-            running_s = now_s - since_s - _paused_s(controller, since_s, now_s, 0.0)
+            running_s = now_s - since_s - paused_s(controller, since_s, now_s, 0.0)
             if running_s > overdue_s and not metadata.later_of(number, controller.number):
                 text = f"{controller.name} has not heard b{number} for {running_s:.1f} s, and does not fence it"
                 raise Violation("session", text, nodes=(controller.number, number), epoch=lead.epoch)
 
 
-def _paused_s(host: SimulatedHost, since_s: float, until_s: float, longer_than_s: float) -> float:
+def paused_s(host: SimulatedHost, since_s: float, until_s: float, longer_than_s: float) -> float:
     """For how long the process of a host stood still between the two, in pauses longer than that."""
     pauses_s = host.process.pauses_s if host.process is not None else []
     return sum(

@@ -13,8 +13,9 @@ from minilog.stream_messages import StreamMessage
 from tests.simulation.judge.backlog import Backlog
 from tests.simulation.judge.coordinators import JudgeOfCoordinators
 from tests.simulation.judge.fencing import Fencing
-from tests.simulation.judge.hearing import Hearing
+from tests.simulation.judge.hearing import Hearing, Lead
 from tests.simulation.judge.images import Images
+from tests.simulation.judge.lag import Lag
 from tests.simulation.judge.leader_epochs import LeaderEpochs
 from tests.simulation.judge.producers import Producers
 from tests.simulation.judge.quorum import Quorum
@@ -41,6 +42,7 @@ class Judge:
         self.truth = Truth(cluster, self._fencing.fenced, self._images.committed)
         self._leader_epochs, self._recorded_ends = LeaderEpochs(self.truth), RecordedEnds(self.truth)
         self._hearing = Hearing(cluster, self.truth)
+        self._lag = Lag(cluster, self.truth)
         coordinators = JudgeOfCoordinators(self.truth)
         transactions = Transactions(self.truth.copies, coordinators.may_write)
         self._replication = Replication(self.truth, transactions)
@@ -52,6 +54,7 @@ class Judge:
             coordinators.saw,
             self._hearing.saw,
             self._fencing.saw,
+            self._lag.saw,
             Sessions(self.truth).saw,
         ]
         for number, host in cluster.hosts.items():
@@ -59,6 +62,7 @@ class Judge:
         cluster.wire.watch(self._saw)
         cluster.wire.listen(self._hearing.heard)
         cluster.wire.listen(self._fencing.heard)
+        cluster.wire.listen(self._lag.heard)
         cluster.wire.listen(self.truth.calm.heard)
 
     def _saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
@@ -73,6 +77,11 @@ class Judge:
             self._backlog.saw(call, message, payloads, answers)
         except Exception as error:
             self._cluster.fail(error)
+
+    @property
+    def lead(self) -> Lead | None:
+        """Who leads the quorum, by what was heard last."""
+        return self._hearing.lead
 
     def is_marked(self, key: PartitionKey, producer_id: int) -> bool:
         """Whether the end of that producer stands in some copy of the partition."""
@@ -99,5 +108,6 @@ class Judge:
                 self._backlog.look()
                 self._images.look()
                 self._fencing.look(self._hearing.lead, self.truth.metadata)
+                self._lag.look(self._hearing.lead)
             except Exception as error:
                 self._cluster.fail(error)

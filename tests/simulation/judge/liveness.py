@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from typing import TYPE_CHECKING
 
 from minilog.errors import CorruptMessage
@@ -20,6 +19,7 @@ from minilog.types import TopicPartition
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
 from tests.simulation.clients.history import History, Outcome
+from tests.simulation.judge.good_minimum import good_since_s, heard_since_s
 from tests.simulation.machines.host import DATA_PATH
 from tests.simulation.violation import Violation
 
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.faults import Faults
-    from tests.simulation.judge.bounds import Calm
     from tests.simulation.judge.exceptions import Exceptions
+    from tests.simulation.judge.hearing import Lead
+    from tests.simulation.judge.judge import Judge
     from tests.simulation.machines.host import SimulatedHost
 
 LOOK_S = 0.25
@@ -39,10 +40,11 @@ CALM_STALL_S = 2.0  # while nothing is broken or healed
 SETTLE_S = 3.0  # of writing after the faults
 
 
-async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Exceptions, calm: Calm) -> None:
+async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Exceptions, judge: Judge) -> None:
     """Until cancelled. V19 while faults rage: where so many replicas as a write needs, and a majority of the voters,
     have been well for long, and one of them has all that was acknowledged on its disk, writes go on. And much sooner
     where nothing is broken or healed."""
+    calm = judge.truth.calm
     moves = "reassign" in cluster.plan.faults  # then any broker may be needed
     while True:
         await asyncio.sleep(LOOK_S)
@@ -55,32 +57,24 @@ async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Excep
                 raise Violation("V19", f"{text}{calm.since_s:.1f} s", key=key)
             every = [host.name for host in cluster.hosts.values()]
             replicas, count = (every, len(every)) if moves else (workload.replicas[key], cluster.plan.min_in_sync)
-            since_s = max(_good_since_s(cluster, replicas, count), well_since_s)
-            if cluster.now_s - since_s > STALL_S and _is_held(cluster, workload, at, replicas):
+            hosts = [cluster.host(name) for name in replicas]
+            since_s = max(good_since_s(cluster, judge.lead, hosts, count), well_since_s)
+            if cluster.now_s - since_s > STALL_S and _is_held(cluster, workload, at, hosts, judge.lead):
                 raise Violation(
                     "V19", f"{at} acknowledges nothing since {since_s:.1f} s, and all it needs is well", key=key
                 )
 
 
-def _good_since_s(cluster: SimulatedCluster, replicas: list[str], count: int) -> float:
-    """Since when there is all that a write needs; infinity where something is missing."""
-    hosts = list(cluster.hosts.values())
-    voters = sorted(host.well_since_s if host.is_well else math.inf for host in cluster.voters)
-    needed = sorted(host.well_since_s if host.is_well else math.inf for host in hosts if host.name in replicas)
-    return max(voters[len(voters) // 2], needed[count - 1])
-
-
-def _is_held(cluster: SimulatedCluster, workload: Workload, at: TopicPartition, replicas: list[str]) -> bool:
-    """Whether a host that is well for so long, and lost no power before, has all that was acknowledged."""
+def _is_held(
+    cluster: SimulatedCluster, workload: Workload, at: TopicPartition, hosts: list[SimulatedHost], lead: Lead | None
+) -> bool:
+    """Whether a host that could lead for so long, and lost no power before, has all that was acknowledged."""
     until_s = cluster.now_s - STALL_S
     wanted = workload.acknowledged_end.get(workload.keys[at], 0)
     return any(
         _end_on(host, at) >= wanted
-        for host in cluster.hosts.values()
-        if host.name in replicas
-        and host.is_well
-        and host.well_since_s <= until_s
-        and host.lost_power_in != host.lives - 1
+        for host in hosts
+        if heard_since_s(cluster, lead, host) <= until_s and host.lost_power_in != host.lives - 1
     )
 
 

@@ -149,11 +149,13 @@ class Metadata:
 
     def _check_held(self, number: int, epoch: int) -> None:
         newest = self.batches[-1]
-        holders = self._holders()
+        holders = self._held_by()
         needed = len(self.voters) // 2 + 1
         if len(holders) < needed:
-            text = f"b{number} tells that {self.end} is committed, and of the voters {self.voters} only {holders} have "
-            raise Violation("V12", f"{text}it on disk", nodes=(number,), epoch=epoch)
+            text = (
+                f"b{number} tells that {self.end} is committed, and of the voters {self.voters} only {sorted(holders)} "
+            )
+            raise Violation("V12", f"{text}have it on disk", nodes=(number,), epoch=epoch)
         led = self._led.get(newest.partition_leader_epoch, (-1, 0))[0] == number  # then, it was committed by counting
         if newest.partition_leader_epoch < epoch and not led and not self._is_entered(epoch):
             text = f"b{number} tells in quorum epoch {epoch} that {self.end} is committed, which ends in epoch "
@@ -206,10 +208,14 @@ class Metadata:
 
     def check_kept(self) -> None:
         """A majority goes on having what is committed."""
-        holders = {*self._holders(), *(voter for voter in self.voters if self._is_harmed(voter))}
+        holders = self._held_by()
         if self.batches and len(holders) <= len(self.voters) // 2:
             text = f"of the voters {self.voters} only {sorted(holders)} have on disk what is committed up to {self.end}"
             raise Violation("V12", text, nodes=tuple(self.voters))
+
+    def _held_by(self) -> set[int]:
+        """Voters that have all that is committed, or had it: of a harmed one nobody knows."""
+        return {*self._holders(), *(voter for voter in self.voters if self._is_harmed(voter))}
 
     def _is_harmed(self, number: int) -> bool:
         """A fault has taken what it had."""

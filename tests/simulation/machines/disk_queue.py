@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 
 RUN_S = 0.00005
 TELL_S = 0.00001
-LONGEST_SYNC_S = 10.0  # one that began before the faults ended: what waited for it must end well before the end
 IDLE_S = 0.001
 
 
 class DiskQueue:
     """A Disk, on the time of the process that it belongs to. A sync takes as long as the host's disk needs, multiplied
-    by `slowness`, and so does reading. `hangs`: a call that does not return."""
+    by `slowness`. `hangs`: a call that does not return."""
 
     def __init__(
         self,
@@ -47,7 +46,8 @@ class DiskQueue:
     ) -> None:
         self.name = name
         self.hangs = False
-        self.slowness = 1.0
+        self._slowness = 1.0
+        self._syncing: tuple[asyncio.TimerHandle, Callable[[], None]] | None = None
         self.backlog_bytes = 0
         self._host = host
         self._process = process
@@ -94,10 +94,11 @@ class DiskQueue:
             self._done(group)
             return
         least_s, most_s = (each / 1_000.0 for each in self._host.sync_ms)
-        delay_s = (least_s + (most_s - least_s) * self._chance.random()) * self.slowness
-        self._after(min(delay_s, LONGEST_SYNC_S), lambda: self._sync(group, written))
+        delay_s = (least_s + (most_s - least_s) * self._chance.random()) * self._slowness
+        self._syncing = self._after(delay_s, lambda: self._sync(group, written))
 
     def _sync(self, group: list[GivenCommand], written: list[DiskCommand]) -> None:
+        self._syncing = None
         told = self._groups.flush(written)
         self._after(TELL_S, lambda: call_all(told))
         self._done(group)
@@ -108,7 +109,7 @@ class DiskQueue:
 
     # -- its time
 
-    def _after(self, delay_s: float, work: Callable[[], None]) -> None:
+    def _after(self, delay_s: float, work: Callable[[], None]) -> tuple[asyncio.TimerHandle, Callable[[], None]]:
         """An event of the thread goes on where the loop is late."""
         if self._working_since_s is not None:
             delay_s += self._process.busy_s() - self._working_since_s
@@ -121,7 +122,7 @@ class DiskQueue:
             self._work(work)
 
         self._under_way += 1
-        self._host.network.loop.after(delay_s, run, process=self._process)
+        return self._host.network.loop.after(delay_s, run, process=self._process), run
 
     def _work(self, work: Callable[[], None]) -> None:
         self._working_since_s = self._process.busy_s()
@@ -133,6 +134,16 @@ class DiskQueue:
             self._failed(error)
         finally:
             self._working_since_s = None
+
+    def slow(self, factor: float) -> None:
+        """It is so much slower from now on; by 1 it is as fast as ever, and what was under way returns."""
+        self._slowness = factor
+        if factor == 1.0 and self._syncing is not None:
+            handle, run = self._syncing
+            self._syncing = None
+            if handle._scheduled:  # type: ignore[attr-defined]  # else it has come to its time
+                handle.cancel()
+                self._host.network.loop.after(0.0, run, process=self._process)
 
     def go_on(self) -> None:
         """The call returns."""

@@ -9,6 +9,7 @@ is read before, which takes its time.
 from __future__ import annotations
 
 import asyncio
+import math
 import pathlib
 import random
 import re
@@ -23,7 +24,7 @@ from minilog_broker.server.config import BrokerOptions, VoterAddress, load_confi
 from tests.simulation.machines.disk import Death, PowerLoss, SimulatedDisk
 from tests.simulation.machines.loop import Process, VirtualLoop
 from tests.simulation.machines.machine import SimulatedMachine
-from tests.simulation.machines.network import SimulatedNetwork
+from tests.simulation.machines.network import CUT, SimulatedNetwork
 from tests.simulation.plan import LATER, Plan
 from tests.simulation.violation import Violation
 
@@ -99,7 +100,7 @@ class SimulatedHost:
         self.machine: SimulatedMachine | None = None
         self.broker: Broker | None = None  # for a debugger only: the judge asks it nothing
         self.errors: list[BaseException] = []  # that ended it: of its disk, its directory or its cluster
-        self.well_since_s = 0.0
+        self._mended_s: dict[str, float] = {}
         self._ailments: Counter[str] = Counter({"down": 1})
 
     # -- how it is
@@ -112,23 +113,35 @@ class SimulatedHost:
         """That is over."""
         if self._ailments[what] > 0:
             self._ailments[what] -= 1
-            self.well_since_s = self.loop.now_s
+            self._mended_s[what] = self.loop.now_s
 
     def mends_all(self, what: str, *, still: bool) -> None:
         """However often it was said; unless there is `still` some of it."""
         if not still and self._ailments[what]:
             self._ailments[what] = 0
-            self.well_since_s = self.loop.now_s
+            self._mended_s[what] = self.loop.now_s
 
     def recovers(self) -> None:
         """All of it is over, but that it may be down."""
         down = self._ailments["down"]
         self._ailments = Counter({"down": down})
-        self.well_since_s = self.loop.now_s
+        self._mended_s = {"all": self.loop.now_s}
 
     @property
     def is_well(self) -> bool:
         return not self.ailments
+
+    @property
+    def well_since_s(self) -> float:
+        """When the last of what it had was over."""
+        return max(self._mended_s.values(), default=0.0)
+
+    @property
+    def sound_since_s(self) -> float:
+        """Since when it does all that it should, whomever it does not hear; infinity where it does not."""
+        if self.ailments - {CUT}:
+            return math.inf
+        return max((time_s for what, time_s in self._mended_s.items() if what != CUT), default=0.0)
 
     @property
     def ailments(self) -> set[str]:
@@ -314,4 +327,4 @@ class SimulatedHost:
         """Of the life that runs now; 1: as it was."""
         if self.machine is not None:
             for queue in self.machine.disks:
-                queue.slowness = factor
+                queue.slow(factor)

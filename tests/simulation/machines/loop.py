@@ -108,10 +108,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def after(
         self, delay_s: float, callback: Callable[..., object], *args: Any, process: Process | None = None
-    ) -> None:
+    ) -> asyncio.TimerHandle:
         """In true seconds from now; of `process`, or of nobody."""
         context = NOBODY if process is None else process.context()
-        super().call_at(self.now_s + delay_s, callback, *args, context=context)
+        return super().call_at(self.now_s + delay_s, callback, *args, context=context)
 
     def _run_once(self) -> None:
         ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ power      nobody closes them: the other ends hear nothing, until the machine ru
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import Counter, deque
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from tests.simulation.machines.wire import Wire
 
 WINDOW_BYTES = 1 << 20
 LOOPBACK_BYTES_PER_S = 500e6
+CUT = "cut"  # what somebody ails from who does not hear all others
 
 
 class SimulatedNetwork:
@@ -52,6 +54,7 @@ class SimulatedNetwork:
         self.dark: set[str] = set()
         self.messages = 0
         self._cut: dict[tuple[str, str], deque[Callable[[], None]]] = {}
+        self._healed_s: dict[tuple[str, str], float] = {}
         self._connections: dict[SimulatedConnection, None] = {}
         self._number = 0
 
@@ -63,6 +66,7 @@ class SimulatedNetwork:
 
     def heal(self, source: str, target: str) -> None:
         """What waited arrives."""
+        self._healed_s[source, target] = self.loop.now_s
         for send in self._cut.pop((source, target), ()):
             send()
 
@@ -79,6 +83,11 @@ class SimulatedNetwork:
 
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self._cut
+
+    def joined_since_s(self, one: str, other: str) -> float:
+        """Since when nothing between the two is cut; infinity where something is."""
+        pairs = ((one, other), (other, one))
+        return math.inf if any(pair in self._cut for pair in pairs) else max(self._healed_s.get(p, 0.0) for p in pairs)
 
     def delay_s(self, source: str, target: str, size_bytes: int = 0) -> float:
         """Of one message."""

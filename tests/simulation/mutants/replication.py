@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -100,10 +101,17 @@ def high_watermark_before_truncation() -> Patches:
 
 
 def join_against_lagging_high_watermark() -> Patches:
+    """And whoever lags may join: at the beginning of an epoch that rule stands against it, too."""
     eligible = in_sync.eligible_end
     return [
-        (in_sync, "eligible_end", lambda view, incarnation, *, epoch_start: eligible(view, incarnation, epoch_start=0))
+        (in_sync, "eligible_end", lambda view, incarnation, *, epoch_start: eligible(view, incarnation, epoch_start=0)),
+        *_who_lags_joins(),
     ]
+
+
+def _who_lags_joins() -> Patches:
+    may_join = in_sync.may_join
+    return [(in_sync, "may_join", lambda *args, **given: may_join(*args, **(given | {"caught_up_ms": math.inf})))]
 
 
 def _high_watermark(change: Callable[[dict[str, Any]], None]) -> Patches:
@@ -158,9 +166,9 @@ def _told_before_it_was_put_out() -> Patches:
 def joins_without_a_session() -> Patches:
     """By what it told in a session that is closed a follower joins, falls behind, is put out and joins again.
 
-    Two rules stand against that: what was told before it was put out counts no more, either."""
+    Three rules stand against that: what was told before it was put out counts no more, and who lags does not join."""
     wants_in = property(lambda self: True, lambda self, value: None)
-    return [(FollowerView, "wants_in", wants_in), *_told_before_it_was_put_out()]
+    return [(FollowerView, "wants_in", wants_in), *_told_before_it_was_put_out(), *_who_lags_joins()]
 
 
 def late_ticks_excuse_for_a_full_period() -> Patches:

@@ -5,6 +5,7 @@ A mutant swaps one function of the real code. A search that does not kill it pro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -64,8 +65,15 @@ def _no_check_of_previous_epoch() -> Patches:
 def _join_against_lagging_high_watermark() -> Patches:
     eligible = in_sync.eligible_end
     return [
-        (in_sync, "eligible_end", lambda view, incarnation, *, epoch_start: eligible(view, incarnation, epoch_start=0))
+        (in_sync, "eligible_end", lambda view, incarnation, *, epoch_start: eligible(view, incarnation, epoch_start=0)),
+        *who_lags_joins(),
     ]
+
+
+def who_lags_joins() -> Patches:
+    """It is put out at once. At the beginning of an epoch no other rule stands against who has too little."""
+    may_join = in_sync.may_join
+    return [(in_sync, "may_join", lambda *args, **given: may_join(*args, **(given | {"caught_up_ms": math.inf})))]
 
 
 def _high_watermark(change: Callable[[dict[str, Any]], None]) -> Patches:

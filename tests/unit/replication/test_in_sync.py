@@ -138,6 +138,15 @@ def test_who_lags_by_more_than_the_bound_in_records_does_not_join_to_be_put_out_
     assert in_sync.may_join(view, LIFE, **ends, now_ms=0.0) is joins
 
 
+@pytest.mark.parametrize(("caught_up_ms", "joins"), [(99.0, False), (101.0, True)])
+def test_who_lags_by_more_than_the_lag_time_does_not_join_to_be_put_out_again(caught_up_ms: float, joins: bool) -> None:
+    view = FollowerView(2, broker_epoch=50, accepted=True, durable_end=10, wants_in=True)
+    found = in_sync.may_join(
+        view, LIFE, epoch_start=7, high_watermark=10, caught_up_ms=caught_up_ms, lag_time_max_ms=400.0, now_ms=500.0
+    )
+    assert found is joins
+
+
 @pytest.mark.parametrize(
     "life", [None, replace(LIFE, fenced=True), replace(LIFE, stopping=True), replace(LIFE, broker_epoch=51)]
 )
@@ -215,7 +224,7 @@ def test_one_proposal_is_in_flight() -> None:
     cluster.controller.set_state(KEY, in_sync_replicas=(1,))
     cluster.settle(controller=False)
     assert len(cluster[1].proposals) == 1
-    leading(cluster).propose_joiners(0, cluster.now_ms)
+    leading(cluster).propose_joiners(0, 0, cluster.now_ms)
     cluster[1].run()
     assert len(cluster[1].proposals) == 1
     cluster.settle()

@@ -23,6 +23,7 @@ from minilog_broker.replication.rules.in_sync import FollowerView, Progress
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.storage.segment import segment_path
 from tests.unit.replication.cluster import KEY, TOPIC_ID, BrokerOfCores, Link, ReplicaCluster
+from tests.unit.replication.mutants import who_lags_joins
 
 LAG_MS = 10_000.0  # replica.lag.time.max.ms: the default
 
@@ -340,7 +341,7 @@ def _forgotten_once() -> list[tuple[Any, str, Any]]:
 
 def _what_was_told_before_counts_without_a_session() -> list[tuple[Any, str, Any]]:
     wants_in = property(lambda self: True, lambda self, value: None)
-    return [(FollowerView, "wants_in", wants_in), *_what_was_told_before_counts()]
+    return [(FollowerView, "wants_in", wants_in), *_what_was_told_before_counts(), *who_lags_joins()]
 
 
 def _excused_for_a_full_period() -> list[tuple[Any, str, Any]]:

@@ -167,7 +167,7 @@ class IsrState:
     def _arm_lag(self, due_ms: float) -> None:
         self._context.timers.arm(TimerKind.LAG, self.state.key, due_ms)
 
-    def propose_joiner(self, broker_id: int, high_watermark: int, now_ms: float) -> None:
+    def propose_joiner(self, broker_id: int, high_watermark: int, log_end: int, now_ms: float) -> None:
         """Propose a follower that may join, unless a proposal is in flight."""
         if self.proposal is not None or broker_id in self.committed:
             return
@@ -178,6 +178,8 @@ class IsrState:
             epoch_start=self._epoch_start,
             high_watermark=high_watermark,
             log_start=self.log_start,
+            caught_up_ms=view.caught_up_ms(log_end=log_end, marks=self.marks, now_ms=now_ms),
+            lag_time_max_ms=self._context.settings.replica_lag_time_max_ms,
             previous_check_end=self._previous_check_end,
             lag_max_records=self._context.settings.replica_lag_max_records,
             now_ms=now_ms,
@@ -186,10 +188,10 @@ class IsrState:
         elif now_ms < view.refused_until_ms:
             self._arm_lag(view.refused_until_ms)
 
-    def propose_joiners(self, high_watermark: int, now_ms: float) -> None:
+    def propose_joiners(self, high_watermark: int, log_end: int, now_ms: float) -> None:
         """The same for all: one at a time, so that one that is refused spoils no other."""
         for broker_id in self.views:
-            self.propose_joiner(broker_id, high_watermark, now_ms)
+            self.propose_joiner(broker_id, high_watermark, log_end, now_ms)
 
     def _propose(self, broker_ids: frozenset[int] | set[int]) -> None:
         if self.proposal is not None or broker_ids == self.committed:

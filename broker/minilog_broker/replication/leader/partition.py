@@ -136,7 +136,7 @@ class LeaderPartition:
             self._produce_handler.give_up(too_few)
         self._advance(now_ms)
         self._check_subscribers(now_ms)
-        self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
+        self.in_sync.propose_joiners(self.log.high_watermark, self.log.appended_end, now_ms)
         self.in_sync.watch_lag(now_ms)
 
     def resign(self, why: str) -> None:
@@ -165,7 +165,7 @@ class LeaderPartition:
         """Another life of a replica began, or whether it may join changed."""
         if self.leading:
             self._advance(now_ms)
-            self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
+            self.in_sync.propose_joiners(self.log.high_watermark, self.log.appended_end, now_ms)
 
     # -- produce
 
@@ -238,7 +238,7 @@ class LeaderPartition:
             self.in_sync.count_unsynced(self.log.appended_end, now_ms)
         self.flushed(now_ms)
         if self.leading:
-            self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
+            self.in_sync.propose_joiners(self.log.high_watermark, self.log.appended_end, now_ms)
 
     def flushed(self, now_ms: float) -> None:
         """The durable end moved."""
@@ -315,7 +315,7 @@ class LeaderPartition:
             return
         view.progressed(told, log_end=self.log.appended_end, marks=self.in_sync.marks, now_ms=now_ms)
         self._advance(now_ms)
-        self.in_sync.propose_joiner(session.broker_id, self.log.high_watermark, now_ms)
+        self.in_sync.propose_joiner(session.broker_id, self.log.high_watermark, self.log.appended_end, now_ms)
 
     def _is_epoch_below(self, end_offset: int, last_epoch: int | None) -> bool:
         """Whether our record below `end_offset` has this epoch, as far as there is one to compare."""
@@ -331,7 +331,7 @@ class LeaderPartition:
             return
         self.in_sync.check_lag(self.log.appended_end, now_ms)
         self._advance(now_ms)
-        self.in_sync.propose_joiners(self.log.high_watermark, now_ms)
+        self.in_sync.propose_joiners(self.log.high_watermark, self.log.appended_end, now_ms)
 
     def proposal_answered(self, answer: ProposalAnswer, now_ms: float) -> None:
         """What the controller says: what it committed comes as metadata."""

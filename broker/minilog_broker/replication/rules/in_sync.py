@@ -7,7 +7,8 @@ has reached; while it has reached the log's end, it is caught up now.
           of one check earlier, on two checks running
     in    durable end >= HW and >= the start of the leader's epoch, log start no lower than the leader's, position
           accepted in this epoch, its session open and its disk not full, and its life is the current one, not fenced
-          and not stopping. (A damaged replica was cut by its recovery: it is whole again when it has all below HW, and
+          and not stopping; and it is not out at once by the rule above: below min the HW stands, and says nothing of
+          who goes on. (A damaged replica was cut by its recovery: it is whole again when it has all below HW, and
           being taken in is what ends its damage, as records.proto says.)
 
 A copy may be cut within one life, where it was found damaged. So whatever puts a replica out, or takes its copy
@@ -180,6 +181,8 @@ def may_join(
     high_watermark: int,
     now_ms: float,
     log_start: int = -1,
+    caught_up_ms: float = math.inf,
+    lag_time_max_ms: float = 0.0,
     previous_check_end: int = 0,
     lag_max_records: int | None = None,
 ) -> bool:
@@ -187,7 +190,7 @@ def may_join(
     end = eligible_end(view, incarnation, epoch_start=epoch_start)
     if view.log_start < log_start:
         return False  # an election could bring back what was deleted
-    if _lags_in_records(view, previous_check_end, lag_max_records):
+    if now_ms - caught_up_ms > lag_time_max_ms or _lags_in_records(view, previous_check_end, lag_max_records):
         return False  # it would be put out at once
     return end is not None and end >= high_watermark and now_ms >= view.refused_until_ms
 
