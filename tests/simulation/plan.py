@@ -85,6 +85,8 @@ class Plan:
     liveness_s: float = 40.0
     faults: Mapping[str, float] = field(default_factory=dict)  # weights; none: nothing happens
     fault_pause_s: float = 1.0
+    lasting: float = 1.0  # so many times as long as else a fault lasts
+    sick: int = 0  # the broker whose machine all of it befalls; 0: any
     outage: str = ""  # in the end all lose power, and one stays away ("absent") or comes back "rotten"
 
     @property

@@ -487,6 +487,39 @@ def stalls(plan: Plan, chance: random.Random) -> Plan:
     )
 
 
+def sick_machine(plan: Plan, chance: random.Random) -> Plan:
+    """One machine is sick for long in one way after the other, all others are well: all goes on without it."""
+    plan = _of(plan, chance.choice((3, 4)))
+    return replace(
+        plan,
+        voters=3,
+        partitions=3,
+        replication_factor=3,
+        sick=chance.choice((1, 2, 3)),
+        lasting=4.0,
+        safety_s=30.0,
+        fault_pause_s=6.0,
+        producers=1,
+        write_pause_s=0.1,
+        configs=_configured(plan, replica_lag_time_max_ms=1_000, broker_session_timeout_ms=1_500),
+        faults=_weights(
+            chance,
+            cut=(0.0, 1.0),
+            cut_one_way=(0.0, 1.0),
+            isolate=(0.0, 0.5),
+            hanging_disk=(0.0, 1.0),
+            disk_error=(0.0, 1.0),
+            disk_error_at_start=(0.0, 0.5),
+            full_disk=(0.0, 1.0),
+            kill=(0.0, 0.5),
+            late=(0.0, 0.5),
+            stand_still=(0.0, 1.0),
+            refuse=(0.0, 0.5),
+            restart=0.2,
+        ),
+    )
+
+
 def unsynced(plan: Plan, chance: random.Random) -> Plan:
     """flush.policy goes to and fro while machines lose power."""
     return replace(
@@ -536,7 +569,7 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     each.__name__: each
     for each in (
         calm, disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
-        epochs, outages, settings, voters, trims, young, stalls, unsynced, unclean,
+        epochs, outages, settings, voters, trims, young, stalls, sick_machine, unsynced, unclean,
     )
 }  # fmt: skip
 DRAWN = tuple(name for name in THEMES if name != calm.__name__)

@@ -108,6 +108,7 @@ class BrokerRegistrations:
         self._ledger.offline[request.broker_id] = _unreadable(found)
         self._ledger.torn_tails.told(request.broker_id, _torn_ends(request.recovered_replicas), now_ms, anew=True)
         self._ledger.full.discard(request.broker_id)
+        self._ledger.stalled.discard(request.broker_id)
         self._liveness.heard(request.broker_id, now_ms)
         damaged = _keys(request.damaged_replicas)
         for state in self._ledger.image.replicas_on(request.broker_id):
@@ -207,7 +208,7 @@ class BrokerRegistrations:
         self._liveness.heard(broker.broker_id, now_ms)
         news |= self._ledger.torn_tails.told(broker.broker_id, _torn_ends(request.recovered_replicas), now_ms)
         self._went_offline(request)
-        self._is_full(broker.broker_id, full=request.no_space)
+        self._takes_records(request)
         if request.wants_stop or broker.stopping:
             self._stop(broker)
         elif broker.fenced and request.metadata_offset > broker.broker_epoch:
@@ -247,18 +248,19 @@ class BrokerRegistrations:
         for broker_id in self._ledger.torn_tails.take_expired(now_ms):
             self._elect_where_nobody_leads(broker_id)
 
-    def _is_full(self, broker_id: int, *, full: bool) -> None:
-        """A full disk takes no records: another leads where one can, and no ISR waits for it.
+    def _takes_records(self, request: peer_pb2.HeartbeatRequest) -> None:
+        """A disk that is full, or that does not answer, takes no records: another leads where one can, and no ISR waits
+        for it.
 
         Looked at again with every heartbeat: another may have come in sync meanwhile."""
-        ledger = self._ledger
-        if not full:
-            ledger.full.discard(broker_id)
+        ledger, broker_id = self._ledger, request.broker_id
+        for brokers, refuses in ((ledger.full, request.no_space), (ledger.stalled, request.disk_stalled)):
+            (brokers.add if refuses else brokers.discard)(broker_id)
+        if ledger.takes_records(broker_id):
             return
-        ledger.full.add(broker_id)
 
         def hand_over(state: PartitionState, rules: ElectionRules) -> ElectionOutcome:
-            return handed_over(state, broker_id, self._with_space(rules))
+            return handed_over(state, broker_id, self._with_disks(rules))
 
         states = [state for state in ledger.image.replicas_on(broker_id) if broker_id in state.in_sync_replicas]
         ledger.write_outcomes(states, hand_over)
@@ -292,7 +294,7 @@ class BrokerRegistrations:
         broker_id = broker.broker_id
 
         def hand_over(state: PartitionState, rules: ElectionRules) -> ElectionOutcome:
-            if is_waited_for(state, broker_id, self._with_space(rules)):
+            if is_waited_for(state, broker_id, self._with_disks(rules)):
                 return reconsider(state, rules)  # another leads, and this one stays in the ISR
             return handed_over(state, broker_id, rules)
 
@@ -301,13 +303,13 @@ class BrokerRegistrations:
     def _is_waited_for(self, broker_id: int) -> bool:
         ledger = self._ledger
         return any(
-            is_waited_for(state, broker_id, self._with_space(ledger.rules(state.key)))
+            is_waited_for(state, broker_id, self._with_disks(ledger.rules(state.key)))
             for state in ledger.image.replicas_on(broker_id)
         )
 
-    def _with_space(self, rules: ElectionRules) -> ElectionRules:
-        """The same rules where a broker with a full disk neither leads nor joins."""
-        return replace(rules, electable=lambda each: rules.electable(each) and each not in self._ledger.full)
+    def _with_disks(self, rules: ElectionRules) -> ElectionRules:
+        """The same rules where a broker whose disk takes no records neither leads nor joins."""
+        return replace(rules, electable=lambda each: rules.electable(each) and self._ledger.takes_records(each))
 
     def _write_state(self, broker: BrokerRegistration, *, fenced: bool, stopping: bool) -> None:
         self._ledger.write(

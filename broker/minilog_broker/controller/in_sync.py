@@ -108,6 +108,8 @@ def _check_member(ledger: Ledger, state: PartitionState, member: peer_pb2.InSync
         reason = "its replica is offline"
     elif joins and member.broker_id in ledger.full:
         reason = "its disk is full"
+    elif joins and member.broker_id in ledger.stalled:
+        reason = "its disk does not answer"
     else:
         return
     raise IneligibleReplica(f"broker {member.broker_id} cannot be in the ISR of {where}: {reason}")

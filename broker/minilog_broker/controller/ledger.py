@@ -23,10 +23,11 @@ AppendRecords = Callable[[Sequence[records_pb2.MetadataRecord]], int]
 @dataclass(frozen=True, slots=True)
 class Reported:
     """What brokers said with their last heartbeats and the metadata log does not: replicas that are offline, and whose
-    disk is full."""
+    disk is full, or stalled."""
 
     offline: Mapping[int, frozenset[PartitionKey]] = field(default_factory=dict)
     full: frozenset[int] = frozenset()
+    stalled: frozenset[int] = frozenset()
 
     def offline_of(self, state: PartitionState) -> list[int]:
         return [broker_id for broker_id in state.replicas if state.key in self.offline.get(broker_id, ())]
@@ -54,6 +55,7 @@ class Ledger:
         self.offline: dict[int, frozenset[PartitionKey]] = {}
         self.torn_tails = TornTails()
         self.full: set[int] = set()  # brokers whose disk is full, as they say with every heartbeat
+        self.stalled: set[int] = set()  # brokers whose disk does not return, as they say with every heartbeat
         self._has_spoken = has_spoken
         self._append = append
         self._effects = effects
@@ -61,7 +63,12 @@ class Ledger:
         self._news: list[ControllerEffect] = []  # of the decision that is being written
 
     def reported(self) -> Reported:
-        return Reported({broker_id: keys for broker_id, keys in self.offline.items() if keys}, frozenset(self.full))
+        offline = {broker_id: keys for broker_id, keys in self.offline.items() if keys}
+        return Reported(offline, frozenset(self.full), frozenset(self.stalled))
+
+    def takes_records(self, broker_id: int) -> bool:
+        """Whether its disk takes what is appended."""
+        return broker_id not in self.full and broker_id not in self.stalled
 
     @property
     def next_offset(self) -> int:

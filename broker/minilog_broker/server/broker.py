@@ -37,6 +37,7 @@ from minilog_broker.server.clients.leader_links import LeaderLinks
 from minilog_broker.server.clients.partition_registrations import PartitionRegistrations
 from minilog_broker.server.clients.registration import registration_request, unsettled_replicas
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.disk.disk_stall import DiskStall
 from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.disk.maintenance import maintain
 from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME, BrokerRuntime
@@ -245,6 +246,7 @@ class Broker:
             offline_replicas=self._replicas.offline.values,
             unsettled_replicas=lambda: unsettled_replicas(self._logs),
             no_space=lambda: not self._reserve.held,
+            disk_stalled=DiskStall(self._disk, self._config.replica_lag_time_max_ms, now_ms).is_stalled,
         )
         interval_ms = self._config.broker_heartbeat_interval_ms
         return ControllerLink(

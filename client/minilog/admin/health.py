@@ -94,6 +94,13 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse) -> Iterable[Problem]:
             "free space, or let topics keep less (retention.bytes, minilog topic trim); they go on by themselves",
             full,
         )
+    if stalled := sorted(each.broker_id for each in answer.brokers if each.disk_stalled):
+        yield Problem(
+            "DISK_STALLED",
+            f"the disks of brokers {_join(stalled)} do not answer: they take no records",
+            "look at the disks, and at the kernel's log; they go on by themselves when the disk does",
+            stalled,
+        )
 
 
 def _of_partitions(topics: list[metadata_pb2.TopicMetadata]) -> Iterable[Problem]:

@@ -176,6 +176,7 @@ class BrokerMetadata(_message.Message):
     NO_SPACE_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    DISK_STALLED_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     host: _builtins.str
     port: _builtins.int
@@ -185,6 +186,8 @@ class BrokerMetadata(_message.Message):
     no_space: _builtins.bool
     """Its disk is full, as it says; told by the active controller alone."""
     version: _builtins.str
+    disk_stalled: _builtins.bool
+    """Calls of its disk do not return, as it says; told by the active controller alone."""
     @_builtins.property
     def levels(self) -> _common_pb2.VersionRange:
         """The levels that it can read and write, and its version, as it registered."""
@@ -201,10 +204,11 @@ class BrokerMetadata(_message.Message):
         no_space: _builtins.bool = ...,
         levels: _common_pb2.VersionRange | None = ...,
         version: _builtins.str = ...,
+        disk_stalled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "levels", b"levels", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "host", b"host", "levels", b"levels", "no_space", b"no_space", "port", b"port", "rack", b"rack", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "disk_stalled", b"disk_stalled", "host", b"host", "levels", b"levels", "no_space", b"no_space", "port", b"port", "rack", b"rack", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
     _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015

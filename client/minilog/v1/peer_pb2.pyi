@@ -238,6 +238,7 @@ class HeartbeatRequest(_message.Message):
     NO_SPACE_FIELD_NUMBER: _builtins.int
     DAMAGED_REPLICAS_FIELD_NUMBER: _builtins.int
     RECOVERED_REPLICAS_FIELD_NUMBER: _builtins.int
+    DISK_STALLED_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     broker_epoch: _builtins.int
     metadata_offset: _builtins.int
@@ -246,6 +247,8 @@ class HeartbeatRequest(_message.Message):
     """A controlled shutdown is wanted: move leadership away, then answer should_stop."""
     no_space: _builtins.bool
     """The disk is full, and produce refused: lead nothing that another can lead. In every heartbeat while it is so."""
+    disk_stalled: _builtins.bool
+    """No call of the disk has returned for replica.lag.time.max.ms: as for a full disk. In every heartbeat while it is so."""
     @_builtins.property
     def offline_replicas(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]:
         """Replicas that an I/O error, or damage, took offline in this life."""
@@ -271,10 +274,11 @@ class HeartbeatRequest(_message.Message):
         no_space: _builtins.bool = ...,
         damaged_replicas: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
         recovered_replicas: _abc.Iterable[Global___RecoveredReplica] | None = ...,
+        disk_stalled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "damaged_replicas", b"damaged_replicas", "metadata_offset", b"metadata_offset", "no_space", b"no_space", "offline_replicas", b"offline_replicas", "recovered_replicas", b"recovered_replicas", "wants_stop", b"wants_stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "damaged_replicas", b"damaged_replicas", "disk_stalled", b"disk_stalled", "metadata_offset", b"metadata_offset", "no_space", b"no_space", "offline_replicas", b"offline_replicas", "recovered_replicas", b"recovered_replicas", "wants_stop", b"wants_stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -49,7 +49,9 @@ class Ground:
 
     def some_host(self, accept: Callable[[SimulatedHost], bool] = lambda host: True) -> SimulatedHost | None:
         """One of those that may return."""
-        found = [host for host in self.cluster.hosts.values() if host.name not in self.lost and accept(host)]
+        sick = self.cluster.plan.sick
+        hosts = [host for host in self.cluster.hosts.values() if sick in (0, host.number)]
+        found = [host for host in hosts if host.name not in self.lost and accept(host)]
         return self.random.choice(found) if found else None
 
     def host(self) -> SimulatedHost:
@@ -59,8 +61,13 @@ class Ground:
 
     def two(self) -> tuple[str, str]:
         """Two brokers' names."""
-        one, other = self.random.sample([host.name for host in self.cluster.hosts.values()], 2)
-        return one, other
+        names = [host.name for host in self.cluster.hosts.values()]
+        if not self.cluster.plan.sick:
+            one, other = self.random.sample(names, 2)
+            return one, other
+        pair = [self.host().name, self.random.choice([name for name in names if name != self.host().name])]
+        self.random.shuffle(pair)
+        return pair[0], pair[1]
 
     def pair(self) -> tuple[str, str]:
         """A broker, and another or a client."""
@@ -84,7 +91,8 @@ class Ground:
 
     def later(self, least_s: float, most_s: float, mend: Callable[[], None]) -> None:
         """Undo it after a while, unless all is healed before."""
-        delay_s = least_s + (most_s - least_s) * self.random.random() ** LONG_TAIL
+        lasting = self.cluster.plan.lasting
+        delay_s = (least_s + (most_s - least_s) * self.random.random() ** LONG_TAIL) * lasting
         self.cluster.loop.after(delay_s, lambda: mend() if self.cluster.rages else None)
 
     def start_later(self, host: SimulatedHost, most_s: float) -> None:

@@ -67,6 +67,10 @@ class DiskQueue:
             self._go_on()
 
     @property
+    def step(self) -> int | None:
+        return self._groups.steps if self._under_way else None
+
+    @property
     def backlog(self) -> int:
         """Commands that wait."""
         return len(self._queue)

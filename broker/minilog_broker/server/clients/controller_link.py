@@ -39,6 +39,7 @@ class HeartbeatSources:
     offline_replicas: Callable[[], Iterable[PartitionOffline]]
     unsettled_replicas: Callable[[], Iterable[peer_pb2.RecoveredReplica]]
     no_space: Callable[[], bool]
+    disk_stalled: Callable[[], bool]
 
 
 class ControllerLink:
@@ -184,6 +185,7 @@ class ControllerLink:
             offline_replicas=[each.key.to_wire() for each in offline],
             damaged_replicas=[each.key.to_wire() for each in offline if each.damaged],
             no_space=self._sources.no_space(),
+            disk_stalled=self._sources.disk_stalled(),
             recovered_replicas=self._sources.unsettled_replicas(),
         )
 

@@ -74,6 +74,10 @@ class Disk(Submitting, Protocol):
     def backlog_bytes(self) -> int:
         """What waits for the disk, or is being written."""
 
+    @property
+    def step(self) -> int | None:
+        """Which call of the disk is under way: another number for each; None where there is none."""
+
     async def call(self, work: Callable[[], Any]) -> Any:
         """Run `work` in its turn and return what it returned; an OSError is raised here."""
 
@@ -115,6 +119,7 @@ class CommandGroups:
     def __init__(self) -> None:
         self._told: dict[object, int] = {}  # failures by log; changed on the loop only
         self._met: dict[object, int] = {}  # failures by log; changed on the disk thread only
+        self.steps = 0  # commands that were run, and logs that were synced; counted on the disk thread only
 
     def give(self, command: DiskCommand) -> GivenCommand:
         return GivenCommand(command, self._told.get(command.log, 0))
@@ -125,6 +130,7 @@ class CommandGroups:
         written: dict[int, DiskCommand] = {}
         for given in group:
             command = given.command
+            self.steps += 1
             if given.told < self._met.get(command.log, 0):
                 continue
             try:
@@ -148,6 +154,7 @@ class CommandGroups:
     def _flush(self, last: DiskCommand) -> Told:
         log = last.flush
         assert log is not None
+        self.steps += 1
         try:
             log.flush()
         except OSError as error:
@@ -175,8 +182,8 @@ class DiskThread:
         self._on_crash = on_crash
         self._groups = CommandGroups()
         self._queue: queue.SimpleQueue[GivenCommand | None] = queue.SimpleQueue()
-        self._given_bytes = 0  # counted on the loop only
-        self._done_bytes = 0  # counted on the disk thread only
+        self._given_bytes = self._given = 0  # counted on the loop only
+        self._done_bytes = self._done = 0  # counted on the disk thread only
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -184,8 +191,13 @@ class DiskThread:
     def backlog_bytes(self) -> int:
         return self._given_bytes - self._done_bytes
 
+    @property
+    def step(self) -> int | None:
+        return self._groups.steps if self._given != self._done else None
+
     def submit(self, command: DiskCommand) -> None:
         self._given_bytes += command.size_bytes
+        self._given += 1
         self._queue.put(self._groups.give(command))
 
     async def call(self, work: Callable[[], Any]) -> Any:
@@ -219,6 +231,7 @@ class DiskThread:
         self._tell(told)
         self._tell(self._groups.flush(written))
         self._done_bytes += sum(given.command.size_bytes for given in commands)
+        self._done += len(commands)
         return group[-1] is not None
 
     def _tell(self, callbacks: Told) -> None:

@@ -198,6 +198,7 @@ def _broker(broker: BrokerRegistration, reported: Reported = NOTHING_REPORTED) -
         state=state,
         broker_epoch=broker.broker_epoch,
         no_space=broker.broker_id in reported.full,
+        disk_stalled=broker.broker_id in reported.stalled,
         levels=broker.levels.to_wire(),
         version=broker.version,
     )

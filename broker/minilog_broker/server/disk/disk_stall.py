@@ -1,0 +1,37 @@
+"""Whether a disk answers: a leader is held to the lag time as its followers are.
+
+A call that does not return (a dying disk, a volume that is gone, a network file system) raises no error, and the
+threads that hear the controller and clients go on. Without this the broker would lead for ever what it cannot append.
+So it says so with its heartbeats, and the controller treats it as one whose disk is full: another leads where one can,
+and no ISR waits for it (controller/brokers.py). When the call returns, the broker follows and comes back in sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from minilog_broker.server.disk.disk_thread import Disk
+
+LOOK_SHARE = 1 / 3  # of the lag time: between two looks it counts for no more; who was late itself blames no disk
+
+
+class DiskStall:
+    """Looks at a disk now and then, at each heartbeat: a call is under way, and it is the same as the last time."""
+
+    def __init__(self, disk: Disk, lag_time_max_ms: float, now_ms: Callable[[], float]) -> None:
+        self._disk = disk
+        self._most_ms = lag_time_max_ms
+        self._now_ms = now_ms
+        self._step: int | None = None
+        self._looked_ms = now_ms()
+        self._waited_ms = 0.0
+
+    def is_stalled(self) -> bool:
+        """Whether one call has not returned for the lag time, as far as this was seen."""
+        now_ms, step = self._now_ms(), self._disk.step
+        since_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        if step is None or step != self._step:
+            self._step, self._waited_ms = step, 0.0
+            return False
+        self._waited_ms += min(since_ms, self._most_ms * LOOK_SHARE)
+        return self._waited_ms > self._most_ms
