@@ -30,6 +30,7 @@ from tests.simulation.violation import Violation
 
 PORT = 9092
 DATA_PATH = "/data"
+_IN_A_LOG = re.compile(rf"{DATA_PATH}/(?!__cluster_metadata)[^/]+-\d+/")  # the other replicas go on
 START_S = 0.3  # a Python process needs so long to come up
 OPERATOR_S = (1.0, 6.0)  # until an operator sees what a broker has ended with
 AGAIN_S = 0.5  # a supervisor starts what ended by itself
@@ -199,6 +200,10 @@ class SimulatedHost:
                 self._refused()
             if not isinstance(error, MinilogError | CommandFailed | OSError):
                 self._fail(error)
+            if isinstance(error, OSError) and _IN_A_LOG.match(error.filename or ""):
+                self._fail(
+                    Violation("V19", f"{self.name} ended for an error of one log: {error}", nodes=(self.number,))
+                )
         self._gone("stop" if error is None else f"{type(error).__name__}: {error}")
         self.disk.end_process()
         self.network.process_ended(process, silently=False)

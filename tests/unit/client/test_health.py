@@ -70,11 +70,13 @@ def test_a_voter_that_lost_its_directory() -> None:
 def test_a_full_disk_and_replicas_that_are_offline_or_damaged() -> None:
     answer = cluster()
     answer.brokers[0].no_space = True
+    answer.brokers[1].disk_stalled = True
     answer.topics[0].partitions[0].offline_replicas.append(2)
     answer.topics[0].partitions[1].damaged_replicas.append(3)
     found = problems(answer)
     assert {code: (each.brokers, [at.partition for at in each.partitions]) for code, each in found.items()} == {
         "DISK_FULL": ([1], []),
+        "DISK_STALLED": ([2], []),
         "REPLICA_DAMAGED": ([3], [1]),
         "REPLICA_OFFLINE": ([2], [0]),
     }

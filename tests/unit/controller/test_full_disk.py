@@ -1,6 +1,9 @@
-"""A broker whose disk is full: it leads only what nobody else can, and is in no ISR that would wait for it."""
+"""A broker whose disk is full, or does not answer: it leads only what nobody else can, and is in no ISR that would wait
+for it."""
 
 from __future__ import annotations
+
+import pytest
 
 from minilog.errors import IneligibleReplica
 from minilog.partition_key import PartitionKey
@@ -9,11 +12,15 @@ from minilog_broker.replication.partition_state import PartitionState
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
 
-def beat(cluster: ControllerCluster, broker_id: int, *, full: bool) -> None:
+def beat(cluster: ControllerCluster, broker_id: int, *, full: bool = False, stalled: bool = False) -> None:
     broker = cluster.image.brokers[broker_id]
     ticket = cluster.ticket()
     request = peer_pb2.HeartbeatRequest(
-        broker_id=broker_id, broker_epoch=broker.broker_epoch, metadata_offset=cluster.image.end_offset, no_space=full
+        broker_id=broker_id,
+        broker_epoch=broker.broker_epoch,
+        metadata_offset=cluster.image.end_offset,
+        no_space=full,
+        disk_stalled=stalled,
     )
     cluster.controller.heartbeat(ticket, request, cluster.now_ms)
     assert error_of(cluster.answer(ticket, peer_pb2.HeartbeatResponse)) is None
@@ -29,10 +36,11 @@ def state(cluster: ControllerCluster, key: PartitionKey) -> PartitionState:
     return cluster.image.partitions[key]
 
 
-def test_leadership_is_handed_over_and_the_isr_does_not_wait() -> None:
+@pytest.mark.parametrize("disk", [{"full": True}, {"stalled": True}, {"full": True, "stalled": True}], ids=str)
+def test_leadership_is_handed_over_and_the_isr_does_not_wait(disk: dict[str, bool]) -> None:
     cluster, key = led()
     leader = state(cluster, key).leader_id
-    beat(cluster, leader, full=True)
+    beat(cluster, leader, **disk)
     after = state(cluster, key)
     assert after.leader_id not in (-1, leader)
     assert leader not in after.in_sync_replicas

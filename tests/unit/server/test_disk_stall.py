@@ -1,0 +1,93 @@
+"""A disk that does not answer: seen at heartbeats, and not where nobody looked."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from minilog_broker.server.disk.disk_stall import DiskStall
+from minilog_broker.server.disk.disk_thread import DiskThread
+
+LAG_MS, BEAT_MS = 900.0, 100.0
+
+
+class Looking:
+    """Looks at a disk thread at each beat of a clock of its own."""
+
+    def __init__(self, disk: DiskThread) -> None:
+        self.now_ms = 0.0
+        self._stall = DiskStall(disk, LAG_MS, lambda: self.now_ms)
+
+    def for_ms(self, duration_ms: float, beat_ms: float = BEAT_MS) -> bool:
+        """What the last look says."""
+        found = False
+        until_ms = self.now_ms + duration_ms
+        while self.now_ms < until_ms:
+            self.now_ms += beat_ms
+            found = self._stall.is_stalled()
+        return found
+
+
+def crashed(error: BaseException) -> None:
+    raise error
+
+
+async def hung(disk: DiskThread) -> tuple[threading.Event, asyncio.Future[object]]:
+    """A call that does not return before the event is set."""
+    returns, entered = threading.Event(), threading.Event()
+
+    def work() -> bool:
+        entered.set()
+        return returns.wait(30.0)
+
+    waiting = asyncio.ensure_future(disk.call(work))
+    await asyncio.to_thread(entered.wait, 30.0)
+    return returns, waiting
+
+
+async def look_at_a_hung_disk(duration_ms: float, beat_ms: float) -> bool:
+    disk = DiskThread("data-disk", asyncio.get_running_loop(), crashed)
+    returns, waiting = await hung(disk)
+    looking = Looking(disk)
+    try:
+        return looking.for_ms(duration_ms, beat_ms)
+    finally:
+        returns.set()
+        await waiting
+        await disk.stop()
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "beat_ms", "stalled"),
+    [(LAG_MS, BEAT_MS, False), (LAG_MS + 3 * BEAT_MS, BEAT_MS, True), (10 * LAG_MS, 5 * LAG_MS, False)],
+    ids=["for the lag time", "for longer", "seen by who was late itself"],
+)
+def test_a_call_that_does_not_return(duration_ms: float, beat_ms: float, stalled: bool) -> None:
+    assert asyncio.run(look_at_a_hung_disk(duration_ms, beat_ms)) is stalled
+
+
+def test_a_disk_that_nothing_waits_for_answers() -> None:
+    async def look() -> bool:
+        disk = DiskThread("data-disk", asyncio.get_running_loop(), crashed)
+        await disk.call(lambda: None)
+        await disk.stop()  # what was told is counted as done a moment later
+        return Looking(disk).for_ms(10 * LAG_MS)
+
+    assert asyncio.run(look()) is False
+
+
+def test_one_call_after_the_other_is_an_answer_and_the_next_hang_counts_anew() -> None:
+    async def look() -> list[bool]:
+        disk = DiskThread("data-disk", asyncio.get_running_loop(), crashed)
+        looking, found = Looking(disk), []
+        for _ in range(3):
+            returns, waiting = await hung(disk)
+            found.append(looking.for_ms(LAG_MS - BEAT_MS))
+            returns.set()
+            await waiting
+        await disk.stop()
+        return found
+
+    assert asyncio.run(look()) == [False, False, False]
