@@ -29,7 +29,17 @@ class Queries:
         self._readers = 0
         self._keys = workload.keys_of_special(TOPIC) if cluster.plan.queries else {}
         self.history = TransactionHistory()
-        self._sinks = [SparkSink(cluster, workload, self.history, is_marked, name) for name in cluster.plan.queries]
+        self._is_marked = is_marked
+        self._sinks: list[SparkSink] = []
+        for name in cluster.plan.queries:
+            self._begin(name)
+
+    def _begin(self, name: str) -> None:
+        """A query that is forsaken has a successor: a query of another name."""
+        sink = SparkSink(
+            self._cluster, self._workload, self.history, self._is_marked, lambda: self._begin(f"{name}n"), name
+        )
+        self._sinks.append(sink)
 
     def add_reader(self) -> None:
         """From the beginning, for ever."""

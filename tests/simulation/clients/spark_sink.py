@@ -7,6 +7,7 @@
     a task         one attempt at some rows, in a process of its own: enlists, writes, reports. Killed; or it stands
                    still, is given up, and wakes up as a zombie; speculation runs two of the same
     a failed query starts again as another run, with the same micro-batch; or as another attempt of the same run
+    a query        that lost its driver may be forsaken: nobody continues it, and another query begins
     a checkpoint   may be set back by one batch, whose input has grown; it is put back after one run, which fails
 
 When the faults are over nobody is killed any more, and a query ends when it has committed what it had begun. What is
@@ -61,6 +62,7 @@ class Troubles:
     commit_killed: float  # around one commit
     driver_sleeps: float
     set_back: float
+    forsaken: float  # when its driver was killed
 
     @classmethod
     def draw(cls, chance: random.Random) -> Troubles:
@@ -72,12 +74,13 @@ class Troubles:
             commit_killed=chance.choice((0.0, 0.2, 0.4)),
             driver_sleeps=chance.choice((0.0, 0.2)),
             set_back=chance.choice((0.0, 0.15)),
+            forsaken=chance.choice((0.0, 0.2)),
         )
 
 
 class SparkSink:
-    """One query. `idle`: all that it had begun is committed, and nothing more is to be written. `is_marked`: whether
-    the end of a producer stands in a partition."""
+    """One query. `idle`: all that it had begun is committed, or nobody continues it; nothing more is to be written.
+    `is_marked`: whether the end of a producer stands in a partition. `succeed`: another query begins in its place."""
 
     def __init__(
         self,
@@ -85,10 +88,11 @@ class SparkSink:
         workload: Workload,
         history: TransactionHistory,
         is_marked: Callable[[PartitionKey, int], bool],
+        succeed: Callable[[], None],
         name: str,
     ) -> None:
         self.cluster, self.workload, self.history, self.name = cluster, workload, history, name
-        self.is_marked = is_marked
+        self.is_marked, self._succeed = is_marked, succeed
         self.chance = random.Random(f"sink {name} {cluster.seed}")
         self.idle = False
         self.troubles = Troubles.draw(self.chance)
@@ -167,6 +171,14 @@ class SparkSink:
         """Whether it was not given up for dead."""
         return driver is self._driver
 
+    def driver_is_killed(self, driver: Driver) -> None:
+        """What it left open is ended by the next one; or by nobody, but a time-out."""
+        if driver is self._driver and self.happens(self.troubles.forsaken):
+            self.cluster.count("spark: query forsaken")
+            self._driver, self.idle = None, True
+            self._succeed()
+        self.driver_is_gone(driver)
+
     def driver_is_gone(self, driver: Driver) -> None:
         if driver is self._driver:
             self._driver = None
@@ -196,7 +208,7 @@ class Driver:
         for each in self._tasks:
             if each.name in sink.cluster.clients and sink.chance.random() < 0.5:
                 sink.cluster.kill_client(each.name)
-        sink.driver_is_gone(self)
+        sink.driver_is_killed(self)
 
     def fall_asleep(self) -> None:
         """It stands still; somebody starts the query anew, and then it goes on."""

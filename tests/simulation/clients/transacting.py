@@ -61,9 +61,10 @@ class Transacting:
 
     # -- writing
 
-    def add_writer(self, transactional_id: str) -> None:
-        """A new life of the program of this name."""
+    def add_writer(self, transactional_id: str | None) -> None:
+        """A new life of the program of this name; None: a program of a new name, which ends nobody's transactions."""
         self._number += 1
+        transactional_id = f"v{self._number}" if transactional_id is None else transactional_id
         name = f"{transactional_id}-{self._number}"
         process, machine = self._cluster.client(name)
         self.writers.append(name)

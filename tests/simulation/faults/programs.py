@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.simulation.faults.ground import Ground
 
+NOT_CONTINUED_SHARE = 0.4  # of killed programs with transactions
+
 
 class Programs:
     """What befalls clients, and what they ask for."""
@@ -27,7 +29,8 @@ class Programs:
         if kind is self._workload.producers:
             self._workload.add_producer()
         elif kind is self._transacting.writers:
-            self._transacting.add_writer(name.partition("-")[0])
+            continued = self._random.random() >= NOT_CONTINUED_SHARE
+            self._transacting.add_writer(name.partition("-")[0] if continued else None)
         else:
             self._workload.add_consumer()
         return True
