@@ -29,6 +29,7 @@ IDEMPOTENT_SHARE = 0.8  # of producers that wait for all
 SEEN_AGAIN_RECORDS = 50
 SEEKS_BACK_SHARE, TAKES_OVER_SHARE = 0.01, 0.03  # of a consumer's polls
 ASK_AGAIN_S = 0.2
+HURRY_SHARE, HURRIES_S = 0.005, (0.0, 0.002, 0.01, 0.05)  # of writes, behind which the program closes its producer
 
 
 class Workload:
@@ -183,27 +184,39 @@ class Workload:
             linger_ms=0,
             max_block_ms=timeout_ms,
         )
-        chance, partitions = machine.chance(), list(self.keys)
         counted = -1 if acks == "all" else int(acks)
+        chance = machine.chance()
+        while self.writing:
+            producer = Producer(settings, machine)
+            await self._write(name, producer, chance, counted, idempotent=idempotent)
+            await producer.close(chance.choice(HURRIES_S) if self.writing else None)
+
+    async def _write(
+        self, name: str, producer: Producer, chance: random.Random, acks: int, *, idempotent: bool
+    ) -> None:
+        """Until nobody writes any more, or the program is in a hurry to close its producer, whatever is out."""
+        partitions = list(self.keys)
         under_way: set[asyncio.Future[RecordMetadata]] = set()
-        async with Producer(settings, machine) as producer:
-            while self.writing:
-                await asyncio.sleep(self._plan.write_pause_s)
-                if len(under_way) >= IN_FLIGHT:
-                    continue
-                at = chance.choice(partitions)
-                self._written += 1
-                value = f"{name}:{self._written}".encode()
-                now_ms = self._cluster.now_s * 1e3
-                self._history.began(Write(value, self.keys[at], name, idempotent, counted, now_ms))
-                try:
-                    future = await producer.send(at.topic, value, partition=at.partition)
-                except MinilogError as error:
-                    self._end(value, Outcome.FAILED, error=repr(error))
-                    continue
-                under_way.add(future)
-                future.add_done_callback(lambda done, value=value, at=at: self._told(value, at, done))  # type: ignore[misc]
-                future.add_done_callback(under_way.discard)
+        while self.writing:
+            await asyncio.sleep(self._plan.write_pause_s)
+            if len(under_way) >= IN_FLIGHT:
+                continue
+            at = chance.choice(partitions)
+            self._written += 1
+            value = f"{name}:{self._written}".encode()
+            now_ms = self._cluster.now_s * 1e3
+            self._history.began(Write(value, self.keys[at], name, idempotent, acks, now_ms))
+            try:
+                future = await producer.send(at.topic, value, partition=at.partition)
+            except MinilogError as error:
+                self._end(value, Outcome.FAILED, error=repr(error))
+                continue
+            under_way.add(future)
+            future.add_done_callback(lambda done, value=value, at=at: self._told(value, at, done))  # type: ignore[misc]
+            future.add_done_callback(under_way.discard)
+            if self._cluster.rages and chance.random() < HURRY_SHARE:
+                self._cluster.count("a producer closes in a hurry")
+                return
 
     def _told(self, value: bytes, at: TopicPartition, done: asyncio.Future[object]) -> None:
         error = done.exception()
