@@ -331,6 +331,9 @@ def coordinators(plan: Plan, chance: random.Random) -> Plan:
             stand_still=(0.0, 0.3),
             isolate_client=(0.0, 0.5),
             elect=(0.0, 1.0),
+            group=(0.0, 1.0, 2.0),
+            isolate=(0.0, 0.5, 1.0),
+            cut=(0.0, 0.5),
         ),
     )
 

@@ -3,13 +3,15 @@ and groups keep their offsets.
 
 V8     "latest" never goes back for one client; what each epoch may answer is judged on wires (judge/partition.py)
 level  it never goes down, and no broker is registered that does not support it
-group  a committed offset that was answered is what the group has, until it commits another
+V15    a group has the offset whose commit was answered last; or one whose commit may come to pass later, or came after
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from minilog.aio import Admin, Consumer
@@ -22,8 +24,19 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.machines.machine import ClientMachine
 
-GROUP = "group"
+GROUPS = ("group-0", "group-1", "group-2")  # of several coordinators
 LATEST_COUNT = 20
+MOST_MEMBERS, ROUNDS, ROUND_PAUSES_S = 3, 20, (0.05, 0.4)
+SWIFT_S = 0.9  # a client asks nobody a second time while it waits for an answer no longer than that
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a group is in a partition: `last` was answered last, None: nothing was. `maybe`: what else it may have, now
+    or later, for its commit may not have come to pass, or may do so a second time."""
+
+    last: int | None = None
+    maybe: set[int] = field(default_factory=set)
 
 
 class Operations:
@@ -34,8 +47,10 @@ class Operations:
         self._workload = workload
         self._random = cluster.random
         self._number = 0
-        self._committed: dict[TopicPartition, int] = {}
-        self._group_is_used = False
+        self._members = 0
+        self._places: defaultdict[tuple[str, TopicPartition], _Place] = defaultdict(_Place)
+        self._offset = 0  # of the newest commit: each commits one that is higher than all before
+        self._commits = False
         self._level = 0
 
     def elect(self) -> None:
@@ -103,31 +118,58 @@ class Operations:
             raise Violation("V8", f"{at} ends at {found}, and one client was told {least} before", key=key)
         return found
 
-    def group(self) -> None:
-        """One member of a group at a time looks where the group is, and commits another offset."""
-        if self._group_is_used:
-            return
-        self._group_is_used = True
+    def group(self) -> bool:
+        """Another member of all groups, which looks where they are, and commits other offsets."""
+        if self._members == MOST_MEMBERS:
+            return False
+        self._members += 1
         self._number += 1
         process, machine = self._cluster.client(f"g{self._number}")
         self._cluster.run_client(process, self._use_group(machine))
+        return True
 
     async def _use_group(self, machine: ClientMachine) -> None:
-        at = self._random.choice(list(self._workload.keys))
-        settings = self._workload.settings(group_id=GROUP, request_timeout_ms=5_000, enable_auto_commit=False)
-        known = self._committed.get(at)
+        """One commits at a time, so that it is known whose commit was the last; others look meanwhile. Half of the
+        commits are of a program that begins, and asks who coordinates: others may still ask whoever did before."""
+        chance, groups = machine.chance(), contextlib.AsyncExitStack()
+        async with groups:
+            members = {each: await groups.enter_async_context(self._member(each, machine)) for each in GROUPS}
+            for _ in range(ROUNDS):
+                group, at = chance.choice(GROUPS), chance.choice(list(self._workload.keys))
+                try:
+                    if self._commits or chance.random() < 0.5:
+                        await self._look(members[group], group, at)
+                    elif chance.random() < 0.5:
+                        await self._commit(members[group], group, at)
+                    else:
+                        async with self._member(group, machine) as other:
+                            await self._commit(other, group, at)
+                except MinilogError as error:
+                    self._cluster.note(f"{group}: {type(error).__name__}: {error}")
+                await asyncio.sleep(chance.uniform(*ROUND_PAUSES_S))
+        self._members -= 1
+
+    def _member(self, group: str, machine: ClientMachine) -> Consumer:
+        return Consumer(self._workload.settings(group_id=group, request_timeout_ms=5_000), machine)
+
+    async def _commit(self, consumer: Consumer, group: str, at: TopicPartition) -> None:
+        self._commits, began_s = True, self._cluster.now_s
+        self._offset += 1
+        place, offset = self._places[group, at], self._offset
+        place.maybe.add(offset)
         try:
-            async with Consumer(settings, machine) as consumer:
-                await consumer.assign([at])
-                found = (await consumer.committed([at]))[at]
-                if known is not None and found != known:
-                    text = f"the group is at {found} of {at}, and {known} was committed last"
-                    raise Violation("V15", text, key=self._workload.keys[at])
-                offset = self._workload.acknowledged_end.get(self._workload.keys[at], 0)
-                self._committed.pop(at, None)  # unknown, until it is answered
-                await consumer.commit({at: offset})
-                self._committed[at] = offset
-        except MinilogError as error:
-            self._cluster.note(f"the group: {type(error).__name__}: {error}")
+            await consumer.commit({at: offset})
         finally:
-            self._group_is_used = False
+            self._commits = False
+        place.last = offset
+        if self._cluster.now_s - began_s < SWIFT_S:
+            place.maybe.discard(offset)
+
+    async def _look(self, consumer: Consumer, group: str, at: TopicPartition) -> None:
+        """What it finds was so at its beginning, or has been committed since."""
+        place, newest = self._places[group, at], self._offset
+        allowed = {place.last, *place.maybe}
+        found = (await consumer.committed([at]))[at]
+        if found not in allowed and (found is None or found <= newest):
+            text = f"{group} is at {found} of {at}, and {place.last} was committed last, perhaps {sorted(place.maybe)}"
+            raise Violation("V15", text, key=self._workload.keys[at])
