@@ -377,7 +377,7 @@ def outages(plan: Plan, chance: random.Random) -> Plan:
 
 def settings(plan: Plan, chance: random.Random) -> Plan:
     """Half of a rolling change: brokers are configured differently, and otherwise at each start; topics are altered."""
-    return replace(
+    plan = replace(
         _of(plan, 4),
         voters=chance.choice((1, 3)),
         replication_factor=chance.choice((2, 3)),
@@ -396,6 +396,26 @@ def settings(plan: Plan, chance: random.Random) -> Plan:
             slow_disk=(0.0, 0.3),
             topics=0.3,
         ),
+    )
+    return _saying_nothing(plan, chance) if chance.random() < 0.5 else plan
+
+
+def _saying_nothing(plan: Plan, chance: random.Random) -> Plan:
+    """The topic sets nothing, and is seldom altered: it has what the controller that makes it is configured with, and
+    the brokers differ in just that. Where no machine loses power, in flush.policy, too."""
+    own: dict[str, tuple[str, ...]] = {"min.insync.replicas": ("1", "2", "2")}
+    if "power" not in plan.faults:
+        own["flush.policy"] = ("fsync", "os")
+    configs = {
+        number: {**dict(configs), **{name: chance.choice(values) for name, values in own.items()}}
+        for number, configs in plan.configs.items()
+    }
+    return replace(
+        plan,
+        topic_configs={},
+        configs=configs,
+        other_configs={**plan.other_configs, **own},
+        faults={**plan.faults, "alter": 0.2},
     )
 
 

@@ -50,7 +50,8 @@ class Workload:
         self.trimmed: dict[PartitionKey, int] = {}  # what is below may be deleted: somebody asked for that
         self._retention = Retention(cluster, history, self._plan.topic_configs)
         self.deleted: dict[PartitionKey, int] = {}  # what is below is: that was answered
-        unsynced = self._plan.topic_configs.get("flush.policy") == "os"
+        set_by = [self._plan.topic_configs, *self._plan.configs.values()]  # a topic is made with what brokers have
+        unsynced = any(configs.get("flush.policy") == "os" for configs in set_by)
         self.unsynced_since_s = 0.0 if unsynced else math.inf  # the topic may be under flush.policy=os since
         history.may_be_deleted = self.may_be_gone
         self.producers: list[str] = []
