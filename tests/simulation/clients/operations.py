@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 GROUPS = ("group-0", "group-1", "group-2")  # of several coordinators
 LATEST_COUNT = 20
-MOST_MEMBERS, ROUNDS, ROUND_PAUSES_S = 3, 20, (0.05, 0.4)
+MOST_MEMBERS, ROUNDS, ROUND_PAUSES_S = 3, 40, (0.05, 0.4)
+COMMITS_SHARE, OWN_COMMITS_SHARE = 0.2, 0.05  # of a member's rounds; the others are looks
 SWIFT_S = 0.9  # a client asks nobody a second time while it waits for an answer no longer than that
 
 
@@ -129,17 +130,21 @@ class Operations:
         return True
 
     async def _use_group(self, machine: ClientMachine) -> None:
-        """One commits at a time, so that it is known whose commit was the last; others look meanwhile. Half of the
-        commits are of a program that begins, and asks who coordinates: others may still ask whoever did before."""
+        """One commits at a time, so that it is known whose commit was the last; others look meanwhile. Most
+        commits are of a program that begins, and asks who coordinates: others may still ask whoever did before, and has
+        nothing to wait for."""
         chance, groups = machine.chance(), contextlib.AsyncExitStack()
         async with groups:
             members = {each: await groups.enter_async_context(self._member(each, machine)) for each in GROUPS}
+            for each in members.values():  # of what is assigned metadata is not asked for at each look
+                await each.assign([TopicPartition(at.topic, at.partition, 0) for at in self._workload.keys])
             for _ in range(ROUNDS):
                 group, at = chance.choice(GROUPS), chance.choice(list(self._workload.keys))
                 try:
-                    if self._commits or chance.random() < 0.5:
+                    drawn = chance.random()
+                    if self._commits or drawn >= COMMITS_SHARE:
                         await self._look(members[group], group, at)
-                    elif chance.random() < 0.5:
+                    elif drawn < OWN_COMMITS_SHARE:
                         await self._commit(members[group], group, at)
                     else:
                         async with self._member(group, machine) as other:
