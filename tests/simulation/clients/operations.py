@@ -143,7 +143,7 @@ class Operations:
                 try:
                     drawn = chance.random()
                     if self._commits or drawn >= COMMITS_SHARE:
-                        await self._look(members[group], group, at)
+                        await self._look(members[group], group)
                     elif drawn < OWN_COMMITS_SHARE:
                         await self._commit(members[group], group, at)
                     else:
@@ -170,11 +170,12 @@ class Operations:
         if self._cluster.now_s - began_s < SWIFT_S:
             place.maybe.discard(offset)
 
-    async def _look(self, consumer: Consumer, group: str, at: TopicPartition) -> None:
+    async def _look(self, consumer: Consumer, group: str) -> None:
         """What it finds was so at its beginning, or has been committed since."""
-        place, newest = self._places[group, at], self._offset
-        allowed = {place.last, *place.maybe}
-        found = (await consumer.committed([at]))[at]
-        if found not in allowed and (found is None or found <= newest):
-            text = f"{group} is at {found} of {at}, and {place.last} was committed last, perhaps {sorted(place.maybe)}"
-            raise Violation("V15", text, key=self._workload.keys[at])
+        newest = self._offset
+        lasts = {at: self._places[group, at].last for at in self._workload.keys}
+        allowed = {at: {last, *self._places[group, at].maybe} for at, last in lasts.items()}
+        for at, found in (await consumer.committed(lasts)).items():
+            if found not in allowed[at] and (found is None or found <= newest):
+                text = f"{group} is at {found} of {at}, where {lasts[at]} was committed last, and it may be at "
+                raise Violation("V15", f"{text}{allowed[at]}", key=self._workload.keys[at])
