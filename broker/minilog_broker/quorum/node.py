@@ -179,6 +179,12 @@ class QuorumNode:
         if self._transitions.state.due_ms <= now_ms:
             self._transitions.due(now_ms)
 
+    def disk_stalled(self, now_ms: float) -> None:
+        """Our disk does not answer, and decides nothing: lead no more, where another can."""
+        self._at(now_ms)
+        if self._transitions.leader is not None and len(self._member.voter_ids) > 1:
+            self._transitions.resign(now_ms)
+
     def _at(self, now_ms: float) -> None:
         """An event: did this process stand still before it? At the event before it did not, and that is counted."""
         member, state, due_ms = self._member, self._transitions.state, self.next_tick_ms()

@@ -204,7 +204,7 @@ class Ground:
             host.get_well()
             if host is self._weak and self.spoilt:
                 self.empty(host)
-            elif host.name in self.erred:
+            elif host.name in self.erred or host.cut_in_half:
                 host.kill()
             host.recovers()
             host.start()

@@ -2,7 +2,8 @@
 
 hears    a message of the quorum came to the other's program. A pair is steady since t when no gap between two messages,
          either way, was longer than GAP of the fetch time-out from t on, no connection broke, and neither was stopped
-V20      who leads, and was steady with a majority for STEADY fetch time-outs, is not followed by another leader
+V20      who leads, and was steady with a majority for STEADY fetch time-outs, is not followed by another leader, unless
+         its disk did not answer
 V21      who heard no majority for PATIENCE fetch time-outs answers no heartbeat, and tells nobody that it is the
          controller
 """
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.machines.calls import SimulatedCall
 
 GAP, STEADY, PATIENCE = 0.5, 2.0, 2.5
+STALLS = ("hanging disk", "slow disk")
 FETCH_TIMEOUT = "quorum.fetch.timeout.ms"
 _REPLICATE = "/minilog.v1.PeerService/Replicate"
 _HEARTBEAT = "/minilog.v1.PeerService/Heartbeat"
@@ -124,6 +126,8 @@ class Hearing:
         if host.process is None or host.lives != other_life or host.process.stands_still:
             return
         if not host.wanted or (other, other_life) in self._stopping:
+            return
+        if host.ailed_from(STALLS, self._cluster.now_s - STEADY * self._fetch_timeout_s):
             return
         voters = self._truth.metadata.voters
         if self._cluster.now_s - since_s < STEADY * self._fetch_timeout_s or other not in voters:

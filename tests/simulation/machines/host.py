@@ -14,7 +14,7 @@ import pathlib
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from minilog.errors import MinilogError, UnsupportedVersion
 from minilog_broker.failure import CommandFailed
@@ -31,6 +31,7 @@ from tests.simulation.violation import Violation
 PORT = 9092
 DATA_PATH = "/data"
 _IN_A_LOG = re.compile(rf"{DATA_PATH}/(?!__cluster_metadata)[^/]+-\d+/")  # the other replicas go on
+_EPOCHS = re.compile(rf"{_IN_A_LOG.pattern}leader-epoch")
 START_S = 0.3  # a Python process needs so long to come up
 OPERATOR_S = (1.0, 6.0)  # until an operator sees what a broker has ended with
 AGAIN_S = 0.5  # a supervisor starts what ended by itself
@@ -41,12 +42,20 @@ def _nobody(path: str) -> None:
 
 
 class HostDisk(SimulatedDisk):
-    """Its machine hears of a death in the middle of a change before anything else happens. `replaced` hears of each
-    file that takes another name."""
+    """Its machine hears of a death, or an error, in the middle of a change before anything else happens. `replaced` hears
+    of each file that takes another name."""
 
-    def __init__(self, chance: random.Random, died: Callable[[type[Death]], None], *, out_of_order: bool) -> None:
+    def __init__(
+        self,
+        chance: random.Random,
+        died: Callable[[type[Death]], None],
+        erred: Callable[[str], None],
+        *,
+        out_of_order: bool,
+    ) -> None:
         super().__init__(chance, out_of_order=out_of_order)
         self._died = died
+        self._erred = erred
         self.replaced: Callable[[str], None] = _nobody
 
     def rename(self, source: str, target: str) -> None:
@@ -54,7 +63,9 @@ class HostDisk(SimulatedDisk):
         self.replaced(target)
 
     def interrupt(self, path: str) -> None:
-        if not self.interrupted_by_error:
+        if self.interrupted_by_error:
+            self._erred(path)
+        else:
             self._died(self._death)
         super().interrupt(path)
 
@@ -75,11 +86,14 @@ class SimulatedHost:
         self.name = f"b{number}"
         self.network = network
         self.loop: VirtualLoop = network.loop
-        self.disk = HostDisk(random.Random(chance.getrandbits(64)), self._died, out_of_order=plan.out_of_order)
+        self.disk = HostDisk(
+            random.Random(chance.getrandbits(64)), self._died, self._met_an_error, out_of_order=plan.out_of_order
+        )
         self.sync_ms = plan.sync_ms
         self.wall_offset_us = 0
         self.clock_rate = plan.clock_rates.get(number, 1.0)
         self.boots = 0
+        self.cut_in_half = False
         self.lives = 0
         self.started_s = 0.0
         self.lost_power_in = -1  # the life that ended so, or during which nothing ran
@@ -136,6 +150,10 @@ class SimulatedHost:
     def well_since_s(self) -> float:
         """When the last of what it had was over."""
         return max(self._mended_s.values(), default=0.0)
+
+    def ailed_from(self, names: Collection[str], since_s: float) -> bool:
+        """Whether it had one of these at any time since."""
+        return any(self._ailments[what] or self._mended_s.get(what, -math.inf) >= since_s for what in names)
 
     @property
     def sound_since_s(self) -> float:
@@ -274,6 +292,12 @@ class SimulatedHost:
         """The machine goes off, and has another disk from then on."""
         self.lose_power()
         self.disk.wipe()
+
+    def _met_an_error(self, path: str) -> None:
+        """A replica whose epochs could not be stored was cut in half, by a full disk too: it is offline in this life."""
+        if _EPOCHS.match(path):
+            self.ails("disk error")
+            self.cut_in_half = True
 
     def _died(self, death: type[Death]) -> None:
         if self.process is None:

@@ -271,3 +271,22 @@ def test_a_leader_that_lives_stays_though_all_its_streams_break(seed: int) -> No
     cluster.run(2_000)
     assert leader.node.is_active
     assert [machine.node.epoch for machine in (leader, *others) if machine.node] == [epoch] * 3
+
+
+def test_a_leader_whose_disk_does_not_answer_leads_no_more() -> None:
+    cluster = QuorumCluster(voters=(1, 2, 3))
+    cluster.start(1, 2, 3)
+    cluster.run_until(lambda: bool(cluster.leaders()))
+    leader, epoch = cluster.leader(), cluster.leader().node.epoch  # type: ignore[union-attr]
+    leader.event(lambda node: node.disk_stalled(cluster.now_ms))
+    assert cluster.leaders() == []
+    cluster.run_until(lambda: bool(cluster.leaders()))
+    assert cluster.node(cluster.leader().node_id).epoch > epoch
+
+
+def test_a_voter_that_is_alone_leads_on_whatever_its_disk_does() -> None:
+    cluster = QuorumCluster()
+    cluster.start(1)
+    cluster.run_until(lambda: cluster.node(1).is_active)
+    cluster.machine(1).event(lambda node: node.disk_stalled(cluster.now_ms))
+    assert cluster.node(1).is_active

@@ -34,6 +34,7 @@ from minilog_broker.server.clients.quorum_link import QuorumLink
 from minilog_broker.server.clients.quorum_peers import QuorumPeers
 from minilog_broker.server.clients.snapshot_transfer import pieces, receive_snapshot
 from minilog_broker.server.config import BrokerOptions
+from minilog_broker.server.disk.disk_stall import DiskStall
 from minilog_broker.server.disk.metadata_log import MetadataLogDisk
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
@@ -83,7 +84,9 @@ class QuorumShell:
         self._fetch_timeout_ms = float(options.config.quorum_fetch_timeout_ms)
         self._failed = failed
         config = options.config
-        self._log = MetadataLogDisk(files, directory, reserve, runtime.disk("metadata-disk", failed), failed)
+        disk = runtime.disk("metadata-disk", failed)
+        self._stall = DiskStall(disk, settings.replica_lag_time_max_ms, now_ms)
+        self._log = MetadataLogDisk(files, directory, reserve, disk, failed)
         self._snapshots = SnapshotFiles(files, self._log.path)
         self._node = QuorumNode(
             options.broker_id,
@@ -208,6 +211,8 @@ class QuorumShell:
     def _tick(self) -> None:
         self._look_whether_late()
         self._event(lambda: self._node.tick(now_ms()))
+        if self._stall.is_stalled():
+            self._event(lambda: self._node.disk_stalled(now_ms()))
 
     def _look_whether_late(self) -> None:
         """This process stood still: it blames nobody for its own length of that, and others may have blamed it."""
