@@ -298,8 +298,8 @@ class Transitions:
     # -- a leader's end
 
     def resign(self, now_ms: float) -> None:
-        """No majority is heard, or our disk does not answer: lead no more, and do not vote again in this epoch, in which
-        we voted for ourselves."""
+        """No majority is heard, or our disk does not answer: lead no more, and do not vote again in this epoch, in
+        which we voted for ourselves."""
         self._enter(Unattached(now_ms + self._member.election_timeout_ms()), now_ms)
 
     def stand_above(self, epoch: int, now_ms: float) -> bool:

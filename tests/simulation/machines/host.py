@@ -42,8 +42,8 @@ def _nobody(path: str) -> None:
 
 
 class HostDisk(SimulatedDisk):
-    """Its machine hears of a death, or an error, in the middle of a change before anything else happens. `replaced` hears
-    of each file that takes another name."""
+    """Its machine hears of a death, or an error, in the middle of a change before anything else happens. `replaced`
+    hears of each file that takes another name."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ class SimulatedHost:
         self.disk.wipe()
 
     def _met_an_error(self, path: str) -> None:
-        """A replica whose epochs could not be stored was cut in half, by a full disk too: it is offline in this life."""
+        """A replica whose epochs could not be stored was cut in half, and is offline in this life: full disks, too."""
         if _EPOCHS.match(path):
             self.ails("disk error")
             self.cut_in_half = True
