@@ -220,7 +220,8 @@ class Metadata:
     def _is_harmed(self, number: int) -> bool:
         """A fault has taken what it had."""
         disk = self._copies.of(number, LOG_NAME).host.disk
-        return disk.wipes > 0 or any(LOG_NAME in path for path, _, _ in disk.flips)
+        named = (LOG_NAME, "broker.json")  # the log, and which directory it belongs to
+        return disk.wipes > 0 or any(name in path for path, _, _ in disk.flips for name in named)
 
     # -- what it says
 
