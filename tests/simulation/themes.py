@@ -143,6 +143,9 @@ def forks(plan: Plan, chance: random.Random) -> Plan:
         voters=1,
         partitions=chance.choice((1, 2)),
         replication_factor=chance.choice((2, 3, 3)),
+        racks={1: "r0", 2: "r1", 3: "r2"},  # followers are read, and so tell what they take for committed
+        consumers=3,
+        consumer_racks=("r0", "r1", "r2"),
         configs=_configured(
             plan,
             broker_session_timeout_ms=900,
@@ -175,7 +178,7 @@ def clients(plan: Plan, chance: random.Random) -> Plan:
         partitions=1,
         producers=3,
         consumers=2,
-        delivery_timeout_s=chance.choice((6.0, 12.0)),
+        delivery_timeout_s=chance.choice((2.0, 2.0, 6.0)),
         fault_pause_s=0.7,
         faults=_weights(
             chance,
@@ -504,8 +507,9 @@ def stalls(plan: Plan, chance: random.Random) -> Plan:
             plan, replica_lag_time_max_ms=1_000, broker_session_timeout_ms=1_000, broker_heartbeat_interval_ms=100
         ),
         fault_pause_s=0.5,
+        lasting=3.0,
         faults=_weights(
-            chance, late=(2.0, 4.0), stand_still=(0.0, 1.0), cut=(0.3, 0.8), isolate=(0.2, 0.5), kill=(0.0, 0.2)
+            chance, late=(4.0, 8.0), stand_still=(0.0, 1.0), cut=(0.3, 0.8), isolate=(0.2, 0.5), kill=(0.0, 0.2)
         ),
     )
 

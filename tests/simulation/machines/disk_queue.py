@@ -47,7 +47,7 @@ class DiskQueue:
         self.name = name
         self.hangs = False
         self._slowness = 1.0
-        self._syncing: tuple[asyncio.TimerHandle, Callable[[], None]] | None = None
+        self._syncing: tuple[asyncio.TimerHandle, Callable[[], None], float] | None = None  # and when it began
         self.backlog_bytes = 0
         self._host = host
         self._process = process
@@ -113,10 +113,11 @@ class DiskQueue:
 
     # -- its time
 
-    def _after(self, delay_s: float, work: Callable[[], None]) -> tuple[asyncio.TimerHandle, Callable[[], None]]:
-        """An event of the thread goes on where the loop is late."""
+    def _after(self, delay_s: float, work: Callable[[], None]) -> tuple[asyncio.TimerHandle, Callable[[], None], float]:
+        """An event of the thread goes on where the loop is late. It begins when what the thread reads now is read."""
+        loop, reading_s = self._host.network.loop, 0.0
         if self._working_since_s is not None:
-            delay_s += self._process.busy_s() - self._working_since_s
+            reading_s = self._process.busy_s() - self._working_since_s
 
         def run() -> None:
             if self.hangs:
@@ -126,7 +127,7 @@ class DiskQueue:
             self._work(work)
 
         self._under_way += 1
-        return self._host.network.loop.after(delay_s, run, process=self._process), run
+        return loop.after(reading_s + delay_s, run, process=self._process), run, loop.now_s + reading_s
 
     def _work(self, work: Callable[[], None]) -> None:
         self._working_since_s = self._process.busy_s()
@@ -143,11 +144,12 @@ class DiskQueue:
         """It is so much slower from now on; by 1 it is as fast as ever, and what was under way returns."""
         self._slowness = factor
         if factor == 1.0 and self._syncing is not None:
-            handle, run = self._syncing
+            handle, run, began_s = self._syncing
             self._syncing = None
             if handle._scheduled:  # type: ignore[attr-defined]  # else it has come to its time
-                handle.cancel()
-                self._host.network.loop.after(0.0, run, process=self._process)
+                handle.cancel()  # what was run before it has been told by then
+                loop = self._host.network.loop
+                loop.after(max(0.0, began_s - loop.now_s) + 2 * TELL_S, run, process=self._process)
 
     def go_on(self) -> None:
         """The call returns."""

@@ -105,11 +105,12 @@ def join_against_lagging_high_watermark() -> Patches:
     eligible = in_sync.eligible_end
     return [
         (in_sync, "eligible_end", lambda view, incarnation, *, epoch_start: eligible(view, incarnation, epoch_start=0)),
-        *_who_lags_joins(),
+        *who_lags_joins(),
     ]
 
 
-def _who_lags_joins() -> Patches:
+def who_lags_joins() -> Patches:
+    """Whoever is at the high watermark joins, also where that stands: it is put out at once, and joins again."""
     may_join = in_sync.may_join
     return [(in_sync, "may_join", lambda *args, **given: may_join(*args, **(given | {"caught_up_ms": math.inf})))]
 
@@ -168,7 +169,7 @@ def joins_without_a_session() -> Patches:
 
     Three rules stand against that: what was told before it was put out counts no more, and who lags does not join."""
     wants_in = property(lambda self: True, lambda self, value: None)
-    return [(FollowerView, "wants_in", wants_in), *_told_before_it_was_put_out(), *_who_lags_joins()]
+    return [(FollowerView, "wants_in", wants_in), *_told_before_it_was_put_out(), *who_lags_joins()]
 
 
 def late_ticks_excuse_for_a_full_period() -> Patches:

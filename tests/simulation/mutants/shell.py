@@ -7,6 +7,7 @@ from typing import Any
 
 from minilog.errors import BrokerNotAvailable, RequestTimedOut
 from minilog.v1 import peer_pb2
+from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.replication.replica_effects import PlacedBatches, ProposeInSyncReplicas, StoppedLeading
 from minilog_broker.server.broker import Broker
 from minilog_broker.server.clients import leader_links, streams
@@ -156,6 +157,23 @@ def failed_replica_is_not_said() -> Patches:
         return request
 
     return [(ControllerLink, "_heartbeat", mutant)]
+
+
+def stalled_disk_is_not_said() -> Patches:
+    """Heartbeats say nothing of a data disk that does not answer."""
+    heartbeat = ControllerLink._heartbeat
+
+    def mutant(self: ControllerLink) -> peer_pb2.HeartbeatRequest:
+        request = heartbeat(self)
+        request.ClearField("disk_stalled")
+        return request
+
+    return [(ControllerLink, "_heartbeat", mutant)]
+
+
+def controller_with_a_stalled_disk_goes_on() -> Patches:
+    """A quorum leader whose disk does not answer leads on, and decides nothing."""
+    return [(QuorumNode, "disk_stalled", lambda self, now_ms: None)]
 
 
 def disk_error_is_logged_only() -> Patches:
