@@ -109,7 +109,7 @@ class BrokerRegistrations:
         self._ledger.torn_tails.told(request.broker_id, _torn_ends(request.recovered_replicas), now_ms, anew=True)
         self._ledger.full.discard(request.broker_id)
         self._ledger.stalled.discard(request.broker_id)
-        self._liveness.heard(request.broker_id, now_ms)
+        self._liveness.registered(request.broker_id, now_ms)
         damaged = _keys(request.damaged_replicas)
         for state in self._ledger.image.replicas_on(request.broker_id):
             finding = found.get(state.key, _Finding.RECOVERY_FINDING_NONE)

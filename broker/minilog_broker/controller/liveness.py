@@ -21,6 +21,8 @@ class Liveness:
         self._heard = dict.fromkeys(unfenced, now_ms)
         self._spoke: set[int] = set()
         self._probed: dict[int, float] = {}
+        self._died: set[int] = set()
+        self._lives_on: set[int] = set()  # heard again in the life that was taken for dead
         self._due_ms = now_ms + self._interval_ms
 
     def silent_before(self, broker_id: int, silent_ms: float, now_ms: float) -> None:
@@ -40,6 +42,15 @@ class Liveness:
         self._heard[broker_id] = now_ms
         self._spoke.add(broker_id)
         self._probed.pop(broker_id, None)
+        if broker_id in self._died:
+            self._died.discard(broker_id)
+            self._lives_on.add(broker_id)
+
+    def registered(self, broker_id: int, now_ms: float) -> None:
+        """A new life."""
+        self._died.discard(broker_id)
+        self._lives_on.discard(broker_id)
+        self.heard(broker_id, now_ms)
 
     def has_spoken(self, broker_id: int) -> bool:
         """Whether it was heard in this controller's term: of others it is not known that they are there at all."""
@@ -54,12 +65,14 @@ class Liveness:
         self._probed[broker_id] = now_ms
 
     def take_probe(self, broker_id: int) -> bool:
-        """Whether a probe was sent and nothing was heard since."""
-        return self._probed.pop(broker_id, None) is not None
+        """Whether a probe was sent and nothing was heard since; never of a life that was heard after it had been taken
+        for dead: it refuses connections, and lives."""
+        return self._probed.pop(broker_id, None) is not None and broker_id not in self._lives_on
 
     def died(self, broker_id: int) -> None:
         """Its process is dead for certain: nobody waits until it has been silent."""
         self._heard.pop(broker_id, None)
+        self._died.add(broker_id)
 
     def tick(self, unfenced: Iterable[int], now_ms: float) -> list[int]:
         """Those of `unfenced` that were silent for too long."""

@@ -61,7 +61,7 @@ class Retention:
         oldest_ms = self._cluster.now_s * 1e3 - kept_ms + self._ahead_ms
         first, end = None, 0
         for write in self._history.writes.values():
-            if write.key == key and write.outcome is Outcome.OK:
+            if write.key == key and write.outcome is Outcome.OK and write.offset >= 0:  # acks=0 tells no offset
                 end = max(end, write.offset + 1)
                 if write.began_ms >= oldest_ms and (first is None or write.offset < first):
                     first = write.offset

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Excuse:
-    broker_epoch: int  # of the life that was registered when it was seen first
+    since: int  # where the metadata log ended when it was seen first: registered from there on is another life
+    emptied: bool  # a joiner's disk may be, while it is decided that it joins
 
 
 class KnownDamage:
@@ -39,13 +40,13 @@ class KnownDamage:
             disk = host.disk
             if len(disk.flips) == self._flips[number] and disk.wipes == self._wipes[number]:
                 continue
-            epoch = self._metadata.registrations.broker_epoch(number)
+            since = self._metadata.written_end
             for path, _, _ in disk.flips[self._flips[number] :]:
                 log = path.removeprefix(DATA_PATH + "/").partition("/")[0]
-                self._excused[number, log] = _Excuse(epoch)
+                self._excused[number, log] = _Excuse(since, emptied=False)
             if disk.wipes > self._wipes[number]:
                 for key in self._metadata.states:
-                    self._excused[number, self._metadata.log_name(key) or ""] = _Excuse(epoch)
+                    self._excused[number, self._metadata.log_name(key) or ""] = _Excuse(since, emptied=True)
             self._flips[number], self._wipes[number] = len(disk.flips), disk.wipes
 
     def excuses(self, number: int, key: PartitionKey) -> bool:
@@ -59,8 +60,8 @@ class KnownDamage:
             return False
         state = self._metadata.states.get(key)
         counts = state is not None and number in (*state.in_sync_replicas, *state.eligible_leaders)
-        registered = self._metadata.registrations.broker_epoch(number) != excuse.broker_epoch
-        if self._is_rotten(number, log) or (counts and not registered):
+        registered = self._metadata.registrations.broker_epoch(number) >= excuse.since
+        if self._is_rotten(number, log) or ((counts or excuse.emptied) and not registered):
             return True
         del self._excused[number, log]
         return False

@@ -103,6 +103,11 @@ class Metadata:
         return self.batches[-1].next_offset if self.batches else 0
 
     @property
+    def written_end(self) -> int:
+        """Where the longest log of a voter ends, committed or not."""
+        return max(self._copies.of(voter, LOG_NAME).live.end for voter in self.voters)
+
+    @property
     def voters(self) -> list[int]:
         return list(self._directories) or self._voters
 

@@ -29,10 +29,12 @@ _NAME = "/checkpoint"
 
 @dataclass(slots=True)
 class _Recorded:
-    """A checkpoint that was seen, and the files of the log then."""
+    """A checkpoint that was seen, and the files of the log then. `least_start`: below it the log may not begin while
+    one of those files is there; a death may leave them beside a checkpoint that says that it begins anew."""
 
     stored: bytes
     start: int
+    least_start: int
     high_watermark: int
     durable_end: int
     files: list[Inode]
@@ -60,7 +62,10 @@ class RecordedEnds:
     def look(self) -> None:
         """At all copies."""
         for copy, key, partition in self._truth.all_copies():
-            self._look_at(copy, key, partition, copy.host.disk.durable_content(copy.path + _NAME))
+            disk, path = copy.host.disk, copy.path + _NAME
+            stored = disk.durable_content(path)
+            if not disk.exists(path) or stored == disk.content(path):  # else another one is about to be durable
+                self._look_at(copy, key, partition, stored)
 
     def _look_at(self, copy: Copy, key: PartitionKey, partition: JudgedPartition | None, stored: bytes | None) -> None:
         seen, cut = self._seen.get((copy, key)), copy.live.take_cut(__name__)
@@ -83,10 +88,15 @@ class RecordedEnds:
         said = json.loads(content_of(stored) or b"")
         files = copy.live.files
         start = int(said["log_start_offset"])
-        if before is not None and start < before.start and any(each in files for each in before.files):
-            text = f"the log {copy.path} on b{copy.host.number} began at {before.start}, and begins at {start} now"
-            raise Violation("V1", text, nodes=(copy.host.number,), key=key)
-        return _Recorded(stored, start, int(said["high_watermark"]), int(said["durable_end_offset"]), files)
+        found = _Recorded(stored, start, start, int(said["high_watermark"]), int(said["durable_end_offset"]), files)
+        if before is not None and start < before.least_start and any(each in files for each in before.files):
+            if not found.says_empty:
+                text = (
+                    f"the log {copy.path} on b{copy.host.number} began at {before.least_start}, and begins at {start}"
+                )
+                raise Violation("V1", f"{text} now", nodes=(copy.host.number,), key=key)
+            found.least_start, found.files = before.least_start, before.files
+        return found
 
     def _check_ends(
         self, copy: Copy, key: PartitionKey, partition: JudgedPartition | None, recorded: _Recorded

@@ -265,6 +265,14 @@ class ControllerCluster:
         self.controller.broker_refused_connection(broker_id, self.epoch(broker_id), self.now_ms)
         self.commit()
 
+    def silence(self, broker_id: int) -> None:
+        """It hangs: the others are heard until it is fenced."""
+        for _ in range(4):
+            self.advance(SESSION_TIMEOUT_MS / 3)
+            for each in self.image.brokers:
+                if each != broker_id:
+                    self.heartbeat(each)
+
     def restart(
         self,
         broker_id: int,

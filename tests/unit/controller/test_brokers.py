@@ -232,6 +232,19 @@ def test_who_belongs_elsewhere_is_refused_in_one_sentence(cluster: ControllerClu
 # -- fencing
 
 
+def test_a_life_that_refuses_connections_and_is_heard_again_is_not_taken_for_dead_twice(
+    cluster: ControllerCluster,
+) -> None:
+    cluster.fence(2)  # its connections were refused
+    cluster.heartbeat(2)
+    assert not cluster.image.brokers[2].fenced
+    cluster.fence(2)
+    assert not cluster.image.brokers[2].fenced
+    cluster.start(2)
+    cluster.fence(2)
+    assert cluster.image.brokers[2].fenced, "of another life it is believed"
+
+
 def test_silence_fences_after_the_session_timeout(cluster: ControllerCluster) -> None:
     key = led_by(cluster, 2)
     before = cluster.state(key).leader_epoch

@@ -147,7 +147,7 @@ def test_a_copy_of_a_proposal_that_was_refused_for_good_is_refused_whoever_decid
     meanwhile: dict[str, Callable[[], None]] = {"a": lambda: None, "b": cluster.fail_over}
     for name, between in meanwhile.items():
         key, _, _, leaves = shrunk(cluster, name)
-        cluster.fence(leaves)
+        cluster.silence(leaves)
         made_from = cluster.state(key).partition_epoch
         assert isinstance(error_of(cluster.propose(key, [1, 2, 3])), IneligibleReplica)
         between()
