@@ -45,6 +45,9 @@ def plan(replicas: int = 3, topic: dict[str, str] | None = None, **configs: str)
 # -- who is put out of the ISR
 
 
+REFUSED_S = 13.0  # more than delivery.timeout.ms: what is refused has failed by then
+
+
 async def not_heard_by_its_leader(scene: Scene) -> None:
     """Of two followers one is dead, and the leader does not hear the other."""
     leader, (cut_off, dead) = await scene.roles()
@@ -55,7 +58,7 @@ async def not_heard_by_its_leader(scene: Scene) -> None:
     scene.cut(cut_off, leader)
     await scene.until(lambda state: state.isr == [leader.number])
     failed = scene.count(Outcome.FAILED)
-    await asyncio.sleep(10.0)
+    await asyncio.sleep(REFUSED_S)
     state = await scene.state()
     assert state.partition_epoch == before.partition_epoch + 1, "put out, once"
     assert state.isr == [leader.number]

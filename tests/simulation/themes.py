@@ -8,31 +8,11 @@ others of the theme; how often one comes at all is `fault_pause_s`.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
+from tests.simulation.narrowing import configured, of_brokers, weights
 from tests.simulation.plan import Plan
-
-
-def _configured(plan: Plan, **settings: object) -> dict[int, dict[str, str]]:
-    """Every broker with these besides."""
-    given = {name.replace("_", "."): str(value) for name, value in settings.items()}
-    return {number: {**dict(configs), **given} for number, configs in plan.configs.items()}
-
-
-def _of(plan: Plan, brokers: int) -> Plan:
-    """With so many brokers, which are configured as the first is."""
-    configs = {number: dict(plan.configs[1]) for number in range(1, brokers + 1)}
-    rates = {number: rate for number, rate in plan.clock_rates.items() if number <= brokers}
-    racks = {number: rack for number, rack in plan.racks.items() if number <= brokers}
-    voters = plan.voters if plan.voters <= brokers else 3
-    return replace(plan, brokers=brokers, voters=voters, configs=configs, clock_rates=rates, racks=racks)
-
-
-def _weights(chance: random.Random, **weights: float | tuple[float, ...]) -> Mapping[str, float]:
-    """Of several one is drawn; 0: not in this seed."""
-    drawn = {name: chance.choice(each) if isinstance(each, tuple) else each for name, each in weights.items()}
-    return {name: weight for name, weight in drawn.items() if weight}
 
 
 def calm(plan: Plan, chance: random.Random) -> Plan:
@@ -45,13 +25,13 @@ def calm(plan: Plan, chance: random.Random) -> Plan:
 def disks(plan: Plan, chance: random.Random) -> Plan:
     """Few copies on slow disks, and crashes in a row: a disk has less than was said of it."""
     return replace(
-        _of(plan, 3),
+        of_brokers(plan, 3),
         voters=chance.choice((1, 3)),
         partitions=chance.choice((1, 2, 3)),
         replication_factor=chance.choice((2, 2, 3)),
         sync_ms=chance.choice(((1.0, 40.0), (20.0, 200.0))),
         fault_pause_s=0.5,
-        faults=_weights(
+        faults=weights(
             chance,
             kill=(1.0, 2.0),
             kill_all=(0.1, 0.3),
@@ -69,7 +49,7 @@ def disks(plan: Plan, chance: random.Random) -> Plan:
 
 def damaged(plan: Plan, chance: random.Random) -> Plan:
     """One machine's disk rots, under readers of its rack, while processes come and go."""
-    plan = _of(plan, chance.choice((3, 4)))
+    plan = of_brokers(plan, chance.choice((3, 4)))
     return replace(
         plan,
         voters=3,
@@ -77,9 +57,9 @@ def damaged(plan: Plan, chance: random.Random) -> Plan:
         racks={number: f"r{number % 2}" for number in plan.configs},
         consumers=3,
         consumer_racks=("r0", "r1"),
-        configs=_configured(plan, segment_bytes=chance.choice((4_096, 1 << 20))),
+        configs=configured(plan, segment_bytes=chance.choice((4_096, 1 << 20))),
         fault_pause_s=chance.choice((0.5, 1.0)),
-        faults=_weights(
+        faults=weights(
             chance,
             rot=(0.0, 1.0, 3.0),
             rot_of_header=(0.0, 1.0, 3.0),
@@ -107,9 +87,7 @@ def unheard(plan: Plan, chance: random.Random) -> Plan:
         replication_factor=3,
         min_in_sync=3,
         topic_configs={"min.insync.replicas": "3"},
-        configs=_configured(
-            drawn, replica_lag_time_max_ms=chance.choice((300, 1_000)), broker_session_timeout_ms=6_000
-        ),
+        configs=configured(drawn, replica_lag_time_max_ms=chance.choice((300, 1_000)), broker_session_timeout_ms=6_000),
         faults={**drawn.faults, "cut": 2.0, "rot": 2.0},
     )
 
@@ -117,12 +95,12 @@ def unheard(plan: Plan, chance: random.Random) -> Plan:
 def emptied(plan: Plan, chance: random.Random) -> Plan:
     """A machine comes back with an empty disk, where little is written meanwhile, and hears the controller first."""
     return replace(
-        _of(plan, 4),
+        of_brokers(plan, 4),
         voters=chance.choice((1, 3)),
         replication_factor=chance.choice((2, 3)),
         write_pause_s=chance.choice((0.1, 0.3)),
         fault_pause_s=0.7,
-        faults=_weights(
+        faults=weights(
             chance,
             emptied_disk=1.0,
             kill=(0.6, 1.0),
@@ -137,7 +115,7 @@ def emptied(plan: Plan, chance: random.Random) -> Plan:
 
 def forks(plan: Plan, chance: random.Random) -> Plan:
     """Leaders move on every moment between replicas that do not hear each other: each log gets a tail of its own."""
-    plan = _of(plan, 3)
+    plan = of_brokers(plan, 3)
     return replace(
         plan,
         voters=1,
@@ -146,7 +124,7 @@ def forks(plan: Plan, chance: random.Random) -> Plan:
         racks={1: "r0", 2: "r1", 3: "r2"},  # followers are read, and so tell what they take for committed
         consumers=3,
         consumer_racks=("r0", "r1", "r2"),
-        configs=_configured(
+        configs=configured(
             plan,
             broker_session_timeout_ms=900,
             broker_heartbeat_interval_ms=150,
@@ -154,7 +132,7 @@ def forks(plan: Plan, chance: random.Random) -> Plan:
         ),
         fault_pause_s=0.4,
         write_pause_s=0.02,
-        faults=_weights(
+        faults=weights(
             chance,
             cut=(1.0, 3.0),
             split=(0.0, 0.5, 1.0),
@@ -174,13 +152,13 @@ def forks(plan: Plan, chance: random.Random) -> Plan:
 def clients(plan: Plan, chance: random.Random) -> Plan:
     """Programs are cut off, killed and stopped for seconds while leaders come and go."""
     return replace(
-        _of(plan, 3),
+        of_brokers(plan, 3),
         partitions=1,
         producers=3,
         consumers=2,
         delivery_timeout_s=chance.choice((2.0, 2.0, 6.0)),
         fault_pause_s=0.7,
-        faults=_weights(
+        faults=weights(
             chance,
             isolate_client=(1.5, 2.5),
             isolate_leader=(0.6, 0.9),
@@ -202,7 +180,7 @@ def clients(plan: Plan, chance: random.Random) -> Plan:
 
 def readers(plan: Plan, chance: random.Random) -> Plan:
     """Readers in racks, each at the replica that is near; some replicas are told late what is committed."""
-    plan = _of(plan, 3)
+    plan = of_brokers(plan, 3)
     return replace(
         plan,
         partitions=1,
@@ -211,7 +189,7 @@ def readers(plan: Plan, chance: random.Random) -> Plan:
         consumer_racks=("r0", "r1", "r2"),
         window_bytes=chance.choice((4_096, 1 << 20)),
         fault_pause_s=0.5,
-        faults=_weights(
+        faults=weights(
             chance,
             slow_link=(2.0, 4.0),
             reset=(0.5, 2.0),
@@ -231,12 +209,12 @@ def members(plan: Plan, chance: random.Random) -> Plan:
     """Who is in sync changes all the time: followers fall behind and catch up, replicas are taken away and given back.
 
     Leaders mostly stay: a session with the controller outlasts most cuts, a lag does not."""
-    plan = _of(plan, chance.choice((3, 4)))
+    plan = of_brokers(plan, chance.choice((3, 4)))
     return replace(
         plan,
         voters=chance.choice((1, 3)),
         partitions=1,
-        configs=_configured(
+        configs=configured(
             plan,
             replica_lag_time_max_ms=chance.choice((300, 600, 1_200)),
             replica_lag_max_records=chance.choice(("off", "10", "50")),
@@ -244,7 +222,7 @@ def members(plan: Plan, chance: random.Random) -> Plan:
         ),
         write_pause_s=chance.choice((0.01, 0.1)),
         fault_pause_s=0.5,
-        faults=_weights(
+        faults=weights(
             chance,
             cut_one_way=(0.3, 0.8),
             cut=(0.3, 0.8),
@@ -267,7 +245,7 @@ def members(plan: Plan, chance: random.Random) -> Plan:
 def stretched(plan: Plan, chance: random.Random) -> Plan:
     """Brokers are far from each other, clients are near, and write without a pause: a follower is always behind."""
     return replace(
-        _of(plan, 3),
+        of_brokers(plan, 3),
         voters=chance.choice((1, 3)),
         partitions=1,
         replication_factor=chance.choice((2, 3)),
@@ -277,7 +255,7 @@ def stretched(plan: Plan, chance: random.Random) -> Plan:
         producers=2,
         write_pause_s=0.01,
         safety_s=8.0,
-        faults=_weights(
+        faults=weights(
             chance, kill=0.4, restart=0.3, stand_still=0.2, cut=0.3, isolate=0.3, reset_all=0.3, elect=0.3, reassign=0.3
         ),
     )
@@ -285,19 +263,19 @@ def stretched(plan: Plan, chance: random.Random) -> Plan:
 
 def transactions(plan: Plan, chance: random.Random) -> Plan:
     """Programs with transactions, over a few partitions whose leaders and coordinators come and go."""
-    plan = _of(plan, 3)
+    plan = of_brokers(plan, 3)
     return replace(
         plan,
         voters=3,
         replication_factor=chance.choice((2, 3)),
-        configs=_configured(plan, segment_bytes=chance.choice((1_024, 4_096)), broker_session_timeout_ms=900),
+        configs=configured(plan, segment_bytes=chance.choice((1_024, 4_096)), broker_session_timeout_ms=900),
         producers=1,
         consumers=1,
         writers=chance.choice((0, 2, 3)),
         queries=chance.choice(((), ("q0",), ("q0", "q1"))),
         write_pause_s=0.1,
         fault_pause_s=0.7,
-        faults=_weights(
+        faults=weights(
             chance,
             kill=(0.2, 0.5),
             kill_all=(0.0, 0.1),
@@ -326,8 +304,8 @@ def coordinators(plan: Plan, chance: random.Random) -> Plan:
         drawn,
         writers=0,
         queries=("q0", "q15", "q19"),  # their ids belong to one partition of `__transactions`
-        configs=_configured(drawn, broker_session_timeout_ms=600, broker_heartbeat_interval_ms=100),
-        faults=_weights(
+        configs=configured(drawn, broker_session_timeout_ms=600, broker_heartbeat_interval_ms=100),
+        faults=weights(
             chance,
             kill=(0.2, 0.5),
             restart=(0.2, 0.5),
@@ -344,12 +322,12 @@ def coordinators(plan: Plan, chance: random.Random) -> Plan:
 def epochs(plan: Plan, chance: random.Random) -> Plan:
     """A sick peer tells voters of epochs to come while they are restarted and cut off; some come back far ahead."""
     return replace(
-        _of(plan, 3),
+        of_brokers(plan, 3),
         voters=3,
         partitions=1,
         write_pause_s=0.1,
         fault_pause_s=0.5,
-        faults=_weights(
+        faults=weights(
             chance,
             sick_peer=(1.0, 4.0),
             stray_epoch=(0.0, 1.0),
@@ -364,7 +342,7 @@ def epochs(plan: Plan, chance: random.Random) -> Plan:
 def outages(plan: Plan, chance: random.Random) -> Plan:
     """Little happens until all machines lose power under load; then one of them stays away, or has a rotten disk."""
     return replace(
-        _of(plan, 3),
+        of_brokers(plan, 3),
         voters=3,
         partitions=chance.choice((2, 4)),
         replication_factor=3,
@@ -374,18 +352,18 @@ def outages(plan: Plan, chance: random.Random) -> Plan:
         outage=chance.choice(("absent", "rotten")),
         safety_s=8.0,
         fault_pause_s=2.0,
-        faults=_weights(chance, kill=(0.0, 0.3), power=(0.0, 0.2), restart=(0.0, 0.2), slow_link=(0.0, 1.0), elect=0.5),
+        faults=weights(chance, kill=(0.0, 0.3), power=(0.0, 0.2), restart=(0.0, 0.2), slow_link=(0.0, 1.0), elect=0.5),
     )
 
 
 def settings(plan: Plan, chance: random.Random) -> Plan:
     """Half of a rolling change: brokers are configured differently, and otherwise at each start; topics are altered."""
     plan = replace(
-        _of(plan, 4),
+        of_brokers(plan, 4),
         voters=chance.choice((1, 3)),
         replication_factor=chance.choice((2, 3)),
         fault_pause_s=0.6,
-        faults=_weights(
+        faults=weights(
             chance,
             reconfigure=(1.0, 2.0),
             alter=(0.5, 2.0),
@@ -425,7 +403,7 @@ def _saying_nothing(plan: Plan, chance: random.Random) -> Plan:
 def voters(plan: Plan, chance: random.Random) -> Plan:
     """Who votes is in doubt: a voter comes back with an empty disk, some are told other voters, few are heard."""
     return replace(
-        _of(plan, 5),
+        of_brokers(plan, 5),
         voters=3,
         partitions=1,
         replication_factor=2,
@@ -433,7 +411,7 @@ def voters(plan: Plan, chance: random.Random) -> Plan:
         consumers=1,
         write_pause_s=0.1,
         fault_pause_s=0.5,
-        faults=_weights(
+        faults=weights(
             chance,
             kill=(0.5, 1.0),
             isolate=(0.2, 0.6),
@@ -448,14 +426,14 @@ def voters(plan: Plan, chance: random.Random) -> Plan:
 
 def trims(plan: Plan, chance: random.Random) -> Plan:
     """Records are deleted while followers are cut off from their leader: whoever comes back has them all, and more."""
-    plan = _of(plan, chance.choice((3, 4)))
+    plan = of_brokers(plan, chance.choice((3, 4)))
     return replace(
         plan,
         voters=chance.choice((1, 3)),
         partitions=chance.choice((1, 3)),
-        configs=_configured(plan, segment_bytes=chance.choice((1_024, 65_536)), replica_lag_time_max_ms=300),
+        configs=configured(plan, segment_bytes=chance.choice((1_024, 65_536)), replica_lag_time_max_ms=300),
         fault_pause_s=0.3,
-        faults=_weights(
+        faults=weights(
             chance,
             trim=3.0,
             retain=(0.0, 1.0),
@@ -475,13 +453,13 @@ def young(plan: Plan, chance: random.Random) -> Plan:
     """A cluster that was founded a moment ago: processes die as soon as they were told of topics, and come back on slow
     disks, over connections that break: they know less of the cluster than their disks have."""
     return replace(
-        _of(plan, chance.choice((3, 4))),
+        of_brokers(plan, chance.choice((3, 4))),
         voters=3,
         replication_factor=chance.choice((2, 3)),
         quiet_s=0.0,
         safety_s=6.0,
         fault_pause_s=0.2,
-        faults=_weights(
+        faults=weights(
             chance,
             kill=(1.0, 2.0),
             kill_all=(0.0, 0.3),
@@ -498,17 +476,17 @@ def young(plan: Plan, chance: random.Random) -> Plan:
 
 def stalls(plan: Plan, chance: random.Random) -> Plan:
     """Processes stand still for some part of a time-out every moment, while others are cut off or dead for long."""
-    plan = _of(plan, 4)
+    plan = of_brokers(plan, 4)
     return replace(
         plan,
         voters=chance.choice((1, 3)),
         partitions=chance.choice((1, 2)),
-        configs=_configured(
+        configs=configured(
             plan, replica_lag_time_max_ms=1_000, broker_session_timeout_ms=1_000, broker_heartbeat_interval_ms=100
         ),
         fault_pause_s=0.5,
         lasting=3.0,
-        faults=_weights(
+        faults=weights(
             chance, late=(4.0, 8.0), stand_still=(0.0, 1.0), cut=(0.3, 0.8), isolate=(0.2, 0.5), kill=(0.0, 0.2)
         ),
     )
@@ -516,7 +494,7 @@ def stalls(plan: Plan, chance: random.Random) -> Plan:
 
 def sick_machine(plan: Plan, chance: random.Random) -> Plan:
     """One machine is sick for long in one way after the other, all others are well: all goes on without it."""
-    plan = _of(plan, chance.choice((3, 4)))
+    plan = of_brokers(plan, chance.choice((3, 4)))
     return replace(
         plan,
         voters=3,
@@ -528,8 +506,8 @@ def sick_machine(plan: Plan, chance: random.Random) -> Plan:
         fault_pause_s=6.0,
         producers=1,
         write_pause_s=0.1,
-        configs=_configured(plan, replica_lag_time_max_ms=1_000, broker_session_timeout_ms=1_500),
-        faults=_weights(
+        configs=configured(plan, replica_lag_time_max_ms=1_000, broker_session_timeout_ms=1_500),
+        faults=weights(
             chance,
             cut=(0.0, 1.0),
             cut_one_way=(0.0, 1.0),
@@ -550,12 +528,12 @@ def sick_machine(plan: Plan, chance: random.Random) -> Plan:
 def unsynced(plan: Plan, chance: random.Random) -> Plan:
     """flush.policy goes to and fro while machines lose power."""
     return replace(
-        _of(plan, chance.choice((3, 4))),
+        of_brokers(plan, chance.choice((3, 4))),
         policies=("fsync", "os", "os"),
         least_min=2,
         topic_configs={"min.insync.replicas": "2", "flush.policy": chance.choice(("fsync", "os"))},
         fault_pause_s=1.0,
-        faults=_weights(
+        faults=weights(
             chance,
             alter=(1.0, 2.0),
             power=(0.5, 1.0),
@@ -572,7 +550,7 @@ def unsynced(plan: Plan, chance: random.Random) -> Plan:
 
 def unclean(plan: Plan, chance: random.Random) -> Plan:
     """Leaders that are in sync alone are cut off from all brokers, and not from clients; another leads uncleanly."""
-    plan = _of(plan, 4)
+    plan = of_brokers(plan, 4)
     return replace(
         plan,
         voters=1,
@@ -581,12 +559,12 @@ def unclean(plan: Plan, chance: random.Random) -> Plan:
         min_in_sync=1,
         writers=0,
         topic_configs={"min.insync.replicas": "1", "unclean.leader.election.enable": "true"},
-        configs=_configured(
+        configs=configured(
             plan, replica_lag_time_max_ms=300, broker_session_timeout_ms=600, broker_heartbeat_interval_ms=100
         ),
         write_pause_s=0.03,
         fault_pause_s=0.5,
-        faults=_weights(
+        faults=weights(
             chance, cut=(1.5, 3.0), isolate_leader=(0.5, 1.0), stand_still=(0.0, 0.3), kill=(0.0, 0.3), power=(0.0, 0.2)
         ),
     )
