@@ -7,18 +7,18 @@ import threading
 
 import pytest
 
-from minilog_broker.server.disk.disk_stall import DiskStall
+from minilog_broker.server.disk.disk_stall import LEAST_STALL_MS, DiskStall
 from minilog_broker.server.disk.disk_thread import DiskThread
 
-LAG_MS, BEAT_MS = 900.0, 100.0
+LAG_MS, BEAT_MS = 3_600.0, 400.0
 
 
 class Looking:
     """Looks at a disk thread at each beat of a clock of its own."""
 
-    def __init__(self, disk: DiskThread) -> None:
+    def __init__(self, disk: DiskThread, lag_ms: float = LAG_MS) -> None:
         self.now_ms = 0.0
-        self._stall = DiskStall(disk, LAG_MS, lambda: self.now_ms)
+        self._stall = DiskStall(disk, lag_ms, lambda: self.now_ms)
 
     def for_ms(self, duration_ms: float, beat_ms: float = BEAT_MS) -> bool:
         """What the last look says."""
@@ -47,10 +47,10 @@ async def hung(disk: DiskThread) -> tuple[threading.Event, asyncio.Future[object
     return returns, waiting
 
 
-async def look_at_a_hung_disk(duration_ms: float, beat_ms: float) -> bool:
+async def look_at_a_hung_disk(duration_ms: float, beat_ms: float, lag_ms: float = LAG_MS) -> bool:
     disk = DiskThread("data-disk", asyncio.get_running_loop(), crashed)
     returns, waiting = await hung(disk)
-    looking = Looking(disk)
+    looking = Looking(disk, lag_ms)
     try:
         return looking.for_ms(duration_ms, beat_ms)
     finally:
@@ -66,6 +66,10 @@ async def look_at_a_hung_disk(duration_ms: float, beat_ms: float) -> bool:
 )
 def test_a_call_that_does_not_return(duration_ms: float, beat_ms: float, stalled: bool) -> None:
     assert asyncio.run(look_at_a_hung_disk(duration_ms, beat_ms)) is stalled
+
+
+def test_what_is_slow_beside_a_short_lag_time_is_not_stalled() -> None:
+    assert asyncio.run(look_at_a_hung_disk(LEAST_STALL_MS - BEAT_MS, BEAT_MS, lag_ms=400.0)) is False
 
 
 def test_a_disk_that_nothing_waits_for_answers() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from minilog_broker.server.disk.disk_thread import Disk
 
 LOOK_SHARE = 1 / 3  # of the lag time: between two looks it counts for no more; who was late itself blames no disk
+LEAST_STALL_MS = 3_000.0  # a lag time may be shorter: but one call may read much, and what is slow is not stalled
 
 
 class DiskStall:
@@ -20,7 +21,7 @@ class DiskStall:
 
     def __init__(self, disk: Disk, lag_time_max_ms: float, now_ms: Callable[[], float]) -> None:
         self._disk = disk
-        self._most_ms = lag_time_max_ms
+        self._most_ms = max(lag_time_max_ms, LEAST_STALL_MS)
         self._now_ms = now_ms
         self._step: int | None = None
         self._looked_ms = now_ms()
