@@ -51,21 +51,23 @@ class Retention:
         if self._least_bytes is not None:
             found = max(found, *(_above(host, at, self._least_bytes) for host in self._cluster.hosts.values()))
         if self._least_ms is not None:
-            found = max(found, self._first_young(key, self._least_ms))
+            found = max(found, self._first_young(at, key, self._least_ms))
         self._gone[key] = found
         return found
 
-    def _first_young(self, key: PartitionKey, kept_ms: int) -> int:
+    def _first_young(self, at: TopicPartition, key: PartitionKey, kept_ms: int) -> int:
+        """Where none is young that is known: all segments but the newest; of what is unknown nobody has an offset."""
         offsets = [host.wall_offset_us / 1e3 for host in self._cluster.hosts.values()]
         self._ahead_ms = max(self._ahead_ms, *offsets)
         oldest_ms = self._cluster.now_s * 1e3 - kept_ms + self._ahead_ms
-        first, end = None, 0
+        first: int | None = None
         for write in self._history.writes.values():
-            if write.key == key and write.outcome is Outcome.OK and write.offset >= 0:  # acks=0 tells no offset
-                end = max(end, write.offset + 1)
-                if write.began_ms >= oldest_ms and (first is None or write.offset < first):
-                    first = write.offset
-        return end if first is None else first
+            known = write.key == key and write.outcome is Outcome.OK and write.offset >= 0  # acks=0 tells no offset
+            if known and write.began_ms >= oldest_ms and (first is None or write.offset < first):
+                first = write.offset
+        if first is not None:
+            return first
+        return max(_above(host, at, 0) for host in self._cluster.hosts.values())
 
 
 def _above(host: SimulatedHost, at: TopicPartition, kept_bytes: int) -> int:
