@@ -98,6 +98,7 @@ class FollowerView:
     wants_in: bool = False  # it is heard in an open session, and its disk is not full
     last_caught_up_ms: float = field(default=-math.inf)
     checks_behind: int = 0
+    refusals: int = 0  # of proposals that it joins, since it was in last
     refused_until_ms: float = field(default=-math.inf)
 
     def forget(self, broker_epoch: int | None = None) -> None:
@@ -111,6 +112,16 @@ class FollowerView:
         """Outside the ISR by the committed state of `partition_epoch`: what was known of it before is over."""
         self.counts_from = partition_epoch
         self.last_caught_up_ms = -math.inf
+
+    def is_in(self, now_ms: float) -> None:
+        """In the ISR by the committed state since now: it gets a full lag period."""
+        self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        self.refusals = 0
+
+    def is_refused(self, now_ms: float, *, pause_ms: float, most_ms: float) -> None:
+        """The controller did not let it in. Each refusal is committed: the pause before the next proposal doubles."""
+        self.refused_until_ms = now_ms + min(pause_ms * 2**self.refusals, max(pause_ms, most_ms))
+        self.refusals += 1
 
     def excuse(self, delay_ms: float, *, log_end: int, marks: LogEndMarks, now_ms: float) -> None:
         """We stood still for so long: that is not held against it."""
