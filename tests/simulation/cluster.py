@@ -44,6 +44,7 @@ class SimulatedCluster:
         )
         self.counts: Counter[str] = Counter()
         self.rages = True  # whether faults may still come
+        self.stray_epoch = -1  # the highest that a fault wrote on a voter's disk
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
         self._failed: asyncio.Future[None] = self.loop.create_future()
         self.hosts = {
@@ -82,6 +83,11 @@ class SimulatedCluster:
 
     def count(self, what: str) -> None:
         self.counts[what] += 1
+
+    def strayed(self, name: str, epoch: int) -> None:
+        """A voter has an epoch on its disk that is far above all others."""
+        self.note(f"{name} has epoch {epoch} on its disk")
+        self.stray_epoch = max(self.stray_epoch, epoch)
 
     async def _knock(self, host: str, port: int) -> None:
         process = PROCESS.get()

@@ -98,7 +98,7 @@ class Peers:
         vote = {**(ground.stored(host, VOTE_FILE) or {}), "voted_for": -1, "voted_directory": ""}
         vote["epoch"] = int(vote["epoch"]) + self._random.choice((1, 2, 3)) * LEAP_EPOCHS
         write_durable_file(host.disk, f"{DATA_PATH}/{VOTE_FILE}", json.dumps(vote).encode())
-        ground.cluster.note(f"{host.name} has epoch {vote['epoch']} on its disk")
+        ground.cluster.strayed(host.name, vote["epoch"])
         for each in ground.cluster.voters:
             ground.ails_for(each, "epochs far apart", SETTLES_S, SETTLES_S, lambda: None)
         return True

@@ -3,7 +3,8 @@
 hears    a message of the quorum came to the other's program. A pair is steady since t when no gap between two messages,
          either way, was longer than GAP of the fetch time-out from t on, no connection broke, and neither was stopped
 V20      who leads, and was steady with a majority for STEADY fetch time-outs, is not followed by another leader, unless
-         its disk did not answer
+         its disk did not answer; and where a voter that came back had an epoch far above all others on its disk: the
+         leader that leaps towards it is elected anew, or another is
 V21      who heard no majority for PATIENCE fetch time-outs answers no heartbeat, and tells nobody that it is the
          controller
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from minilog_broker.quorum.epochs_told import LEAP_EPOCHS
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -128,6 +130,8 @@ class Hearing:
         if not host.wanted or (other, other_life) in self._stopping:
             return
         if host.ailed_from(STALLS, self._cluster.now_s - STEADY * self._fetch_timeout_s):
+            return
+        if led < self._cluster.stray_epoch and epoch - led >= LEAP_EPOCHS:
             return
         voters = self._truth.metadata.voters
         if self._cluster.now_s - since_s < STEADY * self._fetch_timeout_s or other not in voters:

@@ -92,8 +92,9 @@ def _end_on(host: SimulatedHost, at: TopicPartition) -> int:
 async def check_over(
     cluster: SimulatedCluster, history: History, workload: Workload, faults: Faults, exceptions: Exceptions
 ) -> None:
-    """The faults are over: all comes right within the plan's time, under load; then the last reader reads all."""
-    deadline_s = cluster.now_s + cluster.plan.liveness_s
+    """The faults are over: all comes right within the plan's time, under load; then the last reader reads all. Who
+    starts reads its disk once before it listens."""
+    deadline_s = cluster.now_s + cluster.plan.liveness_s + _recovery_s(cluster)
     writable = [
         key
         for key, replicas in workload.replicas.items()
@@ -152,6 +153,13 @@ def _pending(cluster: SimulatedCluster, history: History) -> int:
     """Writes that a living client waits for."""
     living = cluster.clients
     return sum(write.outcome is Outcome.PENDING and write.client in living for write in history.writes.values())
+
+
+def _recovery_s(cluster: SimulatedCluster) -> float:
+    """What reading the logs of the fullest disk takes."""
+    disks = [host.disk for host in cluster.hosts.values()]
+    sizes = [sum(disk.size(name) for name in disk.names if name.endswith(".log")) for disk in disks]
+    return max(sizes) / cluster.plan.read_bytes_per_s
 
 
 async def _all_acknowledge(
