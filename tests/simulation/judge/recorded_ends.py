@@ -30,7 +30,8 @@ _NAME = "/checkpoint"
 @dataclass(slots=True)
 class _Recorded:
     """A checkpoint that was seen, and the files of the log then. `least_start`: below it the log may not begin while
-    one of those files is there; a death may leave them beside a checkpoint that says that it begins anew."""
+    one of those files is there; a death may leave them beside a checkpoint that says that it begins anew. `before`:
+    what a loss of power leaves there instead, in this boot of the machine; None: this one is on the disk."""
 
     stored: bytes
     start: int
@@ -38,6 +39,8 @@ class _Recorded:
     high_watermark: int
     durable_end: int
     files: list[Inode]
+    boots: int
+    before: _Recorded | None
 
     @property
     def says_empty(self) -> bool:
@@ -69,14 +72,19 @@ class RecordedEnds:
 
     def _look_at(self, copy: Copy, key: PartitionKey, partition: JudgedPartition | None, stored: bytes | None) -> None:
         seen, cut = self._seen.get((copy, key)), copy.live.take_cut(__name__)
+        if seen is not None and seen.before is not None and seen.boots != copy.host.boots:
+            seen = seen.before
         if stored is None or self._is_damaged(copy, key) or (partition is not None and partition.exempt):
             self._seen.pop((copy, key), None)
             return
+        is_durable = stored == copy.host.disk.durable_content(copy.path + _NAME)
         if seen is None or seen.stored != stored:
             seen = self._seen[copy, key] = self._read(copy, key, stored, seen)
         elif cut is not None and max(seen.high_watermark, seen.durable_end) > cut:
             text = f"b{copy.host.number} cuts {copy.path} to {cut}, and its checkpoint promises {seen.durable_end} "
             raise Violation("V1", f"{text}and {seen.high_watermark}", nodes=(copy.host.number,), key=key)
+        if is_durable:
+            seen.before = None
         self._check_ends(copy, key, partition, seen)
 
     def _is_damaged(self, copy: Copy, key: PartitionKey) -> bool:
@@ -88,7 +96,16 @@ class RecordedEnds:
         said = json.loads(content_of(stored) or b"")
         files = copy.live.files
         start = int(said["log_start_offset"])
-        found = _Recorded(stored, start, start, int(said["high_watermark"]), int(said["durable_end_offset"]), files)
+        found = _Recorded(
+            stored,
+            start,
+            least_start=start,
+            high_watermark=int(said["high_watermark"]),
+            durable_end=int(said["durable_end_offset"]),
+            files=files,
+            boots=copy.host.boots,
+            before=before if before is None or before.before is None else before.before,
+        )
         if before is not None and start < before.least_start and any(each in files for each in before.files):
             if not found.says_empty:
                 text = (

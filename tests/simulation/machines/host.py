@@ -102,9 +102,8 @@ class SimulatedHost:
         self.configs = dict(plan.configs.get(number, {}))
         self.rack = plan.racks.get(number)
         self.levels = plan.levels.get(number, SUPPORTED_LEVELS)
-        self._found: tuple[dict[str, bytes], int] | None = (
-            None  # on its disk, by a version that cannot read it; bits rotten
-        )
+        # By a version that cannot read it: what is on its disk, and how many bits are rotten.
+        self._found: tuple[dict[str, bytes], int] | None = None
         self.voters = tuple(plan.voter_ids)
         self.lost_power_s: list[float] = []
         self._read_bytes_per_s = plan.read_bytes_per_s
