@@ -1,7 +1,7 @@
 """What the durable `checkpoint` beside each copy promises to the next life, against the copy. V1.
 
 log start         never goes back, but where the log begins anew: none of its former files is left
-durable end       what is recorded as synced is on the disk
+durable end       what is recorded as synced is on the disk; at the log start it promises nothing
 high watermark    is at most the durable end; under flush.policy=os at most the end
 a truncation      takes nothing away that is promised when it begins
 
@@ -121,7 +121,7 @@ class RecordedEnds:
         if recorded.says_empty:
             return
         synced = copy.durable.end
-        if recorded.durable_end > synced:
+        if recorded.durable_end > max(synced, recorded.start):
             text = f"on b{copy.host.number} {copy.path} is recorded as durable up to {recorded.durable_end}, on the "
             raise Violation("V1", f"{text}disk is {synced}", nodes=(copy.host.number,), key=key)
         end = copy.live.end if partition is not None and partition.was_unsynced else synced
