@@ -102,6 +102,25 @@ def test_nobody_waits_for_a_disk_that_fails(story: Story) -> None:
     play(story, plan(replica_lag_time_max_ms="10000"))
 
 
+# -- a disk that does not answer
+
+
+async def metadata_disk_that_hangs(scene: Scene) -> None:
+    """Of a leader, for good; then the machine of a follower loses power and comes back: the leader never hears who is
+    out, and who is there in another life."""
+    leader, (follower, _) = await scene.roles()
+    leader.hang_disk(["metadata-disk"])
+    follower.lose_power()
+    follower.start()
+    assert await _longest_silence_s(scene, 20.0) < 7.0
+    assert (await scene.state()).leader != leader.number
+    leader.unhang_disk()
+
+
+def test_a_leader_that_does_not_replay_makes_way() -> None:
+    play(metadata_disk_that_hangs, plan())
+
+
 # -- two disks of two
 
 

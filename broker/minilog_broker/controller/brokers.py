@@ -109,6 +109,7 @@ class BrokerRegistrations:
         self._ledger.torn_tails.told(request.broker_id, _torn_ends(request.recovered_replicas), now_ms, anew=True)
         self._ledger.full.discard(request.broker_id)
         self._ledger.stalled.discard(request.broker_id)
+        self._ledger.slow.discard(request.broker_id)
         self._liveness.registered(request.broker_id, now_ms)
         damaged = _keys(request.damaged_replicas)
         for state in self._ledger.image.replicas_on(request.broker_id):
@@ -254,13 +255,19 @@ class BrokerRegistrations:
 
         Looked at again with every heartbeat: another may have come in sync meanwhile."""
         ledger, broker_id = self._ledger, request.broker_id
-        for brokers, refuses in ((ledger.full, request.no_space), (ledger.stalled, request.disk_stalled)):
-            (brokers.add if refuses else brokers.discard)(broker_id)
+        for brokers, says in (
+            (ledger.full, request.no_space),
+            (ledger.stalled, request.disk_stalled),
+            (ledger.slow, request.disk_is_slow),
+        ):
+            (brokers.add if says else brokers.discard)(broker_id)
         if ledger.takes_records(broker_id):
             return
 
         def hand_over(state: PartitionState, rules: ElectionRules) -> ElectionOutcome:
-            return handed_over(state, broker_id, self._with_disks(rules))
+            rules = self._with_disks(rules)
+            others = [each for each in state.in_sync_replicas if each != broker_id and rules.electable(each)]
+            return handed_over(state, broker_id, rules) if others else ElectionOutcome(state)
 
         states = [state for state in ledger.image.replicas_on(broker_id) if broker_id in state.in_sync_replicas]
         ledger.write_outcomes(states, hand_over)
@@ -308,8 +315,13 @@ class BrokerRegistrations:
         )
 
     def _with_disks(self, rules: ElectionRules) -> ElectionRules:
-        """The same rules where a broker whose disk takes no records neither leads nor joins."""
-        return replace(rules, electable=lambda each: rules.electable(each) and self._ledger.takes_records(each))
+        """The same rules where a broker whose disk takes no records, or soon may take none, neither leads nor joins."""
+        ledger = self._ledger
+
+        def electable(broker_id: int) -> bool:
+            return rules.electable(broker_id) and ledger.takes_records(broker_id) and broker_id not in ledger.slow
+
+        return replace(rules, electable=electable)
 
     def _write_state(self, broker: BrokerRegistration, *, fenced: bool, stopping: bool) -> None:
         self._ledger.write(

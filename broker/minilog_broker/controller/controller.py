@@ -236,7 +236,7 @@ class Controller:
     def broker_refused_connection(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         """Nothing listens where this life did: its process is dead."""
         broker = self._unfenced_incarnation(broker_id, broker_epoch)
-        if self._term is not None and broker is not None and self._term.liveness.take_probe(broker_id):
+        if self._term is not None and broker is not None and self._term.liveness.take_probe(broker_id, now_ms):
             self._term.liveness.died(broker_id)
             self._fence(broker)
 

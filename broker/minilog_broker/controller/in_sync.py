@@ -6,7 +6,7 @@
     INVALID_UPDATE_VERSION   the proposal was made from the current partition epoch
     INVALID_REQUEST          members are replicas, once each, the leader among them (V4)
     INELIGIBLE_REPLICA       each member's broker epoch is current and unfenced; a joiner neither stops, nor is
-                             offline, nor has a full disk
+                             offline, nor has a disk that is full or does not answer
 
 INELIGIBLE_REPLICA ends the proposal: it is committed as a higher partition epoch. Else a copy of it that was delayed on
 its way could be accepted when the joiner is eligible again, after the leader went back to the committed ISR (V10); and

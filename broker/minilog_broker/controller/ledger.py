@@ -55,7 +55,8 @@ class Ledger:
         self.offline: dict[int, frozenset[PartitionKey]] = {}
         self.torn_tails = TornTails()
         self.full: set[int] = set()  # brokers whose disk is full, as they say with every heartbeat
-        self.stalled: set[int] = set()  # brokers whose disk does not return, as they say with every heartbeat
+        self.stalled: set[int] = set()  # brokers whose disk does not answer, as they say with every heartbeat
+        self.slow: set[int] = set()  # brokers whose disk has not answered for half as long
         self._has_spoken = has_spoken
         self._append = append
         self._effects = effects

@@ -6,10 +6,12 @@ everybody a full period. Times are this process's monotonic clock, in millisecon
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from minilog_broker.replication.rules.own_delay import excused, own_delay_ms
 
+_LIVES_ON_TIMEOUTS = 10  # for so many session time-outs a refused connection proves nothing
 _TICKS_PER_TIMEOUT = 30  # silence is noticed at most a thirtieth of the time-out late
 
 
@@ -22,7 +24,7 @@ class Liveness:
         self._spoke: set[int] = set()
         self._probed: dict[int, float] = {}
         self._died: set[int] = set()
-        self._lives_on: set[int] = set()  # heard again in the life that was taken for dead
+        self._lives_on_until_ms: dict[int, float] = {}  # of whom was heard again in the life that was taken for dead
         self._due_ms = now_ms + self._interval_ms
 
     def silent_before(self, broker_id: int, silent_ms: float, now_ms: float) -> None:
@@ -44,12 +46,12 @@ class Liveness:
         self._probed.pop(broker_id, None)
         if broker_id in self._died:
             self._died.discard(broker_id)
-            self._lives_on.add(broker_id)
+            self._lives_on_until_ms[broker_id] = now_ms + _LIVES_ON_TIMEOUTS * self._timeout_ms
 
     def registered(self, broker_id: int, now_ms: float) -> None:
         """A new life."""
         self._died.discard(broker_id)
-        self._lives_on.discard(broker_id)
+        self._lives_on_until_ms.pop(broker_id, None)
         self.heard(broker_id, now_ms)
 
     def has_spoken(self, broker_id: int) -> bool:
@@ -64,10 +66,11 @@ class Liveness:
     def probed(self, broker_id: int, now_ms: float) -> None:
         self._probed[broker_id] = now_ms
 
-    def take_probe(self, broker_id: int) -> bool:
-        """Whether a probe was sent and nothing was heard since; never of a life that was heard after it had been taken
-        for dead: it refuses connections, and lives."""
-        return self._probed.pop(broker_id, None) is not None and broker_id not in self._lives_on
+    def take_probe(self, broker_id: int, now_ms: float) -> bool:
+        """Whether a probe was sent and nothing was heard since; for a while never of a life that was heard after it had
+        been taken for dead: it refuses connections, and lives."""
+        refuses_and_lives = now_ms < self._lives_on_until_ms.get(broker_id, -math.inf)
+        return self._probed.pop(broker_id, None) is not None and not refuses_and_lives
 
     def died(self, broker_id: int) -> None:
         """Its process is dead for certain: nobody waits until it has been silent."""

@@ -47,6 +47,7 @@ class Fetcher:
             self._member.settings,
             _nobody_reads,
             _by_snapshots,
+            disk_answers=lambda: True,  # a voter is no member of an ISR: it is counted as far as it has got
         )
         self.session.follow(self._follower, now_ms)
 

@@ -83,6 +83,7 @@ class ReplicationContext:
     timers: Timers = field(default_factory=Timers)
     effects: list[Effect] = field(default_factory=list)
     throttles: dict[int, Throttle] = field(default_factory=dict)  # by rate
+    disk_answers: bool = True  # else no follower of ours asks to be taken into an ISR
     waiting_bytes: int = 0  # of batches that wait for the coordinators of their transactions
     copy_checks: CopyChecks = field(init=False)
     _number: int = 0

@@ -89,6 +89,15 @@ class ReplicaManager:
         if was_over:
             self._session_changed(now_ms)
 
+    def disk_looked_at(self, *, answers: bool) -> None:
+        """Whether the disks answer, as it is told with heartbeats."""
+        if answers == self._context.disk_answers:
+            return
+        self._context.disk_answers = answers
+        for replica in self._replicas.values():
+            if replica.follower is not None:
+                replica.follower.disk_changed()
+
     def _session_changed(self, now_ms: float) -> None:
         for leader in self.led_partitions():
             if leader.config.unclean_leader_election:

@@ -228,6 +228,7 @@ class Replica:
             context.settings,
             on_change=self._follower_changed,
             follow_log_start=lambda offset: advance_log_start(context, self.key, log, offset),
+            disk_answers=lambda: context.disk_answers,
         )
         self.reads = FollowerReads(
             follower, self.subscribers, lambda error: self.go_offline(error, now_ms), in_sync=self._is_in_sync()

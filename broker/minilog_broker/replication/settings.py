@@ -25,7 +25,7 @@ class ReplicationSettings:
     reopen_max_ms: float = 500.0  # ... up to this (gRPC's own back-off is bounded to the same)
     proposal_retry_ms: float = 100.0  # the same proposal again, where no answer came
     markers_timeout_ms: float = 10_000.0  # the coordinator asks again: what waits here is not to pile up
-    refused_joiner_pause_ms: float = 1_000.0  # before a refused joiner is proposed again; doubled up to the lag time
+    refused_joiner_pause_ms: float = 1_000.0  # a joiner the controller refused is not proposed again before
 
     @property
     def silence_ms(self) -> float:

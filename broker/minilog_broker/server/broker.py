@@ -37,7 +37,7 @@ from minilog_broker.server.clients.leader_links import LeaderLinks
 from minilog_broker.server.clients.partition_registrations import PartitionRegistrations
 from minilog_broker.server.clients.registration import registration_request, unsettled_replicas
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
-from minilog_broker.server.disk.disk_stall import DiskStall
+from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.disk.maintenance import maintain
 from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME, BrokerRuntime
@@ -162,6 +162,7 @@ class Broker:
         self._logs = LogDirectory(pool, directory, self._config.delete_delay_ms, reserve, runtime.monotonic_s)
         self._found = await asyncio.to_thread(self._logs.recover)
         self._disk = runtime.disk("data-disk", self._failed)
+        self._disk_stall = DiskStall(self._disk, self._config.replica_lag_time_max_ms, now_ms)
         settings, listeners = self._replication_settings(), self._quorum_listeners()
         self._quorum = QuorumShell(
             self._options, files, directory, reserve, self._client, settings, self._failed, listeners, runtime
@@ -246,7 +247,7 @@ class Broker:
             offline_replicas=self._replicas.offline.values,
             unsettled_replicas=lambda: unsettled_replicas(self._logs),
             no_space=lambda: not self._reserve.held,
-            disk_stalled=DiskStall(self._disk, self._config.replica_lag_time_max_ms, now_ms).is_stalled,
+            disk_answer=self._look_at_disks,
         )
         interval_ms = self._config.broker_heartbeat_interval_ms
         return ControllerLink(
@@ -258,6 +259,12 @@ class Broker:
             self._session_goes_on,
             self._runtime,
         )
+
+    def _look_at_disks(self) -> DiskAnswer:
+        """That of the metadata log counts, too: who does not replay leads by what it knows no more."""
+        answer = max(self._disk_stall.look(), self._quorum.look_at_disk())
+        self._replicas.disk_looked_at(answers=answer is not DiskAnswer.STALLED)
+        return answer
 
     def _build_coordinators(self, replicas: ReplicationShell) -> Coordinators:
         config, image = self._config, self._quorum.image

@@ -239,6 +239,7 @@ class HeartbeatRequest(_message.Message):
     DAMAGED_REPLICAS_FIELD_NUMBER: _builtins.int
     RECOVERED_REPLICAS_FIELD_NUMBER: _builtins.int
     DISK_STALLED_FIELD_NUMBER: _builtins.int
+    DISK_IS_SLOW_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     broker_epoch: _builtins.int
     metadata_offset: _builtins.int
@@ -248,7 +249,11 @@ class HeartbeatRequest(_message.Message):
     no_space: _builtins.bool
     """The disk is full, and produce refused: lead nothing that another can lead. In every heartbeat while it is so."""
     disk_stalled: _builtins.bool
-    """No call of the disk has returned for replica.lag.time.max.ms: as for a full disk. In every heartbeat while it is so."""
+    """A call of a disk has not returned for replica.lag.time.max.ms: as for a full disk. In every heartbeat while it is
+    so.
+    """
+    disk_is_slow: _builtins.bool
+    """The same for half of that: nothing is handed over to this broker."""
     @_builtins.property
     def offline_replicas(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]:
         """Replicas that an I/O error, or damage, took offline in this life."""
@@ -275,10 +280,11 @@ class HeartbeatRequest(_message.Message):
         damaged_replicas: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
         recovered_replicas: _abc.Iterable[Global___RecoveredReplica] | None = ...,
         disk_stalled: _builtins.bool = ...,
+        disk_is_slow: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "damaged_replicas", b"damaged_replicas", "disk_stalled", b"disk_stalled", "metadata_offset", b"metadata_offset", "no_space", b"no_space", "offline_replicas", b"offline_replicas", "recovered_replicas", b"recovered_replicas", "wants_stop", b"wants_stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "damaged_replicas", b"damaged_replicas", "disk_is_slow", b"disk_is_slow", "disk_stalled", b"disk_stalled", "metadata_offset", b"metadata_offset", "no_space", b"no_space", "offline_replicas", b"offline_replicas", "recovered_replicas", b"recovered_replicas", "wants_stop", b"wants_stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -397,7 +403,7 @@ class ReplicaProgress(_message.Message):
     CORRUPT_OFFSET_FIELD_NUMBER: _builtins.int
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
-    NO_SPACE_FIELD_NUMBER: _builtins.int
+    TAKES_NO_RECORDS_FIELD_NUMBER: _builtins.int
     UNSYNCED_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     position_number: _builtins.int
@@ -412,8 +418,10 @@ class ReplicaProgress(_message.Message):
     """Of the committed state that the follower had seen when it said this. Of a follower outside the ISR the leader counts
     nothing older than the state it knows: the copy may have been cut since.
     """
-    no_space: _builtins.bool
-    """The disk is full: the follower does not ask to be taken into the ISR, and nobody is to wait for it."""
+    takes_no_records: _builtins.bool
+    """The disk is full, or does not answer: the follower does not ask to be taken into the ISR, and nobody is to wait for
+    it.
+    """
     unsynced: _builtins.bool
     """Told under flush.policy=os: `durable_end_offset` is appended, and not synced. A leader under fsync does not count it."""
     @_builtins.property
@@ -429,12 +437,12 @@ class ReplicaProgress(_message.Message):
         corrupt_offset: _builtins.int | None = ...,
         log_start_offset: _builtins.int = ...,
         partition_epoch: _builtins.int = ...,
-        no_space: _builtins.bool = ...,
+        takes_no_records: _builtins.bool = ...,
         unsynced: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "last_epoch", b"last_epoch", "partition_id", b"partition_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "durable_end_offset", b"durable_end_offset", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "no_space", b"no_space", "partition_epoch", b"partition_epoch", "partition_id", b"partition_id", "position_number", b"position_number", "unsynced", b"unsynced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "durable_end_offset", b"durable_end_offset", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "partition_epoch", b"partition_epoch", "partition_id", b"partition_id", "position_number", b"position_number", "takes_no_records", b"takes_no_records", "unsynced", b"unsynced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__corrupt_offset: _TypeAlias = _typing.Literal["corrupt_offset"]  # noqa: Y015
     _WhichOneofArgType__corrupt_offset: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset"]  # noqa: Y015

@@ -12,7 +12,9 @@ from minilog_broker.replication.partition_state import PartitionState
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
 
-def beat(cluster: ControllerCluster, broker_id: int, *, full: bool = False, stalled: bool = False) -> None:
+def beat(
+    cluster: ControllerCluster, broker_id: int, *, full: bool = False, slow: bool = False, stalled: bool = False
+) -> None:
     broker = cluster.image.brokers[broker_id]
     ticket = cluster.ticket()
     request = peer_pb2.HeartbeatRequest(
@@ -21,6 +23,7 @@ def beat(cluster: ControllerCluster, broker_id: int, *, full: bool = False, stal
         metadata_offset=cluster.image.end_offset,
         no_space=full,
         disk_stalled=stalled,
+        disk_is_slow=slow or stalled,
     )
     cluster.controller.heartbeat(ticket, request, cluster.now_ms)
     assert error_of(cluster.answer(ticket, peer_pb2.HeartbeatResponse)) is None
@@ -114,3 +117,24 @@ def test_a_new_life_or_a_new_controller_asks_again() -> None:
     cluster.fail_over()
     beat(cluster, follower, full=True)
     assert follower not in state(cluster, key).in_sync_replicas
+
+
+def test_disks_that_hang_together_are_not_handed_over_to_each_other() -> None:
+    cluster, key = led()
+    before = state(cluster, key)
+    for broker_id in before.replicas:
+        beat(cluster, broker_id, slow=True)
+    for broker_id in before.replicas:
+        beat(cluster, broker_id, stalled=True)
+    assert state(cluster, key) == before, "whoever comes back first has all that was acknowledged"
+    follower = next(each for each in before.replicas if each != before.leader_id)
+    beat(cluster, follower)
+    beat(cluster, before.leader_id, stalled=True)
+    assert state(cluster, key).leader_id == follower
+
+
+def test_a_disk_that_is_only_slow_keeps_what_it_leads() -> None:
+    cluster, key = led()
+    before = state(cluster, key)
+    beat(cluster, before.leader_id, slow=True)
+    assert state(cluster, key) == before

@@ -31,7 +31,6 @@ class InstantController:
         self.min_in_sync = min_in_sync
         self.partitions: dict[PartitionKey, PartitionState] = {}
         self.lives: dict[int, BrokerIncarnation] = {}
-        self.stalled: set[int] = set()  # whose disk does not answer
         self.images: list[Image] = []
         self._next_epoch = 100
 
@@ -170,10 +169,6 @@ class InstantController:
         for member, epoch in asked.members:
             life = self.lives.get(member)
             joins = member not in state.in_sync_replicas
-            if (
-                life is None
-                or epoch != life.broker_epoch
-                or (joins and (life.fenced or life.stopping or member in self.stalled))
-            ):
+            if life is None or epoch != life.broker_epoch or (joins and (life.fenced or life.stopping)):
                 return IneligibleReplica(f"broker {member} may not be in the ISR")
         return None

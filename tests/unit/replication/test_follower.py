@@ -45,6 +45,7 @@ class FollowerBench:
         self.resume_ms: list[float] = []
         self.changes_ms: list[float] = []
         self.log_starts: list[int] = []
+        self.disk_answers = True
         self.numbers = itertools.count(1)
         self.replica = ReplicaLog(self.log)
         self.follower = FollowerPartition(
@@ -58,6 +59,7 @@ class FollowerBench:
             ReplicationSettings(),
             on_change=self.changes_ms.append,
             follow_log_start=self.log_starts.append,
+            disk_answers=lambda: self.disk_answers,
         )
         self.follower.connect()
 

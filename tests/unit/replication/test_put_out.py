@@ -167,7 +167,7 @@ def a_copy_that_is_damaged_already_is_cut_when_all_from_before_is_known_to_be_ol
 
 
 def told(durable_end: int) -> Progress:
-    return Progress(durable_end, log_start=0, partition_epoch=0, no_space=False, unsynced=False)
+    return Progress(durable_end, log_start=0, partition_epoch=0, takes_no_records=False, unsynced=False)
 
 
 def a_shorter_end_told_in_the_same_life_is_no_longer_known_as_caught_up() -> None:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from minilog_broker.server.disk.disk_stall import LEAST_STALL_MS, DiskStall
+from minilog_broker.server.disk.disk_stall import LEAST_STALL_MS, DiskAnswer, DiskStall
 from minilog_broker.server.disk.disk_thread import DiskThread
 
 LAG_MS, BEAT_MS = 3_600.0, 400.0
@@ -20,13 +20,13 @@ class Looking:
         self.now_ms = 0.0
         self._stall = DiskStall(disk, lag_ms, lambda: self.now_ms)
 
-    def for_ms(self, duration_ms: float, beat_ms: float = BEAT_MS) -> bool:
+    def for_ms(self, duration_ms: float, beat_ms: float = BEAT_MS) -> DiskAnswer:
         """What the last look says."""
-        found = False
+        found = DiskAnswer.IN_TIME
         until_ms = self.now_ms + duration_ms
         while self.now_ms < until_ms:
             self.now_ms += beat_ms
-            found = self._stall.is_stalled()
+            found = self._stall.look()
         return found
 
 
@@ -47,7 +47,7 @@ async def hung(disk: DiskThread) -> tuple[threading.Event, asyncio.Future[object
     return returns, waiting
 
 
-async def look_at_a_hung_disk(duration_ms: float, beat_ms: float, lag_ms: float = LAG_MS) -> bool:
+async def look_at_a_hung_disk(duration_ms: float, beat_ms: float, lag_ms: float = LAG_MS) -> DiskAnswer:
     disk = DiskThread("data-disk", asyncio.get_running_loop(), crashed)
     returns, waiting = await hung(disk)
     looking = Looking(disk, lag_ms)
@@ -60,30 +60,35 @@ async def look_at_a_hung_disk(duration_ms: float, beat_ms: float, lag_ms: float 
 
 
 @pytest.mark.parametrize(
-    ("duration_ms", "beat_ms", "stalled"),
-    [(LAG_MS, BEAT_MS, False), (LAG_MS + 3 * BEAT_MS, BEAT_MS, True), (10 * LAG_MS, 5 * LAG_MS, False)],
-    ids=["for the lag time", "for longer", "seen by who was late itself"],
+    ("duration_ms", "beat_ms", "answer"),
+    [
+        (LAG_MS / 2, BEAT_MS, DiskAnswer.IN_TIME),
+        (LAG_MS, BEAT_MS, DiskAnswer.SLOW),
+        (LAG_MS + 3 * BEAT_MS, BEAT_MS, DiskAnswer.STALLED),
+        (10 * LAG_MS, 5 * LAG_MS, DiskAnswer.IN_TIME),
+    ],
+    ids=["for half of the lag time", "for the lag time", "for longer", "seen by who was late itself"],
 )
-def test_a_call_that_does_not_return(duration_ms: float, beat_ms: float, stalled: bool) -> None:
-    assert asyncio.run(look_at_a_hung_disk(duration_ms, beat_ms)) is stalled
+def test_a_call_that_does_not_return(duration_ms: float, beat_ms: float, answer: DiskAnswer) -> None:
+    assert asyncio.run(look_at_a_hung_disk(duration_ms, beat_ms)) is answer
 
 
 def test_what_is_slow_beside_a_short_lag_time_is_not_stalled() -> None:
-    assert asyncio.run(look_at_a_hung_disk(LEAST_STALL_MS - BEAT_MS, BEAT_MS, lag_ms=400.0)) is False
+    assert asyncio.run(look_at_a_hung_disk(LEAST_STALL_MS - BEAT_MS, BEAT_MS, lag_ms=400.0)) is DiskAnswer.SLOW
 
 
 def test_a_disk_that_nothing_waits_for_answers() -> None:
-    async def look() -> bool:
+    async def look() -> DiskAnswer:
         disk = DiskThread("data-disk", asyncio.get_running_loop(), crashed)
         await disk.call(lambda: None)
         await disk.stop()  # what was told is counted as done a moment later
         return Looking(disk).for_ms(10 * LAG_MS)
 
-    assert asyncio.run(look()) is False
+    assert asyncio.run(look()) is DiskAnswer.IN_TIME
 
 
 def test_one_call_after_the_other_is_an_answer_and_the_next_hang_counts_anew() -> None:
-    async def look() -> list[bool]:
+    async def look() -> list[DiskAnswer]:
         disk = DiskThread("data-disk", asyncio.get_running_loop(), crashed)
         looking, found = Looking(disk), []
         for _ in range(3):
@@ -94,4 +99,4 @@ def test_one_call_after_the_other_is_an_answer_and_the_next_hang_counts_anew() -
         await disk.stop()
         return found
 
-    assert asyncio.run(look()) == [False, False, False]
+    assert asyncio.run(look()) == [DiskAnswer.SLOW] * 3

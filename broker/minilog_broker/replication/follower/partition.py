@@ -106,6 +106,7 @@ class FollowerPartition:
         settings: ReplicationSettings,
         on_change: Callable[[float], None],
         follow_log_start: Callable[[int], None],
+        disk_answers: Callable[[], bool],
     ) -> None:
         self.key = key
         self.leader_id = leader_id
@@ -120,6 +121,7 @@ class FollowerPartition:
         self.accepted = False  # the leader has accepted a position of ours, in the session that is open
         self.on_change = on_change
         self._follow_log_start = follow_log_start
+        self._disk_answers = disk_answers
         self.corrupt_offset: int | None = None
         self._corrupt_at = -1
         self._corrupt_times = 0
@@ -175,7 +177,7 @@ class FollowerPartition:
             corrupt_offset=self.corrupt_offset,
             log_start_offset=self.log.log_start,
             partition_epoch=self.partition_epoch,
-            no_space=self.no_space,
+            takes_no_records=self.no_space or not self._disk_answers(),
             unsynced=not self.log.flush_on_append,
         )
 
@@ -203,6 +205,11 @@ class FollowerPartition:
         """The disk is full: the leader is told that it need not wait for us, and it is tried again after a pause."""
         self.no_space = True
         self.pause(now_ms, self._settings.no_space_pause_ms)
+        if self._connected:
+            self._outbox.progress_due(self.key)
+
+    def disk_changed(self) -> None:
+        """It answers no more, or again: the leader is told."""
         if self._connected:
             self._outbox.progress_due(self.key)
 

@@ -52,7 +52,7 @@ class IsrState:
         self.views = {b: self.views.get(b) or FollowerView(b) for b in self.state.replicas if b != own}
         for broker_id, view in self.views.items():
             if broker_id in fresh:
-                view.is_in(now_ms)
+                view.last_caught_up_ms = max(view.last_caught_up_ms, now_ms)
             elif broker_id not in self.committed:
                 view.is_out(self.state.partition_epoch)
 
@@ -71,11 +71,10 @@ class IsrState:
 
     def _refused(self, proposal: Proposal, now_ms: float) -> None:
         """Its joiners, if any, are not proposed again before a pause."""
-        settings = self._context.settings
+        until_ms = now_ms + self._context.settings.refused_joiner_pause_ms
         for broker_id in (proposal.broker_ids - self.committed) & self.views.keys():
-            view = self.views[broker_id]
-            view.is_refused(now_ms, pause_ms=settings.refused_joiner_pause_ms, most_ms=settings.replica_lag_time_max_ms)
-            self._arm_lag(view.refused_until_ms)
+            self.views[broker_id].refused_until_ms = until_ms
+            self._arm_lag(until_ms)
 
     def excuse(self, delay_ms: float, log_end: int, now_ms: float) -> None:
         """We stood still for so long: nobody is later for it."""

@@ -309,7 +309,8 @@ class LeaderPartition:
                     subscription, CorruptMessage(f"{self}: progress to {end} is not on the leader's log"), now_ms
                 )
             return
-        told = Progress(end, progress.log_start_offset, progress.partition_epoch, progress.no_space, progress.unsynced)
+        refuses = progress.takes_no_records
+        told = Progress(end, progress.log_start_offset, progress.partition_epoch, refuses, progress.unsynced)
         if told.unsynced and self.log.flush_on_append:
             view.waiting = told  # it has yet to learn of the policy, and says it again then; or we have
             return

@@ -78,7 +78,7 @@ class Progress:
     durable_end: int
     log_start: int
     partition_epoch: int
-    no_space: bool
+    takes_no_records: bool  # its disk is full, or does not answer
     unsynced: bool  # under flush.policy=os: its durable end may be lost with power
 
 
@@ -95,10 +95,9 @@ class FollowerView:
     log_start: int = -1  # its durable one
     partition_epoch: int = -1  # of the committed state that it had seen when it told its durable end
     counts_from: int = -1  # a word from before this partition epoch counts for nothing
-    wants_in: bool = False  # it is heard in an open session, and its disk is not full
+    wants_in: bool = False  # it is heard in an open session, and its disk takes records
     last_caught_up_ms: float = field(default=-math.inf)
     checks_behind: int = 0
-    refusals: int = 0  # of proposals that it joins, since it was in last
     refused_until_ms: float = field(default=-math.inf)
 
     def forget(self, broker_epoch: int | None = None) -> None:
@@ -113,16 +112,6 @@ class FollowerView:
         self.counts_from = partition_epoch
         self.last_caught_up_ms = -math.inf
 
-    def is_in(self, now_ms: float) -> None:
-        """In the ISR by the committed state since now: it gets a full lag period."""
-        self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
-        self.refusals = 0
-
-    def is_refused(self, now_ms: float, *, pause_ms: float, most_ms: float) -> None:
-        """The controller did not let it in. Each refusal is committed: the pause before the next proposal doubles."""
-        self.refused_until_ms = now_ms + min(pause_ms * 2**self.refusals, max(pause_ms, most_ms))
-        self.refusals += 1
-
     def excuse(self, delay_ms: float, *, log_end: int, marks: LogEndMarks, now_ms: float) -> None:
         """We stood still for so long: that is not held against it."""
         caught_up_ms = self.caught_up_ms(log_end=log_end, marks=marks, now_ms=now_ms)
@@ -131,7 +120,8 @@ class FollowerView:
     def progressed(self, told: Progress, *, log_end: int, marks: LogEndMarks, now_ms: float) -> None:
         """Its word, told in this epoch and life. A shorter durable end: its log was cut."""
         self.waiting, self.unsynced = None, told.unsynced
-        self.log_start, self.partition_epoch, self.wants_in = told.log_start, told.partition_epoch, not told.no_space
+        self.log_start, self.partition_epoch = told.log_start, told.partition_epoch
+        self.wants_in = not told.takes_no_records
         durable_end = told.durable_end
         if self.durable_end is not None and durable_end < self.durable_end:
             self.last_caught_up_ms = -math.inf
@@ -142,8 +132,8 @@ class FollowerView:
     def forget_unsynced(self) -> None:
         """What it told under flush.policy=os counts no more, unless we turn back to it: told under fsync, it counts."""
         if self.unsynced and self.durable_end is not None:
-            no_space = not self.wants_in
-            self.waiting = Progress(self.durable_end, self.log_start, self.partition_epoch, no_space, unsynced=True)
+            log_start, epoch, refuses = self.log_start, self.partition_epoch, not self.wants_in
+            self.waiting = Progress(self.durable_end, log_start, epoch, refuses, unsynced=True)
             self.durable_end = None
 
     def caught_up_ms(self, *, log_end: int, marks: LogEndMarks, now_ms: float) -> float:

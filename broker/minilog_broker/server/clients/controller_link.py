@@ -20,6 +20,7 @@ from minilog.errors import BrokerNotAvailable, MinilogError, RetriableError, Sta
 from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
 from minilog_broker.replication.replica_effects import PartitionOffline, ProposalAnswer, ProposeInSyncReplicas
 from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
+from minilog_broker.server.disk.disk_stall import DiskAnswer
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.timer import now_ms
 
@@ -39,7 +40,7 @@ class HeartbeatSources:
     offline_replicas: Callable[[], Iterable[PartitionOffline]]
     unsettled_replicas: Callable[[], Iterable[peer_pb2.RecoveredReplica]]
     no_space: Callable[[], bool]
-    disk_stalled: Callable[[], bool]
+    disk_answer: Callable[[], DiskAnswer]
 
 
 class ControllerLink:
@@ -176,7 +177,7 @@ class ControllerLink:
                 await _wait(self._beat_now, self._interval_s)
 
     def _heartbeat(self) -> peer_pb2.HeartbeatRequest:
-        offline = list(self._sources.offline_replicas())
+        offline, disk = list(self._sources.offline_replicas()), self._sources.disk_answer()
         return peer_pb2.HeartbeatRequest(
             broker_id=self._broker_id,
             broker_epoch=self.broker_epoch,
@@ -185,7 +186,8 @@ class ControllerLink:
             offline_replicas=[each.key.to_wire() for each in offline],
             damaged_replicas=[each.key.to_wire() for each in offline if each.damaged],
             no_space=self._sources.no_space(),
-            disk_stalled=self._sources.disk_stalled(),
+            disk_stalled=disk >= DiskAnswer.STALLED,
+            disk_is_slow=disk >= DiskAnswer.SLOW,
             recovered_replicas=self._sources.unsettled_replicas(),
         )
 

@@ -76,7 +76,7 @@ class Disk(Submitting, Protocol):
 
     @property
     def step(self) -> int | None:
-        """Which call of the disk is under way: another number for each; None where there is none."""
+        """Which command is under way, or which sync: another number for each; None where there is none."""
 
     async def call(self, work: Callable[[], Any]) -> Any:
         """Run `work` in its turn and return what it returned; an OSError is raised here."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -197,21 +197,27 @@ class LogDirectory:
         elif unreadable is not None:
             self._set_aside[self._directory.set_aside(unreadable.path)] = self._monotonic_s()
 
-    def purge(self) -> None:
-        """Remove what was set aside long enough ago."""
+    def purge(self) -> bool:
+        """Remove one log that was set aside long enough ago; whether there was one."""
         now_s = self._monotonic_s()
-        for path, since_s in list(self._set_aside.items()):
-            if now_s - since_s < self._delete_delay_s:
-                continue
-            del self._set_aside[path]
-            try:
-                self._directory.remove_set_aside(path)
-            except OSError as error:  # once in a life: what is in the way stays there until somebody looks
-                logger.error("what was set aside could not be removed: remove it by hand", log=path, error=str(error))
+        due = (path for path, since_s in self._set_aside.items() if now_s - since_s >= self._delete_delay_s)
+        path = next(due, None)
+        if path is None:
+            return False
+        del self._set_aside[path]
+        try:
+            self._directory.remove_set_aside(path)
+        except OSError as error:  # once in a life: what is in the way stays there until somebody looks
+            logger.error("what was set aside could not be removed: remove it by hand", log=path, error=str(error))
+        return True
 
-    def write_checkpoints(self) -> None:
-        """Record the high watermarks. A log that fails here has failed: its next append says so to its replica."""
-        for key, log in list(self.logs.items()):
+    def write_checkpoints(self, keys: Iterable[PartitionKey]) -> None:
+        """Record the high watermarks of these logs. A log that fails here has failed: its next append says so to its
+        replica."""
+        for key in keys:
+            log = self.logs.get(key)
+            if log is None:
+                continue
             try:
                 if self._reserve is None:
                     log.write_checkpoint()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -19,6 +19,7 @@ from minilog_broker.storage.reserve import Reserve
 logger = structlog.get_logger()
 
 CHECKPOINT_INTERVAL_S = 5.0  # Kafka's: what a restart may have to learn again
+LOGS_AT_ONCE = 16
 
 
 class WallClock:
@@ -80,24 +81,36 @@ async def maintain(
     while True:
         await asyncio.sleep(CHECKPOINT_INTERVAL_S)
         try:
-            await disk.call(directory.write_checkpoints)
-            await disk.call(directory.purge)
+            slices = slices_of(await disk.call(lambda: list(directory.logs)))
+            for keys in slices:
+                await disk.call(functools.partial(directory.write_checkpoints, keys))
+            while await disk.call(directory.purge):
+                pass
             await disk.call(space.look)
             if runtime.monotonic_s() >= due_s:
                 due_s = runtime.monotonic_s() + retention_interval_s
                 now_us = clock.trusted_now_us()
-                for key in await disk.call(functools.partial(apply_retention, directory, now_us)):
-                    log_start_moved(key)
+                for keys in slices:
+                    for key in await disk.call(functools.partial(apply_retention, directory, keys, now_us)):
+                        log_start_moved(key)
                 if now_us is not None:
                     expire(now_us)
         except OSError as error:
             logger.error("maintenance met a disk error; it goes on with the next round", error=str(error))
 
 
-def apply_retention(directory: LogDirectory, now_us: int | None) -> list[PartitionKey]:
-    """Remove what is older or larger than its topic says, in every log; the keys of those that were cut."""
+def slices_of(keys: list[PartitionKey]) -> list[list[PartitionKey]]:
+    """So few that the disk goes on with appends between them, and that nobody takes it for one that does not answer."""
+    return [keys[first : first + LOGS_AT_ONCE] for first in range(0, len(keys), LOGS_AT_ONCE)]
+
+
+def apply_retention(directory: LogDirectory, keys: Iterable[PartitionKey], now_us: int | None) -> list[PartitionKey]:
+    """Remove what is older or larger than its topic says, in these logs; the keys of those that were cut."""
     moved = []
-    for key, log in list(directory.logs.items()):
+    for key in keys:
+        log = directory.logs.get(key)
+        if log is None:
+            continue
         try:
             removed = log.apply_retention(now_us)
         except (OSError, CorruptMessage) as error:

@@ -34,7 +34,7 @@ from minilog_broker.server.clients.quorum_link import QuorumLink
 from minilog_broker.server.clients.quorum_peers import QuorumPeers
 from minilog_broker.server.clients.snapshot_transfer import pieces, receive_snapshot
 from minilog_broker.server.config import BrokerOptions
-from minilog_broker.server.disk.disk_stall import DiskStall
+from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.metadata_log import MetadataLogDisk
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
@@ -211,8 +211,12 @@ class QuorumShell:
     def _tick(self) -> None:
         self._look_whether_late()
         self._event(lambda: self._node.tick(now_ms()))
-        if self._stall.is_stalled():
+        if self.look_at_disk() is DiskAnswer.STALLED:
             self._event(lambda: self._node.disk_stalled(now_ms()))
+
+    def look_at_disk(self) -> DiskAnswer:
+        """Of the metadata log."""
+        return self._stall.look()
 
     def _look_whether_late(self) -> None:
         """This process stood still: it blames nobody for its own length of that, and others may have blamed it."""

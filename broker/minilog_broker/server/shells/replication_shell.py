@@ -299,6 +299,10 @@ class ReplicationShell:
         self.manager.tick(now_ms())
         self.run()
 
+    def disk_looked_at(self, *, answers: bool) -> None:
+        """See ReplicaManager; before each heartbeat."""
+        self._event(lambda: self.manager.disk_looked_at(answers=answers))
+
     def set_aside(self, key: PartitionKey) -> None:
         """A log of no replica: rename it aside; it is removed when delete.delay.ms is over."""
         self._let_go[key] += 1
