@@ -46,6 +46,7 @@ class Workload:
         self.replicas: dict[PartitionKey, list[str]] = {}  # names of hosts
         self._special: dict[str, bytes] = {}  # ids of topics
         self.acknowledged_s: dict[PartitionKey, float] = {}
+        self.asked_s: dict[PartitionKey, float] = {}  # since when a write, with acks=all, waits for its acknowledgement
         self.acknowledged_end: dict[PartitionKey, int] = {}
         self.trimmed: dict[PartitionKey, int] = {}  # what is below may be deleted: somebody asked for that
         self._retention = Retention(cluster, history, self._plan.topic_configs)
@@ -207,6 +208,8 @@ class Workload:
             value = f"{name}:{self._written}".encode()
             now_ms = self._cluster.now_s * 1e3
             self._history.began(Write(value, self.keys[at], name, idempotent, acks, now_ms))
+            if acks == -1:
+                self.asked_s.setdefault(self.keys[at], self._cluster.now_s)
             try:
                 future = await producer.send(at.topic, value, partition=at.partition)
             except MinilogError as error:
@@ -225,6 +228,7 @@ class Workload:
             key, offset = self.keys[at], done.result().offset  # type: ignore[attr-defined]
             if self._history.writes[value].acks == -1:
                 self.acknowledged_s[key] = self._cluster.now_s
+                self.asked_s.pop(key, None)
                 self.acknowledged_end[key] = max(self.acknowledged_end.get(key, 0), offset + 1)
             self._end(value, Outcome.OK, offset=offset)
         else:

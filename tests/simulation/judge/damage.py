@@ -3,7 +3,8 @@
 A copy is excused from when its bytes rot, or its disk is emptied, until
 
     its bytes are what was written again (it was cut, or fetched again), and
-    its broker is registered in a later life, or the copy does not count any more
+    its broker is registered in a later life, or the copy does not count any more. Of a disk that was emptied somewhat
+    longer: a leader that has not heard of the later life says what the former one had
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
     from tests.simulation.machines.host import SimulatedHost
 
 
+HEARD_S = 3.0
+
+
 @dataclass(slots=True)
 class _Excuse:
     since: int  # where the metadata log ended when it was seen first: registered from there on is another life
     emptied: bool  # a joiner's disk may be, while it is decided that it joins
+    registered_s: float | None = None  # since when a later life is known to be registered
 
 
 class KnownDamage:
@@ -60,11 +65,19 @@ class KnownDamage:
             return False
         state = self._metadata.states.get(key)
         counts = state is not None and number in (*state.in_sync_replicas, *state.eligible_leaders)
-        registered = self._metadata.registrations.broker_epoch(number) >= excuse.since
-        if self._is_rotten(number, log) or ((counts or excuse.emptied) and not registered):
+        if self._is_rotten(number, log) or ((counts or excuse.emptied) and not self._is_over(number, excuse)):
             return True
         del self._excused[number, log]
         return False
+
+    def _is_over(self, number: int, excuse: _Excuse) -> bool:
+        """A later life is registered, and where the disk was emptied leaders have heard of it."""
+        if self._metadata.registrations.broker_epoch(number) < excuse.since:
+            return False
+        now_s = self._hosts[number].loop.now_s
+        if excuse.registered_s is None:
+            excuse.registered_s = now_s
+        return not excuse.emptied or now_s - excuse.registered_s > HEARD_S
 
     def _is_rotten(self, number: int, log: str) -> bool:
         disk, path = self._hosts[number].disk, f"{DATA_PATH}/{log}"

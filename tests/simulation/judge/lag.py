@@ -1,7 +1,8 @@
 """Who lags leaves the ISR: replication.md § In-sync replicas. V19.
 
 caught up   a member is, for the last time, when the leader's log ended no further than what the member has told since,
-            in this leader epoch; what it has sent counts, arrived or not
+            in this leader epoch; what it has sent counts, arrived or not. What a slow leader has not synced itself is
+            nobody's fault
 contact     a leader and the controller answer each other's heartbeats without a gap
 lag         a member that was not caught up for the leader's lag time and some more, in which the processes of leader
             and controller ran and had contact, is out of the ISR. Who was late itself excuses others for that only
@@ -111,7 +112,8 @@ class Lag:
             told = self._told.setdefault((key, leader, state.leader_epoch), {})
             known = self._leaderships[key] = _Leadership(leader, state.leader_epoch, told)
         members = set(state.in_sync_replicas) - {host.number}
-        known.looked(now_s, self._truth.copies.of(host.number, name).live.end, members)
+        copy, partition = self._truth.copies.of(host.number, name), self._truth.partitions.get(key)
+        known.looked(now_s, (copy.durable if partition is None else partition.view(copy)).end, members)
         contact_s = self._contact_since_s(host, lead)
         if contact_s is None or lead is None:
             return

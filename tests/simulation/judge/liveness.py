@@ -51,7 +51,7 @@ async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Excep
         for at, key in workload.keys.items():
             if exceptions.lost_all(key):
                 continue
-            well_since_s = max(cluster.clients_well_since_s, workload.acknowledged_s.get(key, cluster.now_s))
+            well_since_s = max(cluster.clients_well_since_s, workload.asked_s.get(key, cluster.now_s))
             if min(calm.lasts_s, cluster.now_s - well_since_s) > CALM_STALL_S:
                 text = f"{at} acknowledges nothing since {well_since_s:.1f} s, and nothing was broken or healed since "
                 raise Violation("V19", f"{text}{calm.since_s:.1f} s", key=key)

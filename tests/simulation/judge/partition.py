@@ -101,6 +101,8 @@ class JudgedPartition:
             self._check_cuts(state)  # what was cut before was not committed before
         known = len(self.batches)
         self.batches.extend(self._next(copy.live, high_watermark))
+        if self.end < high_watermark and state is not None and self.damage.excuses(number, self.key):
+            self._learn_from(state.in_sync_replicas, high_watermark)
         if self.end < high_watermark:
             if self.damage.excuses(number, self.key):
                 return self.batches[known:]
@@ -111,6 +113,12 @@ class JudgedPartition:
         self._check_holders(number)
         self.check_members()
         return self.batches[known:]
+
+    def _learn_from(self, members: Iterable[int], high_watermark: int) -> None:
+        """Whose copy is damaged still says what is committed: the other members have it, until it is deleted."""
+        for member in members:
+            if not self.damage.excuses(member, self.key):
+                self.batches.extend(self._next(self.copies.of(member, self.name).live, high_watermark))
 
     def _next(self, view: View, upto: int) -> Iterable[BatchHeader]:
         """What follows the truth in a copy."""

@@ -30,6 +30,7 @@ from tests.simulation.violation import Violation
 
 PORT = 9092
 DATA_PATH = "/data"
+METADATA_PATH, METADATA_ERROR = f"{DATA_PATH}/__cluster_metadata", "metadata disk error"
 _IN_A_LOG = re.compile(rf"{DATA_PATH}/(?!__cluster_metadata)[^/]+-\d+/")  # the other replicas go on
 _EPOCHS = re.compile(rf"{_IN_A_LOG.pattern}leader-epoch")
 START_S = 0.3  # a Python process needs so long to come up
@@ -293,7 +294,10 @@ class SimulatedHost:
         self.disk.wipe()
 
     def _met_an_error(self, path: str) -> None:
-        """A replica whose epochs could not be stored was cut in half, and is offline in this life: full disks, too."""
+        """A replica whose epochs could not be stored was cut in half, and is offline in this life: full disks, too. A
+        broker whose metadata log meets an error hands over, and ends."""
+        if METADATA_PATH in path:
+            self.ails(METADATA_ERROR)
         if _EPOCHS.match(path):
             self.ails("disk error")
             self.cut_in_half = True
