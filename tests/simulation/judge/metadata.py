@@ -89,6 +89,7 @@ class Metadata:
         self._voters = voters
         self._directories: dict[int, str] = {}  # of voters, as recorded
         self._changed = changed
+        self._replays_from = 0  # what is committed from there on was not looked at
         self.registrations = registrations
         self._replayed = replayed
         self.batches: list[BatchHeader] = []
@@ -138,9 +139,11 @@ class Metadata:
                 self._led[header.partition_leader_epoch] = change.leader_id, header.base_timestamp_us
         self._check_held(number, epoch)
         for header in self.batches[known:]:
+            self._replays_from = header.base_offset
             for batch in self._whole(header):
                 self._replay(batch, header)
                 self._replayed(batch)
+        self._replays_from = self.end
 
     def _whole(self, header: BatchHeader) -> list[CommittedBatch]:
         """A committed batch, from any disk where it did not rot."""
@@ -294,10 +297,10 @@ class Metadata:
         self._changed(JudgedChange(key, before, state, offset))
 
     def later(self, key: PartitionKey) -> Iterator[records_pb2.PartitionRecord]:
-        """States of a partition that are on voters' disks, and not known to be committed."""
+        """States of a partition that are on voters' disks, and not known to be committed, or not looked at yet."""
         for voter in self.voters:
             view = self._copies.of(voter, LOG_NAME).live
-            for header in list(view.from_offset(self.end)):
+            for header in list(view.from_offset(self._replays_from)):
                 for batch in _decoded(view, header):
                     for record in batch.records:
                         state = record.partition
