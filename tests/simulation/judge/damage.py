@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minilog.partition_key import PartitionKey
+from tests.simulation.judge.registrations import NextLife
 from tests.simulation.machines.host import DATA_PATH
 
 if TYPE_CHECKING:
@@ -20,14 +21,10 @@ if TYPE_CHECKING:
     from tests.simulation.machines.host import SimulatedHost
 
 
-HEARD_S = 3.0
-
-
 @dataclass(slots=True)
 class _Excuse:
-    since: int  # where the metadata log ended when it was seen first: registered from there on is another life
+    next_life: NextLife
     emptied: bool  # a joiner's disk may be, while it is decided that it joins
-    registered_s: float | None = None  # since when a later life is known to be registered
 
 
 class KnownDamage:
@@ -48,10 +45,10 @@ class KnownDamage:
             since = self._metadata.written_end
             for path, _, _ in disk.flips[self._flips[number] :]:
                 log = path.removeprefix(DATA_PATH + "/").partition("/")[0]
-                self._excused[number, log] = _Excuse(since, emptied=False)
+                self._excused[number, log] = _Excuse(NextLife(since), emptied=False)
             if disk.wipes > self._wipes[number]:
                 for key in self._metadata.states:
-                    self._excused[number, self._metadata.log_name(key) or ""] = _Excuse(since, emptied=True)
+                    self._excused[number, self._metadata.log_name(key) or ""] = _Excuse(NextLife(since), emptied=True)
             self._flips[number], self._wipes[number] = len(disk.flips), disk.wipes
 
     def excuses(self, number: int, key: PartitionKey) -> bool:
@@ -72,12 +69,10 @@ class KnownDamage:
 
     def _is_over(self, number: int, excuse: _Excuse) -> bool:
         """A later life is registered, and where the disk was emptied leaders have heard of it."""
-        if self._metadata.registrations.broker_epoch(number) < excuse.since:
-            return False
-        now_s = self._hosts[number].loop.now_s
-        if excuse.registered_s is None:
-            excuse.registered_s = now_s
-        return not excuse.emptied or now_s - excuse.registered_s > HEARD_S
+        broker_epoch = self._metadata.registrations.broker_epoch(number)
+        if excuse.emptied:
+            return excuse.next_life.is_heard_of(broker_epoch, self._hosts[number].loop.now_s)
+        return excuse.next_life.is_registered(broker_epoch)
 
     def _is_rotten(self, number: int, log: str) -> bool:
         disk, path = self._hosts[number].disk, f"{DATA_PATH}/{log}"

@@ -21,7 +21,7 @@ from minilog_broker.controller.topic_config import effective_topic_config
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_leader_change, decode_run
 from minilog_broker.replication.partition_state import TopicConfig
 from tests.simulation.judge.copies import Copies, Copy, View, read_json
-from tests.simulation.judge.registrations import Decision, Registrations
+from tests.simulation.judge.registrations import Decision, NextLife, Registrations
 from tests.simulation.machines.host import DATA_PATH
 from tests.simulation.violation import Violation
 
@@ -73,6 +73,14 @@ class JudgedChange:
     offset: int
 
 
+@dataclass(slots=True)
+class _Harm:
+    """So many faults have taken what a voter had."""
+
+    count: int
+    next_life: NextLife
+
+
 class Metadata:
     """See the module's text. `changed` hears of each committed state of a partition, in their order, `replayed` of each
     batch."""
@@ -89,6 +97,7 @@ class Metadata:
         self._voters = voters
         self._directories: dict[int, str] = {}  # of voters, as recorded
         self._changed = changed
+        self._harms: dict[int, _Harm] = {}
         self._replays_from = 0  # what is committed from there on was not looked at
         self.registrations = registrations
         self._replayed = replayed
@@ -226,10 +235,16 @@ class Metadata:
         return {*self._holders(), *(voter for voter in self.voters if self._is_harmed(voter))}
 
     def _is_harmed(self, number: int) -> bool:
-        """A fault has taken what it had."""
-        disk = self._copies.of(number, LOG_NAME).host.disk
+        """A fault has taken what it had, and no later life is registered: that one has all again."""
+        host = self._copies.of(number, LOG_NAME).host
         named = (LOG_NAME, "broker.json")  # the log, and which directory it belongs to
-        return disk.wipes > 0 or any(name in path for path, _, _ in disk.flips for name in named)
+        count = host.disk.wipes + sum(any(name in path for name in named) for path, _, _ in host.disk.flips)
+        if count == 0:
+            return False
+        harm = self._harms.get(number)
+        if harm is None or harm.count != count:
+            harm = self._harms[number] = _Harm(count, NextLife(self.written_end))
+        return not harm.next_life.is_heard_of(self.registrations.broker_epoch(number), host.loop.now_s)
 
     # -- what it says
 

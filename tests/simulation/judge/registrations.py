@@ -12,6 +12,8 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import records_pb2
 from tests.simulation.violation import Violation
 
+HEARD_S = 3.0  # until then every leader and voter that runs knows what is committed
+
 
 @dataclass(slots=True)
 class JudgedRegistration:
@@ -30,6 +32,26 @@ class Decision:
     controller_id: int
     decided_us: int
     elected_us: int
+
+
+@dataclass(slots=True)
+class NextLife:
+    """Of a broker whose disk a fault has harmed when the metadata log ended at `since`: registered from there on is
+    another life, which has again what counts. `registered_s`: when that was known first."""
+
+    since: int
+    registered_s: float | None = None
+
+    def is_registered(self, broker_epoch: int) -> bool:
+        return broker_epoch >= self.since
+
+    def is_heard_of(self, broker_epoch: int, now_s: float) -> bool:
+        """For so long that leaders and voters know it, too."""
+        if not self.is_registered(broker_epoch):
+            return False
+        if self.registered_s is None:
+            self.registered_s = now_s
+        return now_s - self.registered_s > HEARD_S
 
 
 class Registrations:
