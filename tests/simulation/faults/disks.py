@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from tests.simulation.machines.host import METADATA_HANGS, METADATA_QUEUE
+
 if TYPE_CHECKING:
     from tests.simulation.faults.ground import Ground
 
 _CHANGES = ("write", "fdatasync", "truncate", "rename", "open", "fsync_dir", "remove")
 _PATHS = ("", "t0-0", "t0-", "__cluster_metadata", "quorum-vote", "checkpoint", ".log")
-QUEUES = (("data-disk",), ("metadata-disk",), ("data-disk", "metadata-disk"))
+QUEUES = (("data-disk",), (METADATA_QUEUE,), ("data-disk", METADATA_QUEUE))
 
 
 class Disks:
@@ -30,8 +32,10 @@ class Disks:
         host = self._ground.some_host(lambda host: host.machine is not None)
         if host is None:
             return False
-        host.hang_disk(self._random.choice(QUEUES))
-        self._ground.ails_for(host, "hanging disk", 0.2, 10.0, host.unhang_disk)
+        queues = self._random.choice(QUEUES)
+        host.hang_disk(queues)
+        what = METADATA_HANGS if METADATA_QUEUE in queues else "hanging data disk"
+        self._ground.ails_for(host, what, 0.2, 10.0, host.unhang_disk)
         return True
 
     def disk_error(self) -> bool:

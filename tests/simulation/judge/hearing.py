@@ -3,8 +3,8 @@
 hears    a message of the quorum came to the other's program. A pair is steady since t when no gap between two messages,
          either way, was longer than GAP of the fetch time-out from t on, no connection broke, and neither was stopped
 V20      who leads, and was steady with a majority for STEADY fetch time-outs, is not followed by another leader, unless
-         its disk did not answer, or failed; and where a voter that came back had an epoch far above all others on its
-         disk: the leader that leaps towards it is elected anew, or another is
+         its metadata disk did not answer, or failed; and where a voter that came back had an epoch far above all others
+         on its disk: the leader that leaps towards it is elected anew, or another is
 V21      who heard no majority for PATIENCE fetch time-outs answers no heartbeat, and tells nobody that it is the
          controller
 """
@@ -15,7 +15,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minilog_broker.quorum.epochs_told import LEAP_EPOCHS
-from tests.simulation.machines.host import METADATA_ERROR
+from tests.simulation.machines.host import METADATA_ERROR, METADATA_HANGS
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.simulation.machines.calls import SimulatedCall
 
 GAP, STEADY, PATIENCE = 0.5, 2.0, 2.5
-HANDS_OVER = ("hanging disk", "slow disk", METADATA_ERROR)
+HANDS_OVER = (METADATA_HANGS, "slow disk", METADATA_ERROR)
 FETCH_TIMEOUT = "quorum.fetch.timeout.ms"
 _REPLICATE = "/minilog.v1.PeerService/Replicate"
 _HEARTBEAT = "/minilog.v1.PeerService/Heartbeat"

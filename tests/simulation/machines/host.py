@@ -30,6 +30,7 @@ from tests.simulation.violation import Violation
 
 PORT = 9092
 DATA_PATH = "/data"
+METADATA_QUEUE, METADATA_HANGS = "metadata-disk", "hanging metadata disk"
 METADATA_PATH, METADATA_ERROR = f"{DATA_PATH}/__cluster_metadata", "metadata disk error"
 _IN_A_LOG = re.compile(rf"{DATA_PATH}/(?!__cluster_metadata)[^/]+-\d+/")  # the other replicas go on
 _EPOCHS = re.compile(rf"{_IN_A_LOG.pattern}leader-epoch")
