@@ -79,6 +79,11 @@ class Scene:
         assert state.leader is not None
         return self.cluster.hosts[state.leader], [self.cluster.hosts[n] for n in state.replicas if n != state.leader]
 
+    async def controller(self) -> SimulatedHost | None:
+        """As the cluster says it."""
+        number = (await self._described()).controller
+        return None if number is None else self.cluster.hosts[number]
+
     async def hosts(self) -> list[SimulatedHost]:
         """Of all replicas."""
         return [self.cluster.hosts[number] for number in (await self.state()).replicas]

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from tests.simulation.clients.history import Outcome
-from tests.simulation.mutants import settings
+from tests.simulation.mutants import copies, settings, shell
 from tests.simulation.plan import Plan
 from tests.simulation.scene import Scene, Story, play
 
@@ -119,6 +119,45 @@ async def metadata_disk_that_hangs(scene: Scene) -> None:
 
 def test_a_leader_that_does_not_replay_makes_way() -> None:
     play(metadata_disk_that_hangs, plan())
+
+
+async def follower_that_hangs(scene: Scene) -> None:
+    _, (follower, _) = await scene.roles()
+    follower.hang_disk(["data-disk"])
+    await scene.until(lambda state: follower.number not in state.isr, within_s=2.5)  # before its broker says so itself
+    follower.unhang_disk()
+    await scene.until(lambda state: follower.number in state.isr)
+
+
+def test_a_follower_whose_disk_does_not_answer_is_put_out_and_comes_back() -> None:
+    play(follower_that_hangs, plan())
+
+
+def test_a_leader_that_puts_nobody_out_keeps_it() -> None:
+    with pytest.raises(AssertionError, match="TimeoutError"):
+        play(follower_that_hangs, plan(), copies.nobody_is_put_out)
+
+
+async def controller_that_hangs(scene: Scene) -> None:
+    controller = await scene.controller()
+    assert controller is not None
+    controller.hang_disk(["metadata-disk"])
+    _, (follower, _) = await scene.roles()
+    follower.kill()  # which a controller decides upon
+    follower.start()
+    async with asyncio.timeout(8.0):
+        while await scene.controller() is controller:  # noqa: ASYNC110 - a cluster is asked again
+            await asyncio.sleep(0.1)
+    controller.unhang_disk()
+
+
+def test_a_controller_whose_disk_does_not_answer_makes_way() -> None:
+    play(controller_that_hangs, plan())
+
+
+def test_a_controller_that_goes_on_decides_nothing() -> None:
+    with pytest.raises(AssertionError, match="TimeoutError"):
+        play(controller_that_hangs, plan(), shell.controller_with_a_stalled_disk_goes_on)
 
 
 # -- two disks of two
