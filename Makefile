@@ -13,13 +13,15 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Java is looked for before .venv is set up, also where make is told to do things at once.
 .NOTPARALLEL:
-.PHONY: help setup java demo test test-unit test-simulation test-integration test-spark simulate soak check stubs format clean
+.PHONY: help setup java demo test test-unit test-simulation test-integration test-spark simulate soak bench bench-quick \
+	bench-setup check stubs format clean
 
 help:
 	@echo "make demo     start three brokers, run the Spark job on real data, show the result"
 	@echo "make test     run the whole test suite"
 	@echo "make simulate whole clusters in one thread on virtual time, for MINUTES=$(MINUTES), from seed FIRST=$(FIRST)"
 	@echo "make soak     real brokers killed, hung and cut off, and Spark killed as it copies, TIMES=$(TIMES) of each"
+	@echo "make bench    minilog beside Kafka, in turns (hours); make bench-quick for T1, T3, T5 and T11 (8 minutes)"
 	@echo "make check    format, lint, types, architecture, wire contract"
 	@echo "make stubs    generate client/minilog/v1 from proto/"
 	@echo "make clean    remove .venv and what was built"
@@ -64,6 +66,15 @@ soak: java setup
 		$(BIN)/python -m tests.integration.kill_runs $$mode --times $(TIMES) || exit 1; done
 	$(BIN)/python -m tests.spark.kills --times $(TIMES)
 	$(PYTEST) -m long tests
+
+bench: java bench-setup
+	$(BIN)/python -m benchmarks --report artifacts/bench $(BENCH_OPTIONS)
+
+bench-quick: java bench-setup
+	$(BIN)/python -m benchmarks --quick $(BENCH_OPTIONS)
+
+bench-setup: setup
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -1,151 +1,165 @@
-"""`python -m benchmarks produce|spark-read`: our side alone; the peers come with a later version.
+"""minilog beside its peers, in turns, in one run: `python -m benchmarks [TARGET ...]`; all targets by default.
 
-produce      T1: one producer, acks=all, replication 3, records of --record-bytes, in Arrow batches of about 1 MiB
-spark-read   T3: Spark batch read of 100-byte records to noop
+T1 T10 produce    T1r record by record    T2 consume    T3 T4 T5 Spark reads, streams, writes    T6 latency
+T7 failover       T8 idle                 T9 many partitions    T11 micro-batches         T12 many producers
+(docs/spec/performance.md)
+
+--quick       T1, T3, T5 and T11, smaller: at most 8 minutes
+--json FILE   {"T1": {"ratio": ..., "minilog": ..., "kafka": ..., "unit": ..., ...}, ...}
+--report DIR  a report (Markdown), results.json and plots (PNG)
+--alone       without peers, as where Java, Maven or Go are missing
+Nothing fails on a time: exit 1 where records are missing or too many.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import json
 import pathlib
-import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Sequence
 
-import pyarrow as pa
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks.measure import Cost, cost
-from minilog import Admin, NewTopic, Producer, TopicPartition
-from tests.cluster import Cluster, running_cluster
+from benchmarks.accounting import touch_memory
+from benchmarks.arena import Arena
+from benchmarks.artifacts import Unavailable
+from benchmarks.figures import Result, markdown, spread
+from benchmarks.workloads import Turn, Workload, WrongRecords
+from benchmarks.workloads.consume import consume
+from benchmarks.workloads.failover import failover
+from benchmarks.workloads.idle import idle
+from benchmarks.workloads.latency import latency
+from benchmarks.workloads.micro_batch import micro_batch
+from benchmarks.workloads.produce import batches, record_by_record
+from benchmarks.workloads.scale import partitions, producers, restart
+from benchmarks.workloads.spark import batch_read, stream_read, write
 
-BATCH_BYTES = 1 << 20
-PARTITIONS = 3
-
-
-def record_batch(record_bytes: int) -> pa.RecordBatch:
-    """About 1 MiB of records whose values are `record_bytes` long and all different."""
-    count = max(1, BATCH_BYTES // (record_bytes + 12))
-    values = pa.array([number.to_bytes(4, "little") * (record_bytes // 4) for number in range(count)], pa.binary())
-    return pa.RecordBatch.from_arrays([values], ["value"])
-
-
-def produce(servers: str, topic: str, total_bytes: int, record_bytes: int) -> int:
-    """Send about `total_bytes` of values, wait until all are acknowledged; the number of records."""
-    batch = record_batch(record_bytes)
-    rounds: int = max(1, total_bytes // (batch.num_rows * record_bytes))
-    with Producer({"bootstrap.servers": servers}) as producer:
-        futures = [producer.send_batch(topic, batch) for _ in range(rounds)]
-        producer.flush()
-        for future in futures:
-            future.result(timeout=60)
-    return rounds * int(batch.num_rows)
+PEERS = pathlib.Path.home() / ".cache" / "minilog-benchmarks"
+TOUCHED_GIB = 6.0
 
 
-def stored_records(servers: str, topic: str) -> int:
-    with Admin({"bootstrap.servers": servers}) as admin:
-        ends = admin.list_offsets({TopicPartition(topic, p): "latest" for p in range(PARTITIONS)})
-    return sum(end or 0 for end in ends.values())
+def workloads(*, is_quick: bool) -> list[Workload]:
+    """In the order in which they are run: what is idle first."""
+    if is_quick:
+        return [
+            batches("T1", 1_024, 3.0, megabytes=200, is_quick=True),
+            batch_read(2_000_000),
+            write(1_000_000, is_quick=True),
+            micro_batch(20, runs=2),
+        ]
+    return [
+        idle(1, 0.15),
+        idle(300, 0.1),
+        latency(100),
+        latency(1_000),
+        batches("T1", 1_024, 3.0),
+        batches("T1-100B", 100, 5.0, megabytes=150),
+        record_by_record("T1r", 1_024, 1.5),
+        record_by_record("T1r-100B", 100, 1.0),
+        consume("T2", 1_024, 3.0),
+        consume("T2-100B", 100, 2.5),
+        consume("T2-send", 100, 2.0, kind="records", megabytes=40),
+        batch_read(5_000_000),
+        stream_read(5_000_000),
+        write(3_000_000),
+        micro_batch(50),
+        producers(100),
+        partitions(300, 0.9),
+        partitions(1_000, 0.9),
+        restart(1_000, 10.0),
+        failover(10, 2),
+    ]
 
 
-def create(servers: str, topic: str) -> None:
-    with Admin({"bootstrap.servers": servers}) as admin:
-        admin.create_topics([NewTopic(topic, num_partitions=PARTITIONS, replication_factor=3)])
+def prepared(workload: Workload, arena: Arena, result: Result) -> dict[str, Turn]:
+    """The contestants that there are; of the others it is said why not."""
+    turns: dict[str, Turn] = {}
+    for name, prepare in workload.contestants.items():
+        try:
+            turns[name] = prepare(arena)
+        except Unavailable as error:
+            result.missing[name] = str(error)
+    return turns
 
 
-def run_produce(cluster: Cluster, chosen: argparse.Namespace) -> list[tuple[str, float, Cost]]:
-    """(unit, amount, cost) per run, the warm-up not counted."""
-    rows = []
-    for number in range(chosen.runs + 1):
-        topic = f"produce-{number}"
-        create(cluster.bootstrap_servers, topic)
-        with cost([each.pid for each in cluster.processes.values()]) as measured:
-            count = produce(cluster.bootstrap_servers, topic, chosen.megabytes * 1_000_000, chosen.record_bytes)
-        check(stored_records(cluster.bootstrap_servers, topic), count)
-        rows.append(("MB", count * chosen.record_bytes / 1e6, measured))
-    return rows[1:]
+def take_turns(workload: Workload, arena: Arena, runs: int, progress: Progress) -> list[Result]:
+    """A B A B; the first of each warm up."""
+    result = workload.result()
+    turns = prepared(workload, arena, result)
+    task = progress.add_task(f"{workload.target} {workload.title}", total=len(turns) * (workload.warm_ups + runs))
+    for number in range(-workload.warm_ups, runs):
+        for name, turn in turns.items():
+            run = turn(number)
+            if number >= 0:
+                result.runs.setdefault(name, []).append(run)
+            progress.advance(task)
+    return [result, *workload.detail_results(result)]
 
 
-def run_spark_read(cluster: Cluster, chosen: argparse.Namespace) -> list[tuple[str, float, Cost]]:
-    """The same for reading; the Spark session is made once, as a user's is."""
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers, and its search for data sources
-    create(cluster.bootstrap_servers, "read")
-    count = produce(cluster.bootstrap_servers, "read", chosen.megabytes * 1_000_000, chosen.record_bytes)
-    session = (
-        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.memory", "4g")
-    )
-    spark = session.getOrCreate()
-    rows = []
-    try:
-        for _ in range(chosen.runs + 1):
-            with cost([each.pid for each in cluster.processes.values()]) as measured:
-                frame = spark.read.format("minilog").option("bootstrap.servers", cluster.bootstrap_servers)
-                frame.option("subscribe", "read").load().write.format("noop").mode("overwrite").save()
-            rows.append(("rows", float(count), measured))
-        frame = (
-            spark.read.format("minilog")
-            .option("bootstrap.servers", cluster.bootstrap_servers)
-            .option("subscribe", "read")
-        )
-        check(frame.load().count(), count)
-    finally:
-        spark.stop()
-    return rows[1:]
+def show(console: Console, results: Sequence[Result]) -> None:
+    table = Table("target", "what", "unit", "minilog", "peer", "ratio", "to reach")
+    for result in results:
+        ours, theirs = ([run.figure for run in result.runs.get(name, ())] for name in (result.ours, result.theirs))
+        cells = (spread(ours), spread(theirs) or result.missing.get(result.theirs, ""), spread(result.ratios(), 2))
+        table.add_row(result.target, result.title, result.unit, *cells, "" if result.aim is None else f"{result.aim:g}")
+    console.print(table)
 
 
-def check(found: int, expected: int) -> None:
-    """What a benchmark fails on: records that are missing or too many."""
-    if found != expected:
-        raise SystemExit(f"{found} records are there, {expected} were written")
+def save(results: Sequence[Result], chosen: argparse.Namespace) -> None:
+    found = {result.target: result.to_json() for result in results}
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps(found, indent=1) + "\n")
+    if chosen.report is not None:
+        from benchmarks.plots import plot
+
+        chosen.report.mkdir(parents=True, exist_ok=True)
+        (chosen.report / "results.json").write_text(json.dumps(found, indent=1) + "\n")
+        (chosen.report / "report").with_suffix(".md").write_text(markdown(results))
+        plot(results, chosen.report)
 
 
-def show(title: str, rows: list[tuple[str, float, Cost]], record_bytes: int) -> None:
-    """The figures of all runs, with their median."""
-    table = Table(title=title)
-    for column in ("run", "wall s", "per second", "CPU s per GB", "of which"):
-        table.add_column(column, justify="right")
-    speeds, costs = [], []
-    for number, (unit, amount, measured) in enumerate(rows, 1):
-        gigabytes = amount / 1000 if unit == "MB" else amount * record_bytes / 1e9
-        speeds.append(amount / measured.wall_s)
-        costs.append(measured.total_cpu_s / gigabytes)
-        parts = ", ".join(f"{name} {seconds / gigabytes:.1f}" for name, seconds in (measured.cpu_s or {}).items())
-        table.add_row(str(number), f"{measured.wall_s:.2f}", f"{speeds[-1]:,.0f} {unit}", f"{costs[-1]:.2f}", parts)
-    table.add_row("median", "", f"{statistics.median(speeds):,.0f} {rows[0][0]}", f"{statistics.median(costs):.2f}", "")
-    Console(width=140).print(table)
-
-
-RUNS: dict[str, Callable[[Cluster, argparse.Namespace], list[tuple[str, float, Cost]]]] = {
-    "produce": run_produce,
-    "spark-read": run_spark_read,
-}
-
-
-def main() -> int:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("name", choices=sorted(RUNS))
-    parser.add_argument("--megabytes", type=int, default=500, help="of record values, per run")
-    parser.add_argument("--record-bytes", type=int, default=0, help="default: 1024 to produce, 100 to read")
-    parser.add_argument("--runs", type=int, default=5)
-    chosen = parser.parse_args()
-    chosen.record_bytes = chosen.record_bytes or (1024 if chosen.name == "produce" else 100)
-    with (
-        tempfile.TemporaryDirectory(prefix="minilog-bench-") as folder,
-        running_cluster(pathlib.Path(folder)) as cluster,
-    ):
-        rows = RUNS[chosen.name](cluster, chosen)
-    show(
-        f"{chosen.name}: {chosen.record_bytes}-byte records, {chosen.megabytes} MB, replication 3, acks=all",
-        rows,
-        chosen.record_bytes,
-    )
+    parser.add_argument("targets", nargs="*", metavar="TARGET")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--runs", type=int, help="of each contestant that are counted")
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--report", type=pathlib.Path)
+    parser.add_argument("--peers", type=pathlib.Path, default=PEERS, help="where fetched artifacts are kept")
+    parser.add_argument("--alone", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> int:
+    chosen = parse()
+    wanted = workloads(is_quick=chosen.quick)
+    known = {each.target for each in wanted}
+    if unknown := set(chosen.targets) - known:
+        print(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}", file=sys.stderr)
+        return 2
+    wanted = [each for each in wanted if not chosen.targets or each.target in chosen.targets]
+    console, results = Console(width=150), list[Result]()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    touch_memory(TOUCHED_GIB)
+    with tempfile.TemporaryDirectory(prefix="minilog-bench-") as folder:
+        arena = Arena(pathlib.Path(folder), chosen.peers, is_alone=chosen.alone)
+        try:
+            with Progress(*columns, console=console) as progress:
+                for each in wanted:
+                    results += take_turns(each, arena, chosen.runs or (2 if chosen.quick else each.runs), progress)
+        except WrongRecords as error:
+            print(f"wrong: {error}", file=sys.stderr)
+            return 1
+        finally:
+            arena.end()
+            show(console, results)
+            save(results, chosen)
     return 0
 
 

@@ -1,0 +1,139 @@
+"""Apache Kafka: three nodes, each broker and controller (KRaft), with the heap that its start script gives (1 GB).
+
+A topic is synced as minilog's are by flush.messages=1. "Tuned" is what a client does: batches of 1 MB.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+from typing import Any
+
+from benchmarks.processes import HOST, Servers, free_ports, wait_until
+
+# As kafka-server-start.sh and kafka-run-class.sh start it.
+_SERVER = [
+    "java", "-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
+]  # fmt: skip
+CLIENT = ["java", "-Xmx1g", "-XX:+UseG1GC"]
+TUNED = {"batch.size": "1000000", "linger.ms": "5", "buffer.memory": "67108864", "max.request.size": "8388608"}
+_CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+_REPLICATED = {
+    "default.replication.factor": 3, "min.insync.replicas": 2, "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3, "transaction.state.log.min.isr": 2,
+    "share.coordinator.state.topic.replication.factor": 3, "share.coordinator.state.topic.min.isr": 2,
+    "group.initial.rebalance.delay.ms": 0,
+}  # fmt: skip
+
+
+class KafkaCluster:
+    """See System. Needs confluent-kafka for what an administrator does."""
+
+    name = "kafka"
+
+    def __init__(self, directory: pathlib.Path, jars: pathlib.Path) -> None:
+        self.class_path = f"{jars}/*"
+        self._servers = Servers(directory)
+        ports = free_ports(6)
+        self._ports = dict(zip((1, 2, 3), zip(ports[:3], ports[3:], strict=True), strict=True))
+        for node_id in self._ports:
+            self._format(node_id)
+            self.start(node_id)
+        self.wait_running()
+
+    @property
+    def servers(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port, _ in self._ports.values())
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return self._servers.pids
+
+    def _format(self, node_id: int) -> None:
+        port, controller_port = self._ports[node_id]
+        voters = ",".join(f"{each}@{HOST}:{ports[1]}" for each, ports in self._ports.items())
+        settings: dict[str, Any] = {
+            "process.roles": "broker,controller",
+            "node.id": node_id,
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": self._servers.directory / f"node-{node_id}",
+            **_REPLICATED,
+        }
+        path = self._properties(node_id)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        tool = ["java", "-Xmx256m", "-cp", self.class_path, "kafka.tools.StorageTool", "format"]
+        subprocess.run([*tool, "-t", _CLUSTER_ID, "-c", str(path)], check=True, capture_output=True)
+
+    def _properties(self, node_id: int) -> pathlib.Path:
+        return self._servers.directory / f"node-{node_id}.properties"
+
+    def start(self, node_id: int) -> None:
+        command = [*_SERVER, "-cp", self.class_path, "kafka.Kafka", str(self._properties(node_id))]
+        self._servers.start(f"broker {node_id}", command)
+
+    def wait_running(self) -> None:
+        wait_until(lambda: self._running() == len(self.pids), "the start of Kafka's brokers")
+
+    def _admin(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0, "reconnect.backoff.max.ms": 100})
+
+    def _running(self) -> int:
+        from confluent_kafka import KafkaException
+
+        try:
+            return len(self._admin().list_topics(timeout=2).brokers)
+        except KafkaException:
+            return 0
+
+    def create(self, topic: str, partitions: int, *, is_synced: bool = True) -> None:
+        from confluent_kafka.cimpl import NewTopic
+
+        admin, config = self._admin(), {"flush.messages": "1"} if is_synced else {}
+        for future in admin.create_topics([NewTopic(topic, partitions, 3, config=config)]).values():
+            future.result(60)
+
+        self.wait_in_sync(topic, partitions)
+
+    def wait_in_sync(self, topic: str, partitions: int) -> None:
+        admin = self._admin()
+
+        def all_are() -> bool:
+            found = admin.list_topics(topic, timeout=10).topics[topic].partitions
+            return len(found) == partitions and all(each.leader > 0 and len(each.isrs) == 3 for each in found.values())
+
+        wait_until(all_are, f"all replicas of {topic} in sync")
+
+    def leader(self, topic: str) -> int:
+        return int(self._admin().list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
+
+    def kill(self, broker_id: int) -> None:
+        self._servers.kill(f"broker {broker_id}")
+
+    def delete(self, topic: str) -> None:
+        admin = self._admin()  # as long as it is asked
+        for future in admin.delete_topics([topic], operation_timeout=60).values():
+            future.result(60)
+
+    def count(self, topic: str, partitions: int) -> int:
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "count"})
+        try:
+            marks = [
+                consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=30) for each in range(partitions)
+            ]
+        finally:
+            consumer.close()
+        return sum(high for _, high in marks)
+
+    def end(self) -> None:
+        self._servers.end()
