@@ -90,7 +90,9 @@ def take_turns(workload: Workload, arena: Arena, runs: int, progress: Progress) 
     """A B A B; the first of each warm up."""
     result = workload.result()
     turns = prepared(workload, arena, result)
-    task = progress.add_task(f"{workload.target} {workload.title}", total=len(turns) * (workload.warm_ups + runs))
+    task = progress.add_task(
+        f"{workload.target.name} {workload.target.title}", total=len(turns) * (workload.warm_ups + runs)
+    )
     for number in range(-workload.warm_ups, runs):
         for name, turn in turns.items():
             run = turn(number)
@@ -105,12 +107,18 @@ def show(console: Console, results: Sequence[Result]) -> None:
     for result in results:
         ours, theirs = ([run.figure for run in result.runs.get(name, ())] for name in (result.ours, result.theirs))
         cells = (spread(ours), spread(theirs) or result.missing.get(result.theirs, ""), spread(result.ratios(), 2))
-        table.add_row(result.target, result.title, result.unit, *cells, "" if result.aim is None else f"{result.aim:g}")
+        table.add_row(
+            result.target.name,
+            result.target.title,
+            result.target.unit,
+            *cells,
+            "" if result.target.aim is None else f"{result.target.aim:g}",
+        )
     console.print(table)
 
 
 def save(results: Sequence[Result], chosen: argparse.Namespace) -> None:
-    found = {result.target: result.to_json() for result in results}
+    found = {result.target.name: result.to_json() for result in results}
     if chosen.json is not None:
         chosen.json.write_text(json.dumps(found, indent=1) + "\n")
     if chosen.report is not None:
@@ -139,11 +147,11 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     chosen = parse()
     wanted = workloads(is_quick=chosen.quick)
-    known = {each.target for each in wanted}
+    known = {each.target.name for each in wanted}
     if unknown := set(chosen.targets) - known:
         print(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}", file=sys.stderr)
         return 2
-    wanted = [each for each in wanted if not chosen.targets or each.target in chosen.targets]
+    wanted = [each for each in wanted if not chosen.targets or each.target.name in chosen.targets]
     console, results = Console(width=150), list[Result]()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     touch_memory(TOUCHED_GIB)

@@ -31,17 +31,24 @@ class Run:
         return self.cost.total_cpu_s / (self.amount_bytes / 1e9) if self.amount_bytes else None
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A row of docs/spec/performance.md. `aim`: the ratio to reach; None where it is not one."""
+
+    name: str
+    title: str
+    unit: str
+    better: Better
+    aim: float | None
+
+
 @dataclass(slots=True)
 class Result:
     """A target: the runs of each contestant, in turn. The ratio is that of `ours` and `theirs`."""
 
-    target: str
-    title: str
-    unit: str
-    better: Better
+    target: Target
     ours: str
     theirs: str
-    aim: float | None = None
     runs: dict[str, list[Run]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     """Contestants that could not take part, and why."""
@@ -66,10 +73,10 @@ class Result:
             "ratios": self.ratios(),
             "minilog": self.median(self.ours),
             "kafka": self.median(self.theirs),
-            "unit": self.unit,
-            "better": self.better.value,
-            "aim": self.aim,
-            "title": self.title,
+            "unit": self.target.unit,
+            "better": self.target.better.value,
+            "aim": self.target.aim,
+            "title": self.target.title,
             "contestants": {name: _to_json(runs) for name, runs in self.runs.items()},
             "missing": self.missing,
         }
@@ -100,14 +107,15 @@ def markdown(results: Sequence[Result]) -> str:
     lines = ["| target | what | unit | minilog | peer | ratio | to reach |", "|---|---|---|---|---|---|---|"]
     for result in results:
         cells = [spread([run.figure for run in result.runs.get(name, ())]) for name in (result.ours, result.theirs)]
-        aim = "" if result.aim is None else f"{result.aim:g}"
+        target = result.target
+        aim = "" if target.aim is None else f"{target.aim:g}"
         lines.append(
-            f"| {result.target} | {result.title} | {result.unit} | {cells[0]} | {cells[1] or 'not there'} | "
+            f"| {target.name} | {target.title} | {target.unit} | {cells[0]} | {cells[1] or 'not there'} | "
             f"{spread(result.ratios(), 2)} | {aim} |"
         )
     for result in results:
-        lines += ["", f"### {result.target}: {result.title}", ""]
-        lines += ["| | " + result.unit + " | CPU s per GB | brokers | clients |", "|---|---|---|---|---|"]
+        lines += ["", f"### {result.target.name}: {result.target.title}", ""]
+        lines += ["| | " + result.target.unit + " | CPU s per GB | brokers | clients |", "|---|---|---|---|---|"]
         lines += [_row(name, runs) for name, runs in result.runs.items()]
         lines += [f"| {name} | not there: {why} | | | |" for name, why in result.missing.items()]
     return "\n".join(lines) + "\n"

@@ -18,7 +18,7 @@ def plot(results: Sequence[Result], directory: pathlib.Path) -> None:
     matplotlib.use("Agg")
     for result in results:
         if result.runs:
-            _bars(result, directory / f"{result.target}.png")
+            _bars(result, directory / f"{result.target.name}.png")
     if compared := [result for result in results if result.ratio() is not None]:
         _ratios(compared, directory / "ratios.png")
 
@@ -39,8 +39,8 @@ def _bars(result: Result, path: pathlib.Path) -> None:
     axes.invert_yaxis()
     for place, median in enumerate(medians):
         axes.annotate(f"{median:,.4g}", (0, place), xytext=(4, 0), textcoords="offset points", va="center")
-    axes.set_xlabel(f"{result.unit} ({result.better.value} is better)")
-    axes.set_title(f"{result.target}: {result.title}", loc="left", fontsize=11)
+    axes.set_xlabel(f"{result.target.unit} ({result.target.better.value} is better)")
+    axes.set_title(f"{result.target.name}: {result.target.title}", loc="left", fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
@@ -55,9 +55,9 @@ def _ratios(results: Sequence[Result], path: pathlib.Path) -> None:
     for result in results:
         ratio = result.ratio()
         assert ratio is not None
-        times.append(ratio if result.better is Better.HIGHER else 1 / ratio)
+        times.append(ratio if result.target.better is Better.HIGHER else 1 / ratio)
     figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.4 * len(results)))
-    names = [result.target for result in results]
+    names = [result.target.name for result in results]
     axes.barh(names, times, color=[_OURS if each >= 1 else "#c2593f" for each in times])
     axes.axvline(1.0, color="#444444", linewidth=1)
     axes.set_xscale("log")

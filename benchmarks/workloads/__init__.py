@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from benchmarks.arena import Arena
-from benchmarks.figures import Better, Result, Run
+from benchmarks.figures import Result, Run, Target
 
 Turn = Callable[[int], Run]
 """One run of one contestant; its argument is the number of the run, below 0 where it only warms up."""
@@ -16,38 +16,30 @@ Turn = Callable[[int], Run]
 class Detail:
     """A second target out of the same runs: one of their details."""
 
-    target: str
+    target: Target
     detail: str
-    title: str
-    unit: str
-    better: Better
-    aim: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """What is done by turns. `contestants`: from an arena to a turn; each may raise artifacts.Unavailable."""
 
-    target: str
-    title: str
-    unit: str
-    better: Better
+    target: Target
     ours: str
     theirs: str
-    aim: float | None
     contestants: dict[str, Callable[[Arena], Turn]]
     warm_ups: int = 1
     runs: int = 5
     details: tuple[Detail, ...] = field(default=())
 
     def result(self) -> Result:
-        return Result(self.target, self.title, self.unit, self.better, self.ours, self.theirs, self.aim)
+        return Result(self.target, self.ours, self.theirs)
 
     def detail_results(self, result: Result) -> list[Result]:
         """The targets that are details of these runs."""
         found = []
         for each in self.details:
-            one = Result(each.target, each.title, each.unit, each.better, self.ours, self.theirs, each.aim)
+            one = Result(each.target, self.ours, self.theirs)
             for name, runs in result.runs.items():
                 one.runs[name] = [Run(run.details[each.detail], run.cost, run.amount_bytes) for run in runs]
             one.missing = result.missing

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.arena import Arena, rate_run
-from benchmarks.figures import Better, Run
+from benchmarks.figures import Better, Run, Target
 from benchmarks.processes import run, run_client
 from benchmarks.systems import System
 from benchmarks.systems.kafka import CLIENT
@@ -71,4 +71,4 @@ def consume(target: str, record_bytes: int, aim: float, *, kind: str = "arrow", 
         "confluent": _kafka(record_bytes, records, is_confluent=True, is_tuned=is_tuned),
     }
     title = f"consume into Arrow, {record_bytes} B" + ("" if is_tuned else ", what `send` wrote")
-    return Workload(target, title, "MB/s", Better.HIGHER, "minilog", "kafka", aim, contestants)
+    return Workload(Target(target, title, "MB/s", Better.HIGHER, aim), "minilog", "kafka", contestants)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from benchmarks.arena import Arena
-from benchmarks.figures import Better, Run
+from benchmarks.figures import Better, Run, Target
 from benchmarks.processes import wait_until
 from benchmarks.systems import System
 from benchmarks.workloads import Turn, Workload
@@ -121,4 +121,4 @@ def failover(kills: int, kafka_kills: int) -> Workload:
         "kafka": _contestant(lambda arena: arena.kafka, _writing_to_kafka, kafka_kills),
     }
     title = f"SIGKILL of a leader to the next acknowledged write, the worst of {kills} (Kafka: of {kafka_kills})"
-    return Workload("T7", title, "s", Better.LOWER, "minilog", "kafka", None, contestants, warm_ups=0)
+    return Workload(Target("T7", title, "s", Better.LOWER, None), "minilog", "kafka", contestants, warm_ups=0)

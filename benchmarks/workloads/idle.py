@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from benchmarks.accounting import resident_bytes
 from benchmarks.arena import Arena
-from benchmarks.figures import Better, Run
+from benchmarks.figures import Better, Run, Target
 from benchmarks.systems import System
 from benchmarks.workloads import Detail, Turn, Workload
 
@@ -37,8 +37,13 @@ def idle(partitions: int, aim: float) -> Workload:
         "kafka": _contestant(lambda arena: arena.kafka, partitions),
     }
     target = f"T8-{partitions}"
-    memory = Detail(f"{target}-memory", "megabytes", "memory of the brokers", "MB", Better.LOWER, 0.33)
+    memory = Detail(Target(f"{target}-memory", "memory of the brokers", "MB", Better.LOWER, 0.33), "megabytes")
     title = f"CPU of an idle cluster, {partitions} partitions"
     return Workload(
-        target, title, "% of a core", Better.LOWER, "minilog", "kafka", aim, contestants, runs=3, details=(memory,)
+        Target(target, title, "% of a core", Better.LOWER, aim),
+        "minilog",
+        "kafka",
+        contestants,
+        runs=3,
+        details=(memory,),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.arena import Arena, rate_run
-from benchmarks.figures import Better, Run
+from benchmarks.figures import Better, Run, Target
 from benchmarks.processes import run_client
 from benchmarks.systems import System
 from benchmarks.workloads import Detail, Turn, Workload
@@ -49,6 +49,8 @@ def latency(rate: int) -> Workload:
         "kafka, synced, linger.ms=0": _kafka(rate, "linger.ms=0", is_synced=True),
     }
     target = f"T6-{rate}"
-    p99 = Detail(f"{target}-p99", "p99", f"latency at {rate} records/s, p99", "ms", Better.LOWER, 0.33)
+    p99 = Detail(Target(f"{target}-p99", f"latency at {rate} records/s, p99", "ms", Better.LOWER, 0.33), "p99")
     title = f"latency at {rate} records/s, p50"
-    return Workload(target, title, "ms", Better.LOWER, "minilog", "kafka, synced", 0.5, contestants, details=(p99,))
+    return Workload(
+        Target(target, title, "ms", Better.LOWER, 0.5), "minilog", "kafka, synced", contestants, details=(p99,)
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.arena import Arena
-from benchmarks.figures import Better, Run
+from benchmarks.figures import Better, Run, Target
 from benchmarks.workloads import Detail, Turn, Workload, check_records
 from benchmarks.workloads.produce import PARTITIONS
 from benchmarks.workloads.spark import Side, empty_side, kafka_side, minilog_side, rows_of
@@ -73,16 +73,12 @@ def micro_batch(batches: int, *, runs: int = 3) -> Workload:
         "minilog, at least once": _contestant(lambda arena: minilog_side(arena, exactlyOnce="false"), batches),
         "empty": _contestant(lambda _: empty_side(batches), batches),
     }
-    cpu = Detail("T11-cpu", "cpu_ms", f"CPU of a micro-batch of {ROWS} rows", "ms", Better.LOWER, 1.5)
+    cpu = Detail(Target("T11-cpu", f"CPU of a micro-batch of {ROWS} rows", "ms", Better.LOWER, 1.5), "cpu_ms")
     title = f"micro-batch of {ROWS} rows, exactly once, against at least once"
     return Workload(
-        "T11",
-        title,
-        "ms",
-        Better.LOWER,
+        Target("T11", title, "ms", Better.LOWER, 1.2),
         "minilog, exactly once",
         "kafka, at least once",
-        1.2,
         contestants,
         runs=runs,
         details=(cpu,),

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.arena import Arena, rate_run
 from benchmarks.clients.values import values
-from benchmarks.figures import Better, Run
+from benchmarks.figures import Better, Run, Target
 from benchmarks.processes import run, run_client
 from benchmarks.systems import System
 from benchmarks.systems.kafka import CLIENT, TUNED, KafkaCluster
@@ -153,16 +153,22 @@ def batches(target: str, record_bytes: int, aim: float, *, megabytes: int = 300,
             "jetstream, not synced": produce.jetstream,
         }
     limit = Detail(
-        f"T10{target.removeprefix('T1')}",
+        Target(
+            f"T10{target.removeprefix('T1')}",
+            f"CPU of the produce path, {record_bytes} B, over the bare limit",
+            "times",
+            Better.LOWER,
+            3.6 if record_bytes > 1_000 else None,
+        ),
         "over_the_bare_limit",
-        f"CPU of the produce path, {record_bytes} B, over the bare limit",
-        "times",
-        Better.LOWER,
-        3.6 if record_bytes > 1_000 else None,
     )
     title = f"produce, acks=all, Arrow batches, {record_bytes} B records"
     return Workload(
-        target, title, "MB/s", Better.HIGHER, "minilog", "kafka tuned, synced", aim, contestants, details=(limit,)
+        Target(target, title, "MB/s", Better.HIGHER, aim),
+        "minilog",
+        "kafka tuned, synced",
+        contestants,
+        details=(limit,),
     )
 
 
@@ -175,4 +181,4 @@ def record_by_record(target: str, record_bytes: int, aim: float) -> Workload:
         "confluent, not synced": produce.confluent(is_synced=False),
     }
     title = f"Producer.send record by record, {record_bytes} B"
-    return Workload(target, title, "MB/s", Better.HIGHER, "minilog", "confluent, synced", aim, contestants)
+    return Workload(Target(target, title, "MB/s", Better.HIGHER, aim), "minilog", "confluent, synced", contestants)

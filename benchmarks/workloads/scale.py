@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.arena import Arena
-from benchmarks.figures import Better, Run
+from benchmarks.figures import Better, Run, Target
 from benchmarks.processes import run_client
 from benchmarks.systems import System
 from benchmarks.workloads import Turn, Workload, check_records
@@ -91,7 +91,7 @@ def partitions(count: int, aim: float | None) -> Workload:
         "kafka": _contestant(lambda arena: arena.kafka, lambda arena: _kafka(arena, of_many=False), few, many),
     }
     title = f"produce to {count} partitions, as a share of what {PARTITIONS} take"
-    return Workload(f"T9-{count}", title, "share", Better.HIGHER, "minilog", "kafka", aim, contestants, runs=3)
+    return Workload(Target(f"T9-{count}", title, "share", Better.HIGHER, aim), "minilog", "kafka", contestants, runs=3)
 
 
 def producers(count: int) -> Workload:
@@ -102,7 +102,7 @@ def producers(count: int) -> Workload:
         "kafka": _contestant(lambda arena: arena.kafka, lambda arena: _kafka(arena, of_many=True), few, many),
     }
     title = f"{count} producers at once, as a share of what one writes"
-    return Workload("T12", title, "share", Better.HIGHER, "minilog", "kafka", 0.8, contestants, runs=3)
+    return Workload(Target("T12", title, "share", Better.HIGHER, 0.8), "minilog", "kafka", contestants, runs=3)
 
 
 def _restarted(arena: Arena, system: System, topic: str, partitions_count: int) -> float:
@@ -135,13 +135,11 @@ def restart(count: int, aim_s: float) -> Workload:
 
     contestants = {"minilog": contestant(lambda arena: arena.minilog), "kafka": contestant(lambda arena: arena.kafka)}
     return Workload(
-        f"T9-restart-{count}",
-        f"start of three killed brokers with {count} partitions",
-        "s",
-        Better.LOWER,
+        Target(
+            f"T9-restart-{count}", f"start of three killed brokers with {count} partitions", "s", Better.LOWER, aim_s
+        ),
         "minilog",
         "kafka",
-        aim_s,
         contestants,
         warm_ups=0,
         runs=3,

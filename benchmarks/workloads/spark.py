@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.arena import Arena, rate_run
-from benchmarks.figures import Better, Run
+from benchmarks.figures import Better, Run, Target
 from benchmarks.processes import run_client
 from benchmarks.systems import System
 from benchmarks.systems.kafka import TUNED
@@ -114,14 +114,14 @@ def batch_read(rows: int) -> Workload:
     """T3."""
     contestants = {side: _reading(_batch_read, side, rows) for side in ("minilog", "kafka", "empty")}
     title = f"Spark batch read, {RECORD_BYTES} B records"
-    return Workload("T3", title, "rows/s", Better.HIGHER, "minilog", "kafka", 3.0, contestants)
+    return Workload(Target("T3", title, "rows/s", Better.HIGHER, 3.0), "minilog", "kafka", contestants)
 
 
 def stream_read(rows: int) -> Workload:
     """T4."""
     contestants = {side: _reading(_stream_read, side, rows) for side in ("minilog", "kafka")}
     title = f"Spark stream read of a backlog, {RECORD_BYTES} B records"
-    return Workload("T4", title, "rows/s", Better.HIGHER, "minilog", "kafka", 2.5, contestants)
+    return Workload(Target("T4", title, "rows/s", Better.HIGHER, 2.5), "minilog", "kafka", contestants)
 
 
 def _writing(make: Callable[[Arena], Side], rows: int, *, is_synced: bool = True) -> Callable[[Arena], Turn]:
@@ -162,5 +162,5 @@ def write(rows: int, *, is_quick: bool = False) -> Workload:
     contestants["empty"] = _writing(lambda _: empty_side(rows), rows)
     title = f"Spark write, exactly once, {RECORD_BYTES} B records"
     return Workload(
-        "T5", title, "rows/s", Better.HIGHER, "minilog, exactly once", "kafka tuned, synced", 2.0, contestants
+        Target("T5", title, "rows/s", Better.HIGHER, 2.0), "minilog, exactly once", "kafka tuned, synced", contestants
     )
