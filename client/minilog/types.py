@@ -51,15 +51,17 @@ class BatchMetadata:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """A partition. For `Consumer.assign` also where to begin (inclusive) and where to end (exclusive).
+    """A partition. For `Consumer.assign` also where to begin (inclusive), where to end (exclusive), and of which topic:
+    with `topic_id` (TopicDescription.id) another topic that has the name by now is not read.
 
-    Two are equal when topic and partition are; the offsets are only carried.
+    Two are equal when topic and partition are; the others are only carried.
     """
 
     topic: str
     partition: int
     offset: int | None = field(default=None, compare=False)
     end_offset: int | None = field(default=None, compare=False)
+    topic_id: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
 from minilog import Admin, Consumer, Producer
+from minilog.malloc import keep_freed_memory
 from minilog.sync.transaction import Transactions
 
 _AnyClient: TypeAlias = Admin | Consumer | Producer | Transactions
@@ -32,6 +33,8 @@ def lend(kind: type[_Client], settings: Mapping[str, str]) -> Iterator[_Client]:
     key = (kind, tuple(sorted(settings.items())))
     with _guard:
         idle = _idle.pop(key, None)
+    if idle is None:
+        keep_freed_memory()
     client = idle if isinstance(idle, kind) else kind(settings)
     try:
         yield client

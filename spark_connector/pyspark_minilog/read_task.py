@@ -1,8 +1,8 @@
 """One range of one partition, read in a Python worker: Arrow from the brokers to Spark, no row is touched.
 
 The consumer fetches ahead while Spark works; what it hands out is joined to batches of a size that costs Spark little.
-The topic's id is checked before and after, so that the records of another topic of the same name are never taken for
-the ones that were planned. Offsets without a record (markers, aborted or compacted ones) are no loss; a log
+The consumer is told the topic's id, so that the records of another topic of the same name are never taken for the ones
+that were planned. Offsets without a record (markers, aborted or compacted ones) are no loss; a log
 that starts above the range or ends below it is.
 """
 
@@ -91,8 +91,6 @@ def _polled(wanted: PlannedRange, options: SourceOptions, losses: LossReport) ->
     from pyspark_minilog.clients import lend
 
     start = wanted.start
-    if not _is_the_topic(wanted, options, losses):
-        return
     settings = {**options.client, "auto.offset.reset": "error"}
     strangers = 0
     while start < wanted.end:
@@ -101,7 +99,6 @@ def _polled(wanted: PlannedRange, options: SourceOptions, losses: LossReport) ->
                 for batch in _drain(consumer, wanted, start, options):
                     start = batch.column("offset")[-1].as_py() + 1
                     yield batch
-                _is_the_topic(wanted, options, losses)
                 return
         except OffsetOutOfRange:
             start = _after_the_gap(wanted, start, options, losses)
@@ -125,7 +122,7 @@ def _drain(consumer: Consumer, wanted: PlannedRange, start: int, options: Source
     from minilog.config import parse_config
 
     topic, partition = wanted.partition
-    assigned = TopicPartition(topic, partition, start, end_offset=wanted.end)
+    assigned = TopicPartition(topic, partition, start, end_offset=wanted.end, topic_id=wanted.topic_id)
     consumer.assign([assigned])
     patience_s = parse_config(options.client).request_timeout_ms / 1000
     position: int | None = start

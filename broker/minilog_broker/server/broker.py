@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import structlog
 
 from minilog.errors import MinilogError
+from minilog.malloc import keep_freed_memory
 from minilog.partition_key import PartitionKey
 from minilog.v1 import (
     admin_pb2_grpc,
@@ -76,6 +77,7 @@ _Act: TypeAlias = Callable[[], Awaitable[None]]
 def run_broker(options: BrokerOptions) -> int:
     """Run one broker until SIGINT or SIGTERM; the exit code. Raises CommandFailed where it cannot start or go on."""
     configure_logging(options.config.log_level)
+    keep_freed_memory()
     try:
         return asyncio.run(Broker(options, SYSTEM_BROKER_RUNTIME).run())
     except MinilogError as error:

@@ -10,6 +10,7 @@ Events and the time go in; `poll` returns what is to be done. The rules (docs/sp
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,7 +67,8 @@ class ConsumerCore:
     # -- what users say
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        """Read exactly these from now on. Raises InvalidArgument for a partition given twice or offsets below 0."""
+        """Read exactly these from now on. Raises InvalidArgument for a partition given twice, offsets below 0, or what is
+        no topic id."""
         wanted = requests.checked_partitions(partitions)
         self._drop_all()
         self._subscribed = []
@@ -90,7 +92,7 @@ class ConsumerCore:
         self._assigned = {}
 
     def _add(self, partition: TopicPartition, reset: str) -> None:
-        plain = TopicPartition(partition.topic, partition.partition)
+        plain = TopicPartition(partition.topic, partition.partition, topic_id=partition.topic_id)
         self._assigned[plain] = Assigned(plain, partition.end_offset, self._next_number())
         starting.begin(self._assigned[plain], partition.offset, reset, self._config)
 
@@ -203,8 +205,8 @@ class ConsumerCore:
     def _look_again(self, assigned: Assigned, now_ms: float) -> None:
         """Is it gone; or is what it paused for there by now?"""
         if assigned.key is None:
-            topic = self._cache.topics.get(assigned.partition.topic)
-            if topic is not None and assigned.partition.partition < topic.partition_count:
+            with contextlib.suppress(UnknownTopicId, UnknownTopicOrPartition):
+                self._cache.key(assigned.partition)
                 assigned.retry_at_ms = now_ms
             return
         try:
@@ -366,7 +368,7 @@ class ConsumerCore:
                 effects += self._advance(assigned, positions, now_ms)
         effects += starting.ask_group(self._assigned.values(), now_ms)
         effects += self._sessions.messages(positions)
-        effects += self._sessions.close_idle(self._assigned.values())
+        effects += self._sessions.close_idle(self._assigned.values(), now_ms)
         if self._wants_metadata:
             self._wants_metadata = False
             effects.append(RefreshTopics())
@@ -410,7 +412,7 @@ class ConsumerCore:
     def _find(self, assigned: Assigned, now_ms: float) -> bool:
         try:
             assigned.key = self._cache.key(assigned.partition)
-        except UnknownTopicOrPartition as error:
+        except (UnknownTopicId, UnknownTopicOrPartition) as error:
             self._wants_metadata = True
             assigned.retry_at_ms = now_ms + self._config.retry_backoff_max_ms
             if assigned.missing_since_ms is None:

@@ -33,6 +33,7 @@ class ConsumerSession:
     received_bytes: int = 0
     given_back_bytes: int = 0
     credit_sent_bytes: int = 0
+    read_from_ms: float = 0.0  # when a partition was last seen to be read from it
     forgotten: list[PartitionKey] = field(default_factory=list)
 
     @property

@@ -13,6 +13,8 @@ from minilog.limits import MAX_POSITIONS, parts_of
 from minilog.partition_key import PartitionKey
 from minilog.v1 import data_pb2
 
+_IDLE_MS = 30_000.0
+
 
 class FetchSessions:
     """See the module's text. A broker whose session was lost is tried again after retry.backoff.ms."""
@@ -70,11 +72,12 @@ class FetchSessions:
         session = self._by_broker.get(broker_id)
         return requests.keepalive(session.credit_sent_bytes if session is not None else 0, self._config)
 
-    def close_idle(self, assigned: Iterable[Assigned]) -> list[Effect]:
-        """Close those that nothing is read from; not while a partition may be about to attach."""
-        every = list(assigned)
-        if any(each.session is None and not each.is_all_fetched() for each in every):
-            return []
-        wanted = {each.session.broker_id for each in every if each.session is not None}
-        idle = [broker_id for broker_id, s in self._by_broker.items() if s.is_open and broker_id not in wanted]
-        return [CloseSession(self._by_broker.pop(broker_id).broker_id) for broker_id in idle]
+    def close_idle(self, assigned: Iterable[Assigned], now_ms: float) -> list[Effect]:
+        """Close those that nothing has been read from for a while. What is assigned next may well be there: Spark's
+        workers keep their consumer, and a stream costs more than a small task."""
+        read_from = {id(each.session) for each in assigned if each.session is not None}
+        for session in self._by_broker.values():
+            if not session.is_open or id(session) in read_from:
+                session.read_from_ms = now_ms
+        idle = [each for each in self._by_broker.values() if now_ms - each.read_from_ms >= _IDLE_MS]
+        return [CloseSession(self._by_broker.pop(each.broker_id).broker_id) for each in idle]

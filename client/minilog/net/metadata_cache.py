@@ -8,6 +8,7 @@ replaced whole, so that other threads may read while the event loop updates.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -130,10 +131,13 @@ class MetadataCache:
         return topic is not None and 0 <= partition.partition < topic.partition_count
 
     def key(self, partition: TopicPartition) -> PartitionKey:
-        """The key of a partition by name. Raises UnknownTopicOrPartition."""
+        """The key of a partition by name. Raises UnknownTopicOrPartition, and UnknownTopicId where the topic of this name
+        is not the one that the partition names."""
         topic = self.topics.get(partition.topic)
         if topic is None:
             raise no_topic(partition.topic)
+        if partition.topic_id is not None:
+            self.check_same_topic(partition.topic, uuid.UUID(partition.topic_id).bytes)
         if not 0 <= partition.partition < topic.partition_count:
             raise UnknownTopicOrPartition(
                 f"topic {partition.topic!r} has partitions 0 to {topic.partition_count - 1}, not {partition.partition}"

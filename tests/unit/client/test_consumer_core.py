@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from minilog.errors import (
@@ -19,11 +21,14 @@ from tests.unit.client.consuming import Consuming, fill
 P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 
 
-def reading(*batches: int, offset: int = 0, end_offset: int | None = None, **settings: object) -> Consuming:
+def reading(
+    *batches: int, offset: int = 0, end_offset: int | None = None, topic_id: bytes | None = None, **settings: object
+) -> Consuming:
     """A consumer of partition 0, whose position the leader has."""
     cluster = Consuming(Brokers(), **settings)
     fill(cluster.brokers, *batches)
-    cluster.core.assign([TopicPartition(TOPIC, 0, offset, end_offset)])
+    named = None if topic_id is None else str(uuid.UUID(bytes=topic_id))
+    cluster.core.assign([TopicPartition(TOPIC, 0, offset, end_offset, topic_id=named)])
     cluster.run()
     return cluster
 
@@ -62,7 +67,28 @@ def test_a_bounded_partition_ends_at_its_end() -> None:
     assert cluster.core.finished()
     cluster.run()
     assert (1, 0) not in cluster.positions  # and nothing more is wanted of it
+
+
+def test_a_stream_is_closed_when_nothing_has_been_read_from_it_for_a_while() -> None:
+    cluster = reading(4, end_offset=4)
+    cluster.push()
+    cluster.run(for_ms=29_000.0)
+    assert cluster.closed == []
+    cluster.run(for_ms=2_000.0)
     assert cluster.closed == [1]
+
+
+def test_what_is_assigned_next_is_read_from_the_same_stream() -> None:
+    cluster = reading(4, 4, end_offset=4)
+    cluster.push()
+    assert offsets(cluster) == [0, 1, 2, 3]
+    cluster.core.assign([])
+    cluster.run(for_ms=1_000.0)
+    cluster.core.assign([TopicPartition(TOPIC, 0, 4, 8)])
+    cluster.run()
+    cluster.push()
+    assert offsets(cluster) == [4, 5, 6, 7]
+    assert sum(request.isolation_level != data_pb2.ISOLATION_LEVEL_NONE for _, request in cluster.requests) == 1
 
 
 def test_an_empty_range_is_finished_at_once() -> None:
@@ -340,9 +366,41 @@ def test_a_topic_created_again_is_not_the_same() -> None:
         cluster.core.take(1)
 
 
+def test_the_topic_of_the_id_that_is_named_is_read() -> None:
+    cluster = reading(3, topic_id=TOPIC_ID)
+    cluster.push()
+    assert offsets(cluster) == [0, 1, 2]
+
+
+def test_another_topic_of_the_name_is_not_read() -> None:
+    cluster = reading(3, topic_id=bytes(16))
+    cluster.run(for_ms=1000.0)
+    assert cluster.requests == []
+    cluster.run(for_ms=5000.0)
+    with pytest.raises(UnknownTopicId, match="created again"):
+        cluster.core.take(1)
+
+
+def test_a_consumer_that_knew_the_former_topic_of_the_name_asks_anew() -> None:
+    cluster = reading(3)
+    cluster.brokers.told_topic_id = bytes(16)
+    cluster.brokers.metadata_offset += 1
+    cluster.core.assign([TopicPartition(TOPIC, 0, 0, topic_id=str(uuid.UUID(bytes=bytes(16))))])
+    cluster.run()
+    assert [request.positions[0].partition_id.topic_id for _, request in cluster.requests if request.positions] == [
+        TOPIC_ID,
+        bytes(16),
+    ]
+
+
 def test_what_is_asked_for_wrongly_is_refused() -> None:
     cluster = reading(1)
-    for wrong in ([P0, P0], [TopicPartition(TOPIC, 0, -1)], [TopicPartition(TOPIC, 0, 0, -2)]):
+    for wrong in (
+        [P0, P0],
+        [TopicPartition(TOPIC, 0, -1)],
+        [TopicPartition(TOPIC, 0, 0, -2)],
+        [TopicPartition(TOPIC, 0, topic_id="7")],
+    ):
         with pytest.raises(InvalidArgument):
             cluster.core.assign(wrong)
     with pytest.raises(InvalidArgument, match="not assigned"):
