@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from minilog.errors import InvalidConfig
+from minilog.limits import MAX_KEEPALIVE_MS
 from minilog.v1 import common_pb2
 from minilog.versions import PROTOCOL
 
@@ -159,7 +160,7 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "retry.backoff.ms": (_integer(1), 50),
     "retry.backoff.max.ms": (_integer(1), 500),
     "metadata.max.age.ms": (_integer(1), 5_000),
-    "session.keepalive.ms": (_integer(1), 100),
+    "session.keepalive.ms": (_integer(1, MAX_KEEPALIVE_MS), 1_000),
     "group.id": (_text, ""),
     "auto.offset.reset": (_RESET, "latest"),
     "isolation.level": (

@@ -19,6 +19,7 @@ MAX_METADATA_TOPICS = 5_000  # of one GetMetadataRequest, by name or by id
 MAX_ADMIN_TOPICS = 1_000  # to be created, deleted or altered by one request: each is a decision of the controller
 MAX_NEW_PARTITIONS = 10_000  # of all topics that one request creates, or adds partitions to
 MAX_ADMIN_PARTITIONS = 1_000  # to be elected or reassigned by one request
+MAX_KEEPALIVE_MS = 6_000  # of a client's streams: a consumer that is silent for five of them is dropped
 MAX_GROUP_OFFSETS = 10_000  # of one commit, which is one batch: about a mebibyte; and of one question for them
 
 _Item = TypeVar("_Item")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from minilog.limits import MAX_KEEPALIVE_MS
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
@@ -26,6 +28,10 @@ class ReplicationSettings:
     proposal_retry_ms: float = 100.0  # the same proposal again, where no answer came
     markers_timeout_ms: float = 10_000.0  # the coordinator asks again: what waits here is not to pile up
     refused_joiner_pause_ms: float = 1_000.0  # a joiner the controller refused is not proposed again before
+
+    def client_keepalive_ms(self, asked_ms: int) -> float:
+        """How often a client's stream says something: as the client asks, within what both can keep; 0: as brokers do."""
+        return max(self.session_keepalive_ms, min(float(asked_ms), MAX_KEEPALIVE_MS))
 
     @property
     def silence_ms(self) -> float:

@@ -310,7 +310,7 @@ class Broker:
             self._turns,
         )
         services = (
-            (data_pb2_grpc.add_DataServiceServicer_to_server, DataService(replicas, self._config.session_keepalive_ms)),
+            (data_pb2_grpc.add_DataServiceServicer_to_server, DataService(replicas, self._replication_settings())),
             (metadata_pb2_grpc.add_MetadataServiceServicer_to_server, metadata),
             (
                 coordinator_pb2_grpc.add_TransactionServiceServicer_to_server,

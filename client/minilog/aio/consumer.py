@@ -187,6 +187,7 @@ class ConsumerShell:
             opened=opened,
             received=received,
             lost=lambda: self._lost(broker_id, stream),
+            doubted=self._wants_metadata.set,
         )
         self._streams[broker_id] = stream
 

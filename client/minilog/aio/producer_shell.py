@@ -228,7 +228,8 @@ class ProducerShell:
         if address is None:
             self._lost(broker_id, None)
             return
-        first = data_pb2.ProduceRequest(client=self.cluster.identity, acks=self.config.acks)
+        keepalive_ms = self.config.session_keepalive_ms
+        first = data_pb2.ProduceRequest(client=self.cluster.identity, acks=self.config.acks, keepalive_ms=keepalive_ms)
 
         def opened() -> None:
             stream.send(StreamMessage(first))
@@ -250,7 +251,7 @@ class ProducerShell:
             address,
             lambda channel: open_stream(channel, PRODUCE),
             lambda: data_pb2.ProduceRequest(acks=self.config.acks),
-            keepalive_ms=self.config.session_keepalive_ms,
+            keepalive_ms=keepalive_ms,
             opened=opened,
             received=received,
             lost=lambda: self._lost(broker_id, stream),

@@ -35,12 +35,17 @@ def fetch_request(
         credit_bytes=session.credit_sent_bytes,
         positions=wanted,
         forgotten=[key.to_wire() for key in forgotten],
+        keepalive_ms=config.session_keepalive_ms if first else 0,
     )
 
 
 def keepalive(credit_bytes: int, config: ClientConfig) -> data_pb2.FetchRequest:
-    """The credit that was sent, once more. It may be a session's first message, which says under which isolation."""
-    return data_pb2.FetchRequest(isolation_level=_ISOLATION[config.isolation_level], credit_bytes=credit_bytes)
+    """The credit that was sent, once more. It may be a session's first message, which says how it is read."""
+    return data_pb2.FetchRequest(
+        isolation_level=_ISOLATION[config.isolation_level],
+        credit_bytes=credit_bytes,
+        keepalive_ms=config.session_keepalive_ms,
+    )
 
 
 def fetch_position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosition:

@@ -1,8 +1,8 @@
 """One bidirectional stream to a broker: messages out in order, messages in, signs of life both ways.
 
-Each side sends something every session.keepalive.ms; a stream silent for five of them is dropped, and with it its
-connection, for a link that was cut shows only as silence. Who judges the other late looks at himself first: after a
-late look of our own the silence is counted anew.
+Each side sends something every session.keepalive.ms; a stream silent for two of them is doubted, one silent for five is
+dropped, and with it its connection, for a link that was cut shows only as silence. Who judges the other late looks at
+himself first: after a late look of our own the silence is counted anew.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from minilog.errors import CorruptMessage
 from minilog.net.runtime import Runtime, now_ms
 from minilog.stream_messages import StreamMessage
 
-_SILENT_KEEPALIVES = 5
-_OPENING_MS = 1_500.0  # to connect and to hear the first sign of life
+_SILENT_KEEPALIVES, _DOUBTED_KEEPALIVES = 5, 2
+_OPENING_MS = 1_500.0  # to connect; and to hear the first sign of life, which comes within a keep-alive
 _log = logging.getLogger(__name__)
 
 
@@ -33,7 +33,7 @@ class Silence:
 
     def __init__(self, keepalive_ms: float, now: float) -> None:
         self._limit_ms = _SILENT_KEEPALIVES * keepalive_ms
-        self._allowed_ms = max(_OPENING_MS, self._limit_ms)
+        self._allowed_ms = max(_OPENING_MS, _DOUBTED_KEEPALIVES * keepalive_ms)
         self._heard_ms = self._looked_ms = now
         self._period_ms = keepalive_ms
 
@@ -48,10 +48,15 @@ class Silence:
             self._heard_ms = now
         return now - self._heard_ms > self._allowed_ms
 
+    def is_doubtful(self, now: float) -> bool:
+        """Has it been silent for longer than one who is well?"""
+        return now - self._heard_ms > _DOUBTED_KEEPALIVES * self._period_ms
+
 
 class DuplexStream:
     """Runs until lost or closed. `received` is called for each message that comes, `written` for each message of `send`
-    that gRPC has taken over (its flow control lets it go), `lost` once at the end unless closed first."""
+    that gRPC has taken over (its flow control lets it go), `lost` once at the end unless closed first; `doubted` while the
+    other side is silent for longer than it should be: somebody else may have taken its place."""
 
     def __init__(
         self,
@@ -65,11 +70,13 @@ class DuplexStream:
         received: Callable[[StreamMessage[Any]], None],
         lost: Callable[[], None],
         written: Callable[[StreamMessage[Any]], None] = lambda message: None,
+        doubted: Callable[[], None] = lambda: None,
     ) -> None:
         self._runtime = runtime
         self._address, self._method, self._keepalive = address, method, keepalive
         self._keepalive_ms = keepalive_ms
         self._opened, self._received, self._lost, self._written = opened, received, lost, written
+        self._doubted = doubted
         # Bounded by what is in flight: five batches per partition, or positions.
         self._outgoing: deque[StreamMessage[Any]] = deque()
         self._wake = asyncio.Event()
@@ -156,6 +163,8 @@ class DuplexStream:
         _log.debug("%s:%s ended the stream: %s", *self._address, status)
 
     async def _watch(self, silence: Silence) -> None:
-        while not silence.is_too_long(now_ms()):  # noqa: ASYNC110 - silence is no event
+        while not silence.is_too_long(now_ms()):
+            if silence.is_doubtful(now_ms()):
+                self._doubted()
             await asyncio.sleep(self._keepalive_ms / 1000.0)
         _log.debug("%s:%s has been silent for too long", *self._address)

@@ -50,10 +50,13 @@ class ProduceRequest(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
+    KEEPALIVE_MS_FIELD_NUMBER: _builtins.int
     acks: _builtins.int
     """0, 1 or -1 (all)."""
     timeout_ms: _builtins.int
     """How long the leader may wait for the in-sync replicas before it answers REQUEST_TIMED_OUT (outcome unknown)."""
+    keepalive_ms: _builtins.int
+    """In the first message of a stream: each side says something at least so often. 0: as often as brokers do."""
     @_builtins.property
     def client(self) -> _common_pb2.ClientIdentity:
         """In the first message of a stream."""
@@ -67,10 +70,11 @@ class ProduceRequest(_message.Message):
         acks: _builtins.int = ...,
         timeout_ms: _builtins.int = ...,
         entries: _abc.Iterable[Global___ProduceEntry] | None = ...,
+        keepalive_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "client", b"client", "entries", b"entries", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "client", b"client", "entries", b"entries", "keepalive_ms", b"keepalive_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -211,10 +215,13 @@ class FetchRequest(_message.Message):
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     POSITIONS_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
+    KEEPALIVE_MS_FIELD_NUMBER: _builtins.int
     isolation_level: Global___IsolationLevel.ValueType
     """In the first message of a stream."""
     credit_bytes: _builtins.int
     """Bytes of batches the leader may have sent since the stream was opened: an absolute count, it never goes back."""
+    keepalive_ms: _builtins.int
+    """In the first message of a stream: each side says something at least so often. 0: as often as brokers do."""
     @_builtins.property
     def client(self) -> _common_pb2.ClientIdentity:
         """In the first message of a stream."""
@@ -233,10 +240,11 @@ class FetchRequest(_message.Message):
         credit_bytes: _builtins.int = ...,
         positions: _abc.Iterable[Global___FetchPosition] | None = ...,
         forgotten: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
+        keepalive_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "credit_bytes", b"credit_bytes", "forgotten", b"forgotten", "isolation_level", b"isolation_level", "positions", b"positions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "credit_bytes", b"credit_bytes", "forgotten", b"forgotten", "isolation_level", b"isolation_level", "keepalive_ms", b"keepalive_ms", "positions", b"positions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,7 +16,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert (config.request_timeout_ms, config.delivery_timeout_ms) == (30_000, 120_000)
     assert config.isolation_level == "read_committed"
     assert config.enable_idempotence
-    assert config.session_keepalive_ms == 100
+    assert config.session_keepalive_ms == 1_000
 
 
 def test_every_name_of_the_contract_is_known() -> None:

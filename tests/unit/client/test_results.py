@@ -126,6 +126,21 @@ def test_silence_is_five_keepalives_long() -> None:
     assert silence.is_too_long(600.0)
 
 
+def test_who_is_silent_for_two_keepalives_is_doubted() -> None:
+    silence = Silence(1_000.0, 0.0)
+    silence.heard(0.0)
+    assert not silence.is_doubtful(2_000.0)
+    assert silence.is_doubtful(2_001.0)
+    silence.heard(2_500.0)
+    assert not silence.is_doubtful(3_000.0)
+
+
+def test_who_is_opened_says_something_within_two_keepalives() -> None:
+    assert not Silence(1_000.0, 0.0).is_too_long(2_000.0)
+    silence = Silence(1_000.0, 0.0)
+    assert [silence.is_too_long(now) for now in (1_000.0, 2_000.0, 2_500.0)] == [False, False, True]
+
+
 def test_after_a_late_look_of_our_own_nobody_is_late() -> None:
     silence = Silence(100.0, 0.0)
     silence.heard(0.0)

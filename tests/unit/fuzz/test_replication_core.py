@@ -79,7 +79,7 @@ def test_fetch_requests(requests: list[data_pb2.FetchRequest]) -> None:
     for broker_id in (1, 2):
         session_id, broker = cluster.session_id(), cluster[broker_id]
         broker.consumers[session_id] = []
-        broker.manager.open_consumer_session(session_id, requests[0].isolation_level, cluster.now_ms)
+        broker.manager.open_consumer_session(session_id, requests[0], cluster.now_ms)
         for request in requests:
             try:
                 broker.manager.fetch_request(session_id, request, cluster.now_ms)

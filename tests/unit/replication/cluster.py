@@ -314,7 +314,8 @@ class ReplicaCluster:
         """Open a consumer's session with one position; what comes is in `broker.consumers[session]`."""
         broker, session_id = self.brokers[broker_id], self.session_id()
         broker.consumers[session_id] = []
-        broker.manager.open_consumer_session(session_id, isolation, self.now_ms)
+        first = data_pb2.FetchRequest(isolation_level=data_pb2.IsolationLevel.ValueType(isolation))
+        broker.manager.open_consumer_session(session_id, first, self.now_ms)
         self.fetch(broker_id, session_id, offset, credit=credit, **position)
         return session_id
 

@@ -168,7 +168,7 @@ def test_ready_partitions_take_turns() -> None:
     for key in keys:
         position = request.positions.add(position_number=1, leader_epoch=-1)
         position.partition_id.topic_id, position.partition_id.partition = key
-    cluster[1].manager.open_consumer_session(session_id, 1, cluster.now_ms)
+    cluster[1].manager.open_consumer_session(session_id, request, cluster.now_ms)
     cluster[1].manager.fetch_request(session_id, request, cluster.now_ms)
     turns: list[int] = []
     while (message := cluster[1].manager.next_message(session_id, cluster.now_ms)) is not None and message.payloads:
@@ -190,7 +190,7 @@ def test_a_message_carries_all_that_is_ready() -> None:
     for key in keys:
         position = request.positions.add(position_number=1, leader_epoch=-1)
         position.partition_id.topic_id, position.partition_id.partition = key
-    cluster[1].manager.open_consumer_session(session_id, 1, cluster.now_ms)
+    cluster[1].manager.open_consumer_session(session_id, request, cluster.now_ms)
     cluster[1].manager.fetch_request(session_id, request, cluster.now_ms)
     message = cluster[1].manager.next_message(session_id, cluster.now_ms)
     assert message is not None
@@ -243,6 +243,19 @@ def test_both_sides_give_a_sign_of_life_every_keepalive() -> None:
     assert 9 <= ready_count(cluster[2], LeaderSessionReady) - up <= 11
     assert 18 <= ready_count(cluster[1], SessionReady) - down <= 22, "two followers"
     assert not cluster[1].refused
+
+
+def test_a_consumer_says_how_often_signs_of_life_are_due() -> None:
+    cluster = ReplicaCluster(brokers=1)
+    sessions = {}
+    for keepalive_ms in (0, 1, 1_000, 60_000):
+        session_id = sessions[keepalive_ms] = cluster.session_id()
+        cluster[1].consumers[session_id] = []
+        first = data_pb2.FetchRequest(credit_bytes=1, keepalive_ms=keepalive_ms)
+        cluster[1].manager.open_consumer_session(session_id, first, cluster.now_ms)
+    cluster.advance(12_500)
+    told = {keepalive_ms: len(cluster[1].consumers[session_id]) for keepalive_ms, session_id in sessions.items()}
+    assert told == {0: 125, 1: 125, 1_000: 12, 60_000: 2}
 
 
 def test_nothing_else_happens_on_an_idle_cluster() -> None:

@@ -37,7 +37,7 @@ class ServedSessions:
 
     # -- opening and closing
 
-    def open(self, session_id: int, audience: Audience, now_ms: float) -> ServedSession:
+    def open(self, session_id: int, audience: Audience, now_ms: float, keepalive_ms: float) -> ServedSession:
         """A new session."""
         session = ServedSession(
             session_id,
@@ -46,6 +46,7 @@ class ServedSessions:
             wake=lambda ready_id: self._context.emit(SessionReady(ready_id)),
             hold=lambda held_id, due_ms: self._context.timers.arm(TimerKind.SESSION, held_id, due_ms),
             opened_ms=now_ms,
+            keepalive_ms=keepalive_ms,
         )
         self._sessions[session_id] = session
         return session
@@ -57,7 +58,7 @@ class ServedSessions:
             return
         if (older := self._of_follower.get(broker_id)) is not None:
             self._refuse(older, StaleBrokerEpoch(f"broker {broker_id} has opened a newer session"), now_ms)
-        session = self.open(session_id, Audience.FOLLOWER, now_ms)
+        session = self.open(session_id, Audience.FOLLOWER, now_ms, self._context.settings.session_keepalive_ms)
         session.broker_id, session.broker_epoch = broker_id, broker_epoch
         self._of_follower[broker_id] = session_id
 

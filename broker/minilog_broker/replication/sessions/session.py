@@ -111,6 +111,7 @@ class ServedSession:
     wake: Callable[[int], None]
     hold: Callable[[int, float], None]
     opened_ms: float
+    keepalive_ms: float
     broker_id: int = -1
     broker_epoch: int = -1
     subscriptions: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
@@ -125,7 +126,7 @@ class ServedSession:
 
     def __post_init__(self) -> None:
         self.last_heard_ms = self.last_sent_ms = self.opened_ms
-        self.hold(self.session_id, self.opened_ms + self.settings.session_keepalive_ms)
+        self.hold(self.session_id, self.opened_ms + self.keepalive_ms)
 
     # -- what comes up
 
@@ -256,12 +257,12 @@ class ServedSession:
 
     def look(self, now_ms: float) -> None:
         """Held back long enough: is news due, or a sign of life?"""
-        keepalive_ms = self.last_sent_ms + self.settings.session_keepalive_ms
-        news_ms = self._last_news_ms + self.settings.news_interval_ms if self._news else keepalive_ms
-        due_ms = min(keepalive_ms, news_ms)
+        sign_ms = self.last_sent_ms + self.keepalive_ms
+        news_ms = self._last_news_ms + self.settings.news_interval_ms if self._news else sign_ms
+        due_ms = min(sign_ms, news_ms)
         if due_ms <= now_ms:
             self._wake()
-            due_ms = now_ms + self.settings.session_keepalive_ms
+            due_ms = now_ms + self.keepalive_ms
         self.hold(self.session_id, due_ms)
 
     def next_runs(self, now_ms: float) -> list[RunWithBatches] | None:
@@ -272,7 +273,7 @@ class ServedSession:
                 runs.append((self._run(self._news.pop(key)), b""))
             if not self._news:  # else the rest goes with the next message, at once
                 self._last_news_ms = now_ms
-        if not runs and now_ms < self.last_sent_ms + self.settings.session_keepalive_ms:
+        if not runs and now_ms < self.last_sent_ms + self.keepalive_ms:
             self._awake = False
             if self._news:
                 self.hold(self.session_id, self._last_news_ms + self.settings.news_interval_ms)

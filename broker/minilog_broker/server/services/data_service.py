@@ -19,6 +19,7 @@ from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
 from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest
 from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.replication.replica_effects import AnswerDeleteRecords, AnswerProduce
+from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.clients.streams import pump
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.traffic import ClientStream
@@ -35,7 +36,7 @@ ROOM_PAUSE_S = 0.005
 class ProduceStream:
     """One client's produce stream: what is answered and not yet sent."""
 
-    keepalive_s: float
+    keepalive_ms: float
     results: list[data_pb2.ProduceResult] = field(default_factory=list)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     sent_at_ms: float = field(default_factory=now_ms)
@@ -48,7 +49,7 @@ class ProduceStream:
         """All that is ready; an empty message as a sign of life when due; else None."""
         if self.results:
             results, self.results = self.results, []
-        elif now_ms() - self.sent_at_ms >= self.keepalive_s * 1000.0:
+        elif now_ms() - self.sent_at_ms >= self.keepalive_ms:
             results = []
         else:
             return None
@@ -106,6 +107,7 @@ class _Produced:
 
     acks: int
     timeout_ms: int
+    keepalive_ms: int
     entries: list[_Entry]
     batches: Sequence[Buffer]
     validated: list[Validated]
@@ -117,7 +119,7 @@ class _Produced:
             _Entry(PartitionKey.of(each.partition_id), each.correlation_id, each.leader_epoch, _transaction(each))
             for each in request.entries
         ]
-        return cls(request.acks, request.timeout_ms, entries, received.payloads, [])
+        return cls(request.acks, request.timeout_ms, request.keepalive_ms, entries, received.payloads, [])
 
     @property
     def keys(self) -> list[PartitionKey]:
@@ -127,16 +129,16 @@ class _Produced:
 class DataService(data_pb2_grpc.DataServiceServicer):
     """One per broker; each call of Produce and Fetch has a stream of its own."""
 
-    def __init__(self, replicas: ReplicationShell, keepalive_ms: int) -> None:
+    def __init__(self, replicas: ReplicationShell, settings: ReplicationSettings) -> None:
         self._replicas = replicas
         self._validation = BatchValidation(replicas.manager.max_message_bytes)
-        self._keepalive_s = keepalive_ms / 1000.0
+        self._settings = settings
 
     async def Produce(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[StreamMessage[data_pb2.ProduceRequest]], context: ClientStream
     ) -> None:
-        stream = ProduceStream(self._keepalive_s)
-        keepalive = asyncio.ensure_future(_wake_every(stream.ready, self._keepalive_s))
+        stream = ProduceStream(self._settings.session_keepalive_ms)
+        keepalive = asyncio.ensure_future(_wake_for_keepalives(stream))
         try:
             await pump(
                 self._validated(request_iterator),
@@ -167,6 +169,8 @@ class DataService(data_pb2_grpc.DataServiceServicer):
 
     def _produce(self, stream: ProduceStream, produced: _Produced) -> None:
         manager, replicas = self._replicas.manager, self._replicas
+        if produced.keepalive_ms:
+            stream.keepalive_ms = self._settings.client_keepalive_ms(produced.keepalive_ms)
         if produced.acks not in ACKS:
             self._refuse_acks(stream, produced)
             return
@@ -193,7 +197,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             nonlocal opened
             request = received.message
             if not opened:
-                replicas.manager.open_consumer_session(session_id, request.isolation_level, now_ms())
+                replicas.manager.open_consumer_session(session_id, request, now_ms())
                 opened = True
             replicas.fetch(session_id, request)
 
@@ -243,7 +247,7 @@ def _transaction(entry: data_pb2.ProduceEntry) -> TransactionalWrite | None:
     return TransactionalWrite(entry.transaction.transactional_id, entry.transaction.coordinator_epoch)
 
 
-async def _wake_every(ready: asyncio.Event, seconds: float) -> None:
+async def _wake_for_keepalives(stream: ProduceStream) -> None:
     while True:
-        await asyncio.sleep(seconds)
-        ready.set()
+        await asyncio.sleep(stream.keepalive_ms / 1000.0)
+        stream.ready.set()
