@@ -1,7 +1,7 @@
 """Freed buffers stay with the process, where its C library is glibc.
 
-glibc maps each buffer above 128 KiB anew and gives it back when it is freed. The kernel then clears each page of it, and
-takes a fault for each: of a batch of 1 MiB, 256 of them, at each copy on its way. That costs more than the copy.
+glibc maps each buffer above 128 KiB anew and gives it back when it is freed. The kernel then clears each page of it,
+and takes a fault for each: of a batch of 1 MiB, 256 of them, at each copy on its way. That costs more than the copy.
 Processes that move batches keep what they freed instead; how much, is bounded. (glibc raises the threshold by itself,
 but only up to 32 MiB and not for what other threads free.)
 """
@@ -9,7 +9,6 @@ but only up to 32 MiB and not for what other threads free.)
 from __future__ import annotations
 
 import ctypes
-import functools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +20,11 @@ GROWTH_BYTES = 16 * 1024 * 1024  # the heap grows by so much at once
 _log = logging.getLogger(__name__)
 
 
-def keep_freed_memory(c_library: Callable[[], Any] = functools.partial(ctypes.CDLL, None)) -> bool:
+def _loaded_library() -> Any:
+    return ctypes.CDLL(None)
+
+
+def keep_freed_memory(c_library: Callable[[], Any] = _loaded_library) -> bool:
     """Let this process keep the buffers that it frees. False where that cannot be said to its C library: then it is
     slower, and all is well."""
     try:

@@ -321,7 +321,7 @@ class ReplicaManager:
     # -- sessions on this leader
 
     def open_consumer_session(self, session_id: int, first: data_pb2.FetchRequest, now_ms: float) -> None:
-        """A consumer's session, as its first message has it; one that does not say otherwise reads what is committed."""
+        """A consumer's session, as its first message says; one that says nothing else reads what is committed."""
         uncommitted = first.isolation_level == data_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED
         audience = Audience.CONSUMER if uncommitted else Audience.COMMITTED_CONSUMER
         self._served.open(session_id, audience, now_ms, self._context.settings.client_keepalive_ms(first.keepalive_ms))

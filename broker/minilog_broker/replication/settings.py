@@ -30,7 +30,7 @@ class ReplicationSettings:
     refused_joiner_pause_ms: float = 1_000.0  # a joiner the controller refused is not proposed again before
 
     def client_keepalive_ms(self, asked_ms: int) -> float:
-        """How often a client's stream says something: as the client asks, within what both can keep; 0: as brokers do."""
+        """How often a client's stream says something: as the client asks, within bounds; 0: as brokers do."""
         return max(self.session_keepalive_ms, min(float(asked_ms), MAX_KEEPALIVE_MS))
 
     @property

@@ -67,8 +67,8 @@ class ConsumerCore:
     # -- what users say
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        """Read exactly these from now on. Raises InvalidArgument for a partition given twice, offsets below 0, or what is
-        no topic id."""
+        """Read exactly these from now on. Raises InvalidArgument for a partition given twice, an offset below 0, and
+        what is no topic id."""
         wanted = requests.checked_partitions(partitions)
         self._drop_all()
         self._subscribed = []

@@ -131,8 +131,8 @@ class MetadataCache:
         return topic is not None and 0 <= partition.partition < topic.partition_count
 
     def key(self, partition: TopicPartition) -> PartitionKey:
-        """The key of a partition by name. Raises UnknownTopicOrPartition, and UnknownTopicId where the topic of this name
-        is not the one that the partition names."""
+        """The key of a partition by name. Raises UnknownTopicOrPartition, and UnknownTopicId where the topic of this
+        name is not the one that the partition names."""
         topic = self.topics.get(partition.topic)
         if topic is None:
             raise no_topic(partition.topic)

@@ -55,8 +55,8 @@ class Silence:
 
 class DuplexStream:
     """Runs until lost or closed. `received` is called for each message that comes, `written` for each message of `send`
-    that gRPC has taken over (its flow control lets it go), `lost` once at the end unless closed first; `doubted` while the
-    other side is silent for longer than it should be: somebody else may have taken its place."""
+    that gRPC has taken over (its flow control lets it go), `lost` once at the end unless closed first; `doubted` while
+    the other side is silent for longer than it should be: somebody else may have taken its place."""
 
     def __init__(
         self,
