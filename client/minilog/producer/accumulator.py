@@ -57,6 +57,9 @@ class Accumulator:
         self._sticky = StickyPartitioner(chance)
         self._round_robin = StickyPartitioner(chance)
         self._queues: dict[PartitionKey, deque[Batch]] = {}
+        self._keyless: dict[
+            bytes, Batch
+        ] = {}  # by topic: what records without a key and a partition were added to last
         self._unsettled: dict[int, Batch] = {}  # by number, ascending
         self._numbers = 0
         self._flush_to = 0  # batches up to this number do not linger
@@ -86,9 +89,7 @@ class Accumulator:
             if self._used_bytes + size > self._buffer_memory:
                 self._check_fits(topic, size)
                 return Taken.NO_SPACE
-            if partition is None:
-                partition = self._choose(topic, key, size)
-            batch, fresh = self._open_batch(topic, partition, size, now_ms)
+            batch, fresh = self._batch_for(topic, partition, key, size, now_ms)
             batch.values.append(value)
             batch.keys.append(key)
             batch.timestamps_us.append(timestamp_us)
@@ -97,9 +98,25 @@ class Accumulator:
             batch.size_bytes += size
             batch.charged_bytes += size
             self._used_bytes += size
-            if batch.size_bytes >= self._limit(topic):
+            if batch.size_bytes >= batch.limit_bytes:
                 batch.closed = fresh = True
             return Taken.WAKE if fresh else Taken.ADDED
+
+    def _batch_for(
+        self, topic: CachedTopic, partition: int | None, key: bytes | None, size: int, now_ms: float
+    ) -> tuple[Batch, bool]:
+        """The batch that takes a record, and whether it is a new one."""
+        keyless = partition is None and key is None
+        if keyless:
+            batch = self._keyless.get(topic.topic_id)
+            if batch is not None and batch.takes(size):
+                return batch, False
+        if partition is None:
+            partition = self._choose(topic, key, size)
+        batch, fresh = self._open_batch(topic, partition, size, now_ms)
+        if keyless:
+            self._keyless[topic.topic_id] = batch
+        return batch, fresh
 
     def _choose(self, topic: CachedTopic, key: bytes | None, size: int) -> int:
         if key is not None:
@@ -108,7 +125,7 @@ class Accumulator:
         if current is not None:
             queue = self._queues.get(PartitionKey(topic.topic_id, current))
             if queue and not queue[-1].closed:
-                if queue[-1].size_bytes + size <= self._limit(topic):
+                if queue[-1].takes(size):
                     return current
                 queue[-1].closed = True  # full: the next batch is another partition's
         return self._sticky.advance(topic.topic_id, self._available(topic))
@@ -121,7 +138,7 @@ class Accumulator:
         key = PartitionKey(topic.topic_id, partition)
         queue = self._queues.get(key)
         if queue and not queue[-1].closed:
-            if queue[-1].size_bytes + size <= self._limit(topic):
+            if queue[-1].takes(size):
                 return queue[-1], False
             queue[-1].closed = True
         batch = self._new_batch(topic, key, now_ms)
@@ -130,7 +147,7 @@ class Accumulator:
 
     def _new_batch(self, topic: CachedTopic, key: PartitionKey, now_ms: float) -> Batch:
         self._numbers += 1
-        batch = Batch(self._numbers, topic.name, key, now_ms)
+        batch = Batch(self._numbers, topic.name, key, now_ms, self._limit(topic))
         self._queues.setdefault(key, deque()).append(batch)
         self._unsettled[batch.number] = batch
         return batch

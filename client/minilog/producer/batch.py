@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from concurrent.futures import InvalidStateError
 from typing import Any, Protocol
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
-from minilog.producer.futures import RecordFuture, finish_all
+from minilog.producer.futures import BatchOutcome, RecordFuture
 from minilog.record_batch.builder import build_batch, records_to_columns, set_producer
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.types import BatchMetadata, Headers, RecordMetadata
@@ -46,6 +45,7 @@ class Batch:
         "headers",
         "key",
         "keys",
+        "limit_bytes",
         "maybe_written",
         "number",
         "producer",
@@ -56,8 +56,9 @@ class Batch:
         "values",
     )
 
-    def __init__(self, number: int, topic: str, key: PartitionKey, created_ms: float) -> None:
+    def __init__(self, number: int, topic: str, key: PartitionKey, created_ms: float, limit_bytes: int) -> None:
         self.number = number
+        self.limit_bytes = limit_bytes
         self.topic = topic
         self.key = key
         self.created_ms = created_ms
@@ -78,6 +79,10 @@ class Batch:
         self.sent_ms = 0.0  # the last of them
         self.maybe_written = False
         self.error: MinilogError | None = None  # the last refusal, for the message at the end
+
+    def takes(self, size_bytes: int) -> bool:
+        """Whether a record of this size is added to it, and not to a new one."""
+        return not self.closed and self.size_bytes + size_bytes <= self.limit_bytes
 
     @property
     def record_count(self) -> int:
@@ -143,8 +148,9 @@ class RecordsCompletion:
         self.futures.append(future)
 
     def delivered(self, base_offset: int) -> None:
-        for future, place in zip(self.futures, _places(self._batch, base_offset), strict=True):
-            settle(future.set_result, place)
+        place_of = _place_of(self._batch)
+        for number, future in enumerate(self.futures):
+            settle(future.set_result, place_of(number, base_offset))
 
     def failed(self, error: MinilogError) -> None:
         for future in self.futures:
@@ -154,31 +160,28 @@ class RecordsCompletion:
 class ThreadedRecordsCompletion:
     """One future per record of `send`, of threads."""
 
-    __slots__ = ("_batch", "_condition", "futures")
+    __slots__ = ("_count", "_outcome", "delivered", "failed")
 
     def __init__(self, batch: Batch) -> None:
-        self._batch = batch
-        self._condition = threading.Condition()
-        self.futures: list[RecordFuture] = []
+        self._outcome = BatchOutcome(_place_of(batch))
+        self._count = 0
+        self.delivered = self._outcome.delivered
+        self.failed = self._outcome.failed
 
     def add(self, future: RecordFuture) -> None:
-        future.join(self._condition)
-        self.futures.append(future)
-
-    def delivered(self, base_offset: int) -> None:
-        finish_all(self.futures, self._condition, _places(self._batch, base_offset))
-
-    def failed(self, error: MinilogError) -> None:
-        finish_all(self.futures, self._condition, error)
+        future.join(self._outcome, self._count)
+        self._count += 1
 
 
-def _places(batch: Batch, base_offset: int) -> list[RecordMetadata]:
-    topic, partition = batch.topic, batch.key.partition
-    step = 0 if base_offset < 0 else 1
-    return [
-        RecordMetadata(topic, partition, base_offset + index * step, timestamp_us // 1000)
-        for index, timestamp_us in enumerate(batch.timestamps_us)
-    ]
+def _place_of(batch: Batch) -> Callable[[int, int], RecordMetadata]:
+    """Of a record, by its number in the batch and the offset of the first; it does not hold what was written."""
+    topic, partition, timestamps_us = batch.topic, batch.key.partition, batch.timestamps_us
+
+    def place(number: int, base_offset: int) -> RecordMetadata:
+        offset = base_offset + number if base_offset >= 0 else -1
+        return RecordMetadata(topic, partition, offset, timestamps_us[number] // 1000)
+
+    return place
 
 
 class Gathering:

@@ -1,15 +1,16 @@
-"""The futures of `send` for threads: a hundred thousand a second, so those of one batch share one condition.
+"""The futures of `send` for threads: a hundred thousand a second, so what becomes of a batch is kept once for all of them.
 
-A concurrent.futures.Future makes a condition, a lock and a queue of its own, which the garbage collector then walks:
-more than all the rest of `send` costs. Sharing is sound because the futures of a batch are all done at the same
-moment, under the shared lock: no waiter is ever woken whose future is still open. (`Future` counts on that.)
-For the same reason they cannot be cancelled; a record that was taken is on its way anyhow.
+A concurrent.futures.Future makes a condition, a lock, two lists and a dictionary of its own, which the garbage collector
+then walks: more than all the rest of `send` costs. One of these is a reference to its batch's outcome, and its number
+in the batch; nobody but the program holds it. Sharing is sound because the futures of a batch are all done at the same
+moment, under the shared lock: no waiter is ever woken whose future is still open. (`Future` counts on that.) For the
+same reason they cannot be cancelled; a record that was taken is on its way anyhow.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -18,41 +19,98 @@ from minilog.types import RecordMetadata
 _PENDING, _FINISHED = "PENDING", "FINISHED"  # concurrent.futures' own words
 
 
+class BatchOutcome:
+    """What became of a batch's records, once it is known; and who waits for one of them. `place_of` tells the place of
+    a record from its number in the batch and the offset of the first one."""
+
+    __slots__ = ("_base_offset", "_listened", "_place_of", "condition", "exception", "state")
+
+    def __init__(self, place_of: Callable[[int, int], RecordMetadata]) -> None:
+        self._place_of = place_of
+        self._base_offset = -1
+        self.condition = threading.Condition()
+        self.state = _PENDING
+        self.exception: BaseException | None = None
+        self._listened: list[RecordFuture] = []  # futures that somebody listens to
+
+    def place(self, number: int) -> RecordMetadata | None:
+        """Of a record that is written."""
+        written = self.state is _FINISHED and self.exception is None
+        return self._place_of(number, self._base_offset) if written else None
+
+    def listened(self, future: RecordFuture) -> None:
+        """Somebody listens to it; under the condition."""
+        if self.state is _PENDING:
+            self._listened.append(future)
+
+    def delivered(self, base_offset: int) -> None:
+        """All are written."""
+        self._base_offset = base_offset
+        self._finish(None)
+
+    def failed(self, error: BaseException) -> None:
+        """None is, as far as is known."""
+        self._finish(error)
+
+    def _finish(self, error: BaseException | None) -> None:
+        with self.condition:
+            self.exception, self.state = error, _FINISHED
+            listened, self._listened = self._listened, []
+            for future in listened:
+                for waiter in future._waiters:
+                    (waiter.add_result if error is None else waiter.add_exception)(future)
+            self.condition.notify_all()
+        for future in listened:
+            future._invoke_callbacks()  # type: ignore[attr-defined]
+
+
 class RecordFuture(Future[RecordMetadata]):
-    """One record's future; usable once it was given its batch's condition."""
+    """One record's future; usable once it has joined its batch."""
 
-    def __init__(self) -> None:  # the parent's is not called: it is what is to be saved
-        self._state = _PENDING
-        self._result: RecordMetadata | None = None
-        self._exception: BaseException | None = None
-        self._waiters: list[Any] = []  # what concurrent.futures.wait and as_completed leave here
-        self._done_callbacks: list[Callable[[RecordFuture], object]] = []
+    __slots__ = ("_listeners", "_number", "_outcome")
 
-    def join(self, condition: threading.Condition) -> None:
-        """Belong to the batch with this condition."""
-        self._condition = condition
+    def __init__(self) -> None:  # the parent's is not called: what it makes is the outcome's
+        pass
+
+    def join(self, outcome: BatchOutcome, number: int) -> None:
+        """Belong to a batch, as this record of it."""
+        self._outcome = outcome
+        self._number = number
+        self._listeners: tuple[list[Any], list[Callable[[RecordFuture], object]]] | None = None
 
     def cancel(self) -> bool:
         """Never possible."""
         return False
 
+    # -- what the parent's methods read
 
-def finish_all(
-    futures: Sequence[RecordFuture],
-    condition: threading.Condition,
-    outcomes: Sequence[RecordMetadata] | BaseException,
-) -> None:
-    """Complete all futures of one batch at once, each with its place, or all with one error; then run callbacks."""
-    with condition:
-        for index, future in enumerate(futures):
-            if isinstance(outcomes, BaseException):
-                future._exception = outcomes
-            else:
-                future._result = outcomes[index]
-            future._state = _FINISHED
-            for waiter in future._waiters:
-                (waiter.add_result if future._exception is None else waiter.add_exception)(future)
-        condition.notify_all()
-    for future in futures:
-        if future._done_callbacks:
-            future._invoke_callbacks()  # type: ignore[attr-defined]
+    @property
+    def _condition(self) -> threading.Condition:
+        return self._outcome.condition
+
+    @property
+    def _state(self) -> str:
+        return self._outcome.state
+
+    @property
+    def _exception(self) -> BaseException | None:
+        return self._outcome.exception
+
+    @property
+    def _result(self) -> RecordMetadata | None:
+        return self._outcome.place(self._number)
+
+    @property
+    def _waiters(self) -> list[Any]:
+        return self._heard_by()[0]
+
+    @property
+    def _done_callbacks(self) -> list[Callable[[RecordFuture], object]]:
+        return self._heard_by()[1]
+
+    def _heard_by(self) -> tuple[list[Any], list[Callable[[RecordFuture], object]]]:
+        """What concurrent.futures.wait and as_completed leave here, and what add_done_callback does."""
+        if self._listeners is None:
+            self._listeners = ([], [])
+            self._outcome.listened(self)
+        return self._listeners

@@ -6,6 +6,7 @@ import concurrent.futures
 import subprocess
 import sys
 import threading
+import weakref
 
 import pyarrow as pa
 import pytest
@@ -17,7 +18,7 @@ from minilog.consumer.partition import ConsumerSession, FetchedRun
 from minilog.errors import TimedOut
 from minilog.net.stream import Silence
 from minilog.partition_key import PartitionKey
-from minilog.producer.futures import RecordFuture, finish_all
+from minilog.producer.futures import BatchOutcome, RecordFuture
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import placement
 from minilog.types import RecordMetadata, TopicPartition
@@ -78,41 +79,51 @@ def test_small_batches_are_joined_and_cut_at_the_start() -> None:
     assert rows.column("offset").to_pylist() == [1, 2, 3, 4, 5]
 
 
-def joined(count: int) -> tuple[list[RecordFuture], threading.Condition]:
-    condition = threading.Condition()
+def joined(count: int) -> tuple[list[RecordFuture], BatchOutcome]:
+    outcome = BatchOutcome(lambda number, base_offset: RecordMetadata("flights", 0, base_offset + number, 0))
     futures = [RecordFuture() for _ in range(count)]
-    for future in futures:
-        future.join(condition)
-    return futures, condition
+    for number, future in enumerate(futures):
+        future.join(outcome, number)
+    return futures, outcome
 
 
 def test_futures_of_one_batch_are_done_together() -> None:
-    futures, condition = joined(3)
+    futures, outcome = joined(3)
     places = [RecordMetadata("flights", 0, offset, 0) for offset in range(3)]
     called: list[int] = []
     futures[2].add_done_callback(lambda future: called.append(future.result().offset))
     with pytest.raises(concurrent.futures.TimeoutError):
         futures[0].result(0)
     assert not futures[0].cancel()
-    finish_all(futures, condition, places)
+    outcome.delivered(0)
     assert [future.result(0) for future in futures] == places
     assert called == [2]
     assert concurrent.futures.wait(futures, 0).not_done == set()
 
 
 def test_threads_that_wait_for_futures_of_one_batch_all_get_their_own() -> None:
-    futures, condition = joined(4)
+    futures, outcome = joined(4)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(future.result, 10) for future in futures]
-        finish_all(futures, condition, [RecordMetadata("flights", 0, offset, 0) for offset in range(4)])
+        outcome.delivered(0)
         assert [one.result(10).offset for one in waiting] == [0, 1, 2, 3]
 
 
+def test_a_batch_that_is_done_holds_none_of_its_futures() -> None:
+    futures, outcome = joined(2)
+    offsets: list[int] = []
+    futures[1].add_done_callback(lambda future: offsets.append(future.result().offset))
+    outcome.delivered(7)
+    assert offsets == [8]
+    seen = weakref.ref(futures.pop())
+    assert seen() is None
+
+
 def test_futures_fail_together() -> None:
-    futures, condition = joined(2)
+    futures, outcome = joined(2)
     seen = threading.Event()
     futures[0].add_done_callback(lambda _: seen.set())
-    finish_all(futures, condition, TimedOut("as the test says"))
+    outcome.failed(TimedOut("as the test says"))
     assert seen.is_set()
     for future in concurrent.futures.as_completed(futures, 0):
         with pytest.raises(TimedOut):
