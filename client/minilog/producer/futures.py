@@ -1,10 +1,10 @@
-"""The futures of `send` for threads: a hundred thousand a second, so what becomes of a batch is kept once for all of them.
+"""The futures of `send` for threads: a hundred thousand a second, so those of one batch share what becomes of it.
 
-A concurrent.futures.Future makes a condition, a lock, two lists and a dictionary of its own, which the garbage collector
-then walks: more than all the rest of `send` costs. One of these is a reference to its batch's outcome, and its number
-in the batch; nobody but the program holds it. Sharing is sound because the futures of a batch are all done at the same
-moment, under the shared lock: no waiter is ever woken whose future is still open. (`Future` counts on that.) For the
-same reason they cannot be cancelled; a record that was taken is on its way anyhow.
+A concurrent.futures.Future makes a condition, a lock, two lists and a dictionary of its own, which the garbage
+collector then walks: more than all the rest of `send` costs. One of these is a reference to its batch's outcome, and
+its number in the batch; nobody but the program holds it. Sharing is sound because the futures of a batch are all done
+at the same moment, under the shared lock: no waiter is ever woken whose future is still open. (`Future` counts on
+that.) For the same reason they cannot be cancelled; a record that was taken is on its way anyhow.
 """
 
 from __future__ import annotations
@@ -82,26 +82,26 @@ class RecordFuture(Future[RecordMetadata]):
         """Never possible."""
         return False
 
-    # -- what the parent's methods read
+    # -- what the parent's methods read; nobody sets any of it
 
     @property
-    def _condition(self) -> threading.Condition:
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
         return self._outcome.condition
 
     @property
-    def _state(self) -> str:
+    def _state(self) -> str:  # type: ignore[override]
         return self._outcome.state
 
     @property
-    def _exception(self) -> BaseException | None:
+    def _exception(self) -> BaseException | None:  # type: ignore[override]
         return self._outcome.exception
 
     @property
-    def _result(self) -> RecordMetadata | None:
+    def _result(self) -> RecordMetadata | None:  # type: ignore[override]
         return self._outcome.place(self._number)
 
     @property
-    def _waiters(self) -> list[Any]:
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
         return self._heard_by()[0]
 
     @property

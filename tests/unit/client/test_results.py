@@ -79,12 +79,12 @@ def test_small_batches_are_joined_and_cut_at_the_start() -> None:
     assert rows.column("offset").to_pylist() == [1, 2, 3, 4, 5]
 
 
-def joined(count: int) -> tuple[list[RecordFuture], BatchOutcome]:
+def joined(count: int) -> tuple[list[concurrent.futures.Future[RecordMetadata]], BatchOutcome]:
     outcome = BatchOutcome(lambda number, base_offset: RecordMetadata("flights", 0, base_offset + number, 0))
     futures = [RecordFuture() for _ in range(count)]
     for number, future in enumerate(futures):
         future.join(outcome, number)
-    return futures, outcome
+    return [*futures], outcome
 
 
 def test_futures_of_one_batch_are_done_together() -> None:
