@@ -2,7 +2,8 @@
 
 A batch is ready when it is full (batch.size), when it has waited linger.ms, or when somebody flushes. Memory is charged
 when a record is taken and given back when its batch is settled; a full buffer is answered with NO_SPACE, and the caller
-waits or gives up (back-pressure). All methods take the lock themselves; time comes in as an argument.
+waits or gives up (back-pressure). All methods take the lock themselves; time comes in as an argument. What is asked at
+each message does not walk the partitions: a topic may have thousands.
 """
 
 from __future__ import annotations
@@ -60,9 +61,14 @@ class Accumulator:
         self._keyless: dict[
             bytes, Batch
         ] = {}  # by topic: what records without a key and a partition were added to last
+        self._ready: dict[PartitionKey, None] = {}  # whose first batch may go
+        self._newly_ready: list[PartitionKey] = []
+        self._lingering: deque[Batch] = (
+            deque()
+        )  # in the order in which they were begun; also some that are closed by now
+        self._waiting: dict[int, Batch] = {}  # those that have not left, by number, ascending
         self._unsettled: dict[int, Batch] = {}  # by number, ascending
         self._numbers = 0
-        self._flush_to = 0  # batches up to this number do not linger
         self._used_bytes = 0
         self._refusal: MinilogError | None = None  # why nothing is taken now
         self._lock = threading.Lock()
@@ -99,7 +105,8 @@ class Accumulator:
             batch.charged_bytes += size
             self._used_bytes += size
             if batch.size_bytes >= batch.limit_bytes:
-                batch.closed = fresh = True
+                self._close(batch)
+                fresh = True
             return Taken.WAKE if fresh else Taken.ADDED
 
     def _batch_for(
@@ -127,7 +134,7 @@ class Accumulator:
             if queue and not queue[-1].closed:
                 if queue[-1].takes(size):
                     return current
-                queue[-1].closed = True  # full: the next batch is another partition's
+                self._close(queue[-1])  # full: the next batch is another partition's
         return self._sticky.advance(topic.topic_id, self._available(topic))
 
     def _is_open(self, key: PartitionKey) -> bool:
@@ -140,7 +147,7 @@ class Accumulator:
         if queue and not queue[-1].closed:
             if queue[-1].takes(size):
                 return queue[-1], False
-            queue[-1].closed = True
+            self._close(queue[-1])
         batch = self._new_batch(topic, key, now_ms)
         batch.completion = self._completion(batch)
         return batch, True
@@ -149,8 +156,19 @@ class Accumulator:
         self._numbers += 1
         batch = Batch(self._numbers, topic.name, key, now_ms, self._limit(topic))
         self._queues.setdefault(key, deque()).append(batch)
-        self._unsettled[batch.number] = batch
+        self._unsettled[batch.number] = self._waiting[batch.number] = batch
+        self._lingering.append(batch)
         return batch
+
+    def _close(self, batch: Batch) -> None:
+        """Nothing more comes into it; whatever is before it in its queue is closed, too."""
+        batch.closed = True
+        self._may_go(batch.key)
+
+    def _may_go(self, key: PartitionKey) -> None:
+        if key not in self._ready:
+            self._ready[key] = None
+            self._newly_ready.append(key)
 
     def _limit(self, topic: CachedTopic) -> int:
         """Bytes of records in one batch: batch.size, and less where the topic takes only smaller ones."""
@@ -185,56 +203,71 @@ class Accumulator:
                     partition = self._round_robin.advance(topic.topic_id, self._available(topic))
                 key = PartitionKey(topic.topic_id, partition)
                 if self._is_open(key):
-                    self._queues[key][-1].closed = True  # what was sent before goes before
+                    self._close(self._queues[key][-1])  # what was sent before goes before
                 batch = self._new_batch(topic, key, now_ms)
-                batch.columns, batch.closed = columns, True
+                batch.columns = columns
+                self._close(batch)
                 batch.completion = PartCompletion(batch, gathering, index)
                 batch.size_bytes = batch.charged_bytes = size
                 self._used_bytes += size
             return Taken.WAKE
 
-    def ready(self, now_ms: float) -> list[PartitionKey]:
-        """The partitions whose first batch may go."""
+    def newly_ready(self, now_ms: float) -> list[PartitionKey]:
+        """The partitions whose first batch may go, and could not when this was asked last. From then on they may until
+        `take` finds none."""
         with self.changed:
-            return [key for key, queue in self._queues.items() if self._is_ready(queue[0], now_ms)]
+            while self._lingering and self._is_ready(self._lingering[0], now_ms):
+                batch = self._lingering.popleft()
+                if not batch.closed:
+                    self._may_go(batch.key)
+            found, self._newly_ready = self._newly_ready, []
+            return found
+
+    def is_ready(self, key: PartitionKey) -> bool:
+        """Whether its first batch may go, as far as is known without a look at the time."""
+        return key in self._ready
 
     def _is_ready(self, batch: Batch, now_ms: float) -> bool:
-        return batch.closed or batch.number <= self._flush_to or now_ms >= batch.created_ms + self._linger_ms
+        return batch.closed or now_ms >= batch.created_ms + self._linger_ms
 
     def take(self, key: PartitionKey, now_ms: float) -> Batch | None:
         """The first batch of a partition if it may go; it is closed and belongs to the sender from now on."""
         with self.changed:
             queue = self._queues.get(key)
-            if not queue or not self._is_ready(queue[0], now_ms):
-                return None
-            return self._pop(key, queue)
+            if queue and self._is_ready(queue[0], now_ms):
+                return self._pop(key, queue)
+            self._ready.pop(key, None)
+            return None
 
     def _pop(self, key: PartitionKey, queue: deque[Batch]) -> Batch:
         batch = queue.popleft()
         batch.closed = True
+        del self._waiting[batch.number]
         if not queue:
             del self._queues[key]
+            self._ready.pop(key, None)
         return batch
 
     def take_older_than(self, created_ms: float) -> list[Batch]:
         """All batches that were begun at or before `created_ms` and never left."""
         found = []
         with self.changed:
-            for key, queue in list(self._queues.items()):
-                while queue and queue[0].created_ms <= created_ms:
-                    found.append(self._pop(key, queue))
+            while (oldest := next(iter(self._waiting.values()), None)) and oldest.created_ms <= created_ms:
+                found.append(self._pop(oldest.key, self._queues[oldest.key]))
         return found
 
     def next_ready_ms(self, now_ms: float) -> float:
         """When the next batch that still lingers becomes ready, infinity for none."""
         with self.changed:
-            lingering = [q[0].created_ms + self._linger_ms for q in self._queues.values() if not q[0].closed]
-            return min((ready_ms for ready_ms in lingering if ready_ms > now_ms), default=float("inf"))
+            while self._lingering and self._lingering[0].closed:
+                self._lingering.popleft()
+            ready_ms = self._lingering[0].created_ms + self._linger_ms if self._lingering else float("inf")
+            return ready_ms if ready_ms > now_ms else float("inf")
 
     def oldest_created_ms(self) -> float:
         """When the oldest batch that has not left was begun, infinity for none."""
         with self.changed:
-            return min((queue[0].created_ms for queue in self._queues.values()), default=float("inf"))
+            return next((batch.created_ms for batch in self._waiting.values()), float("inf"))
 
     def settled(self, batch: Batch) -> None:
         """A batch was delivered or failed: give its memory back."""
@@ -246,9 +279,8 @@ class Accumulator:
     def begin_flush(self) -> int:
         """Let everything go without lingering; returns the number up to which `is_settled` is to be awaited."""
         with self.changed:
-            self._flush_to = self._numbers
             for queue in self._queues.values():
-                queue[-1].closed = True
+                self._close(queue[-1])
             return self._numbers
 
     def is_settled(self, number: int) -> bool:

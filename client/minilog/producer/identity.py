@@ -12,6 +12,8 @@ it, or not at all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from minilog.config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError
 from minilog.producer.accumulator import Accumulator
@@ -72,9 +74,9 @@ class Identity:
         self._wanted = self._replaceable
         self.fail(error)
 
-    def ask(self, *, idle: bool, now_ms: float) -> bool:
-        """Is an id to be asked for now? `idle`: nothing has a sequence any more."""
-        if not self._wanted or not idle or self._asked or now_ms < self._retry_at_ms:
+    def ask(self, *, is_idle: Callable[[], bool], now_ms: float) -> bool:
+        """Is an id to be asked for now? `is_idle`: nothing has a sequence any more."""
+        if not self._wanted or self._asked or now_ms < self._retry_at_ms or not is_idle():
             return False
         self._asked = True
         return True
@@ -87,9 +89,9 @@ class Identity:
         self._asked = False
         self._retry_at_ms = now_ms + self._pause_ms
 
-    def next_ask_ms(self, *, idle: bool, now_ms: float) -> float:
+    def next_ask_ms(self, *, is_idle: Callable[[], bool], now_ms: float) -> float:
         """When `ask` is due."""
-        return max(self._retry_at_ms, now_ms + 1) if self._wanted and idle and not self._asked else _FOREVER
+        return max(self._retry_at_ms, now_ms + 1) if self._wanted and not self._asked and is_idle() else _FOREVER
 
 
 def _outside(transactional_id: str) -> InvalidTxnState:

@@ -68,6 +68,10 @@ class Sender:
         self._lanes: dict[PartitionKey, Lane] = {}
         self._out: dict[int, tuple[int, Lane, Batch]] = {}  # correlation id: (broker id, lane, batch); oldest first
         self._look_again_ms = 0.0
+        self._expire_at_ms = 0.0  # nothing is too old before
+        self._resending: dict[PartitionKey, Lane] = {}  # also some that have done so by now
+        self._fillable: dict[PartitionKey, None] = {}  # that may have room, and something to go
+        self._topics_seen: object = None  # of the cache, when topics that are gone were looked for
         self._correlation_id = 0
         self._streams = Streams(config)
         self.identity = Identity(config, accumulator)
@@ -86,12 +90,13 @@ class Sender:
                 del self._out[correlation_id]
                 batch.correlation_id = None
                 batch.maybe_written = True
-                lane.resend_later(now_ms + self._config.retry_backoff_ms)
+                self._resend_later(lane, now_ms + self._config.retry_backoff_ms)
         self._effects.append(RefreshMetadata())
 
     def metadata_changed(self, now_ms: float) -> None:
         """Where somebody else leads by now, there is no need to pause, nor to wait for the one who led before."""
         for lane in self._lanes.values():
+            self._fillable[lane.key] = None
             leader = self._cache.leader(lane.key)
             if leader is None or leader == lane.tried:
                 continue
@@ -107,12 +112,17 @@ class Sender:
                 del self._out[batch.correlation_id]
                 batch.correlation_id = None
                 batch.maybe_written = True
-        lane.resend_later(now_ms)
+        self._resend_later(lane, now_ms)
+
+    def _resend_later(self, lane: Lane, at_ms: float) -> None:
+        lane.resend_later(at_ms)
+        self._resending[lane.key] = lane
 
     def producer_id_given(self, producer_id: int, producer_epoch: int) -> None:
         self.identity.given(producer_id, producer_epoch)
         for lane in self._lanes.values():
             lane.restart()
+            self._fillable[lane.key] = None
 
     def producer_id_refused(self, now_ms: float) -> None:
         self.identity.refused(now_ms)
@@ -125,6 +135,7 @@ class Sender:
                 _, lane, batch = out
                 batch.correlation_id = None
                 lane.batches.remove(batch)
+                self._fillable[lane.key] = None
                 self._effects.append(Delivered(batch, -1))
 
     def answered(self, broker_id: int, response: data_pb2.ProduceResponse, now_ms: float) -> None:
@@ -138,6 +149,7 @@ class Sender:
                 continue
             _, lane, batch = out
             batch.correlation_id = None
+            self._fillable[lane.key] = None
             if error is None:
                 self._acknowledged(lane, batch, result.base_offset)
             else:
@@ -173,11 +185,11 @@ class Sender:
     def _retry(self, lane: Lane, now_ms: float) -> None:
         leader = self._cache.leader(lane.key)
         if leader is not None and leader != lane.tried:
-            lane.resend_later(now_ms)
+            self._resend_later(lane, now_ms)
             return
         pause = min(self._config.retry_backoff_ms * 2 ** min(lane.failures, 16), self._config.retry_backoff_max_ms)
         lane.failures += 1
-        lane.resend_later(now_ms + pause * self._chance.uniform(0.8, 1.2))
+        self._resend_later(lane, now_ms + pause * self._chance.uniform(0.8, 1.2))
 
     def _start_over(self, lane: Lane, batch: Batch, error: MinilogError) -> None:
         """The leader's state of this producer and ours have parted: a new id, and no guess about what was sent."""
@@ -194,7 +206,7 @@ class Sender:
         self._fail(batch, error)
         if self._config.enable_idempotence:
             lane.rewind_to = batch.base_sequence if lane.rewind_to is None else lane.rewind_to
-            lane.resending = True
+            self._resend_later(lane, 0.0)
 
     def _give_up_lane(self, lane: Lane, error: MinilogError) -> None:
         """Rule V16: what may have been written is unknown; what surely was not waits for a new producer id."""
@@ -203,6 +215,7 @@ class Sender:
                 self._out.pop(batch.correlation_id, None)
                 batch.correlation_id = None
             self._fail(batch, unknown(batch, error))
+        self._fillable[lane.key] = None
         self.identity.give_up(error)
 
     # -- transactions
@@ -210,16 +223,20 @@ class Sender:
     def begin(self, enlistment: Enlistment) -> None:
         """From now on all is written in this transaction, under its producer id, with sequences from 0."""
         assert self._is_idle(), "a transaction begins when the one before has ended"
-        self._lanes.clear()
+        self._forget_lanes()
         self.identity.begin(enlistment)
 
     def end(self) -> tuple[WrittenPartition, ...]:
         """Nothing more of the transaction is written; where it was, and how far. All of it is settled."""
         assert self._is_idle(), "a transaction ends when all that was sent in it is settled"
         written = [(key, lane.last_acknowledged) for key, lane in self._lanes.items() if lane.last_acknowledged >= 0]
-        self._lanes.clear()
+        self._forget_lanes()
         self.identity.end()
         return tuple(WrittenPartition(key.topic_id, key.partition, last) for key, last in written)
+
+    def _forget_lanes(self) -> None:
+        self._lanes.clear()
+        self._resending.clear()
 
     def _end_failed_transaction(self) -> None:
         failure = self.identity.failure
@@ -234,18 +251,18 @@ class Sender:
         """Everything to be done now. `timestamp_us` is the wall clock, for rows that were sent without a timestamp."""
         self._expire(now_ms)
         self._end_gone()
-        if self.identity.ask(idle=self._is_idle(), now_ms=now_ms):
+        if self.identity.ask(is_idle=self._is_idle, now_ms=now_ms):
             self._effects.append(NeedProducerId())
         if now_ms >= self._next_look_ms():
             self._look_again_ms = now_ms + _LOOK_MS
             self._effects.append(RefreshMetadata())
-        for lane in self._lanes.values():
+        for lane in list(self._resending.values()):
             if lane.may_resend(now_ms):
                 self._resend(lane, now_ms)
+            if not lane.resending:
+                del self._resending[lane.key]
         if self.identity.may_write():
-            waiting = [lane.key for lane in self._lanes.values() if lane.waiting]
-            for key in [*self._accumulator.ready(now_ms), *waiting]:
-                self._fill(self._lane(key), now_ms, timestamp_us)
+            self._fill_all(now_ms, timestamp_us)
         self._end_failed_transaction()
         self._effects.extend(self._streams.flush())
         effects, self._effects = self._effects, []
@@ -253,16 +270,12 @@ class Sender:
 
     def next_wake_ms(self, now_ms: float) -> float:
         """When `poll` should be called at the latest if nothing happens before."""
-        wake = min(self._accumulator.next_ready_ms(now_ms), self._accumulator.oldest_created_ms() + self._timeout_ms)
-        wake = min(wake, self._next_look_ms())
-        for lane in self._lanes.values():
+        wake = min(self._accumulator.next_ready_ms(now_ms), self._expire_at_ms, self._next_look_ms())
+        for lane in self._resending.values():
             if lane.resending and not lane.has_unanswered() and lane.batches:
                 wake = min(wake, max(lane.retry_at_ms, now_ms + 1))
-            for queue in (lane.batches, lane.waiting):
-                if queue:
-                    wake = min(wake, queue[0].created_ms + self._timeout_ms)
         wake = min(wake, self._streams.next_reconnect_ms(now_ms))
-        return min(wake, self.identity.next_ask_ms(idle=self._is_idle(), now_ms=now_ms))
+        return min(wake, self.identity.next_ask_ms(is_idle=self._is_idle, now_ms=now_ms))
 
     def _next_look_ms(self) -> float:
         """When to ask who leads, since the oldest answer is missing for a while."""
@@ -290,16 +303,35 @@ class Sender:
             self._effects.append(connect)
         return None
 
-    def _fill(self, lane: Lane, now_ms: float, timestamp_us: int) -> None:
+    def _fill_all(self, now_ms: float, timestamp_us: int) -> None:
+        """All that may go, as far as there is room. A partition is looked at when something of it became ready, or its
+        lane has changed; where only its leader is missing, each time."""
+        self._fillable.update(dict.fromkeys(self._accumulator.newly_ready(now_ms)))
+        keys, self._fillable = self._fillable, {}
+        for key in keys:
+            if not self._has_any(key):
+                continue
+            if not self._fill(self._lane(key), now_ms, timestamp_us):
+                self._fillable[key] = None
+
+    def _has_any(self, key: PartitionKey) -> bool:
+        """Is anything to go to it? Who asked for a leader where nothing is would ask for ever."""
+        lane = self._lanes.get(key)
+        return self._accumulator.is_ready(key) or (lane is not None and bool(lane.waiting))
+
+    def _fill(self, lane: Lane, now_ms: float, timestamp_us: int) -> bool:
+        """Whether all that could be done is done until the lane changes."""
         identity, compression = self.identity, self._config.compression_type
         transactional = identity.transaction is not None
         while lane.room(self._config.max_in_flight):
             leader = self._connected(lane, now_ms)
-            if leader is None or not lane.may_go_to(leader, self._config.acks):
-                return
+            if leader is None:
+                return False
+            if not lane.may_go_to(leader, self._config.acks):
+                return True
             batch = lane.waiting.popleft() if lane.waiting else self._accumulator.take(lane.key, now_ms)
             if batch is None:
-                return
+                return True
             sequence = lane.next_sequence if self._config.enable_idempotence else -1
             try:
                 batch.encode(compression, identity.producer, sequence, timestamp_us, transactional=transactional)
@@ -310,6 +342,7 @@ class Sender:
                 lane.next_sequence = sequence_after(sequence, batch.record_count)
             lane.batches.append(batch)
             self._send(lane, batch, leader, now_ms)
+        return True
 
     def _resend(self, lane: Lane, now_ms: float) -> None:
         if lane.rewind_to is not None:
@@ -319,6 +352,7 @@ class Sender:
             lane.renumber()
         if not lane.batches:
             lane.resending = False
+            self._fillable[lane.key] = None
             return
         leader = self._connected(lane, now_ms)
         if leader is None:  # while a stream to it is being opened, somebody else may come to lead
@@ -326,6 +360,7 @@ class Sender:
             self._effects.append(RefreshMetadata())
             return
         lane.resending = False
+        self._fillable[lane.key] = None
         for batch in list(lane.batches) if lane.proven else [lane.batches[0]]:
             self._send(lane, batch, leader, now_ms)
 
@@ -352,6 +387,8 @@ class Sender:
         self.identity.fail(error)
 
     def _expire(self, now_ms: float) -> None:
+        if now_ms < self._expire_at_ms:
+            return
         horizon = now_ms - self._timeout_ms
         for batch in self._accumulator.take_older_than(horizon):
             self._fail(batch, timed_out(batch, self._timeout_ms))
@@ -361,9 +398,16 @@ class Sender:
                 self._fail(batch, timed_out(batch, self._timeout_ms))
             while lane.batches and lane.batches[0].created_ms <= horizon:
                 self._expire_first(lane)
+        self._expire_at_ms = min(self._oldest_ms(), now_ms) + self._timeout_ms
+
+    def _oldest_ms(self) -> float:
+        """When the oldest that has no end yet was begun. Whatever begins later is not too old before that is."""
+        queues = [queue for lane in self._lanes.values() for queue in (lane.batches, lane.waiting) if queue]
+        return min([self._accumulator.oldest_created_ms(), *(queue[0].created_ms for queue in queues)])
 
     def _expire_first(self, lane: Lane) -> None:
         batch = lane.batches[0]
+        self._fillable[lane.key] = None
         if batch.correlation_id is None and not batch.maybe_written:
             self._fail_for_good(lane, batch, timed_out(batch, self._timeout_ms))
         elif self._config.enable_idempotence:
@@ -374,6 +418,9 @@ class Sender:
             self._fail(batch, unknown(batch, timed_out(batch, self._timeout_ms)))
 
     def _end_gone(self) -> None:
+        if self._topics_seen is self._cache.topics:  # it is replaced whole where anything has changed
+            return
+        self._topics_seen = self._cache.topics
         for key in dict.fromkeys([*self._accumulator.keys(), *self._lanes]):
             if not self._cache.is_gone(key):
                 continue

@@ -52,7 +52,7 @@ def test_a_batch_waits_for_linger() -> None:
 def test_a_full_batch_goes_at_once() -> None:
     to = accumulator()
     assert append(to, bytes(1000)) is Taken.WAKE
-    assert to.ready(0.0) == [KEY]
+    assert to.newly_ready(0.0) == [KEY]
 
 
 def test_a_record_that_does_not_fit_begins_the_next_batch() -> None:
@@ -73,7 +73,7 @@ def test_the_topics_own_limit_makes_batches_smaller() -> None:
     to = accumulator(batch_size=100_000, buffer_memory=100_000)
     for _ in range(3):
         to.append(cache.topics[TOPIC], 0, None, bytes(500), None, 0, Future(), 0.0)
-    assert to.ready(0.0) == [KEY]
+    assert to.newly_ready(0.0) == [KEY]
 
 
 def test_a_full_buffer_takes_nothing_until_a_batch_is_settled() -> None:
@@ -119,14 +119,14 @@ def test_keyless_records_stay_together_and_move_on_with_the_batch() -> None:
     to = accumulator(batch_size=100)
     for _ in range(6):
         append(to, bytes(50), partition=None)
-    assert len(to.ready(0.0)) == 3  # two records fill a batch, each batch another partition
+    assert len(to.newly_ready(0.0)) == 3  # two records fill a batch, each batch another partition
 
 
 def test_keyed_records_go_by_key() -> None:
     to = accumulator()
     for _ in range(3):
         append(to, b"x", partition=None, key=b"same")
-    assert len(to.ready(10.0)) == 1
+    assert len(to.newly_ready(10.0)) == 1
 
 
 def test_closed_takes_nothing() -> None:
