@@ -6,6 +6,9 @@ Events and the time go in; `poll` returns what is to be done. The rules (docs/sp
 - each position has a number; runs of older numbers, of older leader epochs or from another session are dropped;
 - offsets strictly increase and none is skipped: a run that does not continue is dropped and asked for again;
 - OFFSET_OUT_OF_RANGE follows auto.offset.reset; a log that no longer holds what was read is an error always.
+
+No message walks the partitions, of which there may be thousands: looked at are those that are not settled (their leader
+has no position of theirs yet, or they failed), and all of them when metadata has changed.
 """
 
 from __future__ import annotations
@@ -53,6 +56,10 @@ class ConsumerCore:
         self.received_bytes: Counter[int] = Counter()
         """Of batches, by the broker that sent them; those that were dropped count too."""
         self._assigned: dict[TopicPartition, Assigned] = {}
+        self._by_key: dict[PartitionKey, Assigned] = {}  # of those whose topic is known
+        self._unsettled: dict[TopicPartition, Assigned] = {}
+        self._with_runs: dict[TopicPartition, Assigned] = {}  # and some whose runs are gone
+        self._topics_seen: object = None  # of the cache, when all were looked at
         self._subscribed: list[str] = []
         self._absent_topics: set[str] = set()  # subscribed, and not there when first looked for
         self._looked = False
@@ -89,12 +96,17 @@ class ConsumerCore:
         for assigned in self._assigned.values():
             assigned.drop_runs()
             assigned.detach()
-        self._assigned = {}
+        self._assigned, self._by_key, self._unsettled, self._with_runs = {}, {}, {}, {}
+
+    def _look_at(self, assigned: Assigned) -> None:
+        """With the next poll: something has become of it."""
+        self._unsettled[assigned.partition] = assigned
 
     def _add(self, partition: TopicPartition, reset: str) -> None:
         plain = TopicPartition(partition.topic, partition.partition, topic_id=partition.topic_id)
         self._assigned[plain] = Assigned(plain, partition.end_offset, self._next_number())
         starting.begin(self._assigned[plain], partition.offset, reset, self._config)
+        self._look_at(self._assigned[plain])
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset`. Raises InvalidArgument for a partition that is not assigned."""
@@ -103,6 +115,7 @@ class ConsumerCore:
             raise InvalidArgument(f"{requests.name_of(partition)} has no offset {offset}: offsets begin at 0")
         assigned.broken_runs, assigned.retry_at_ms = 0, 0.0
         assigned.place(offset, self._next_number())
+        self._look_at(assigned)
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset that is handed out, None while it is being asked for. Raises InvalidArgument."""
@@ -145,16 +158,17 @@ class ConsumerCore:
 
     def waiting_bytes(self) -> int:
         """Of batches that can be handed out."""
-        return sum(len(run.batches) for assigned in self._assigned.values() for run in assigned.runs)
+        return sum(len(run.batches) for assigned in self._with_runs.values() for run in assigned.runs)
 
     def take(self, max_bytes: int) -> list[FetchedRun]:
         """Runs for the user, partitions in turn, at least one if there is any; the position moves behind them.
 
         Raises the error of a partition that cannot go on, once there is nothing to hand out.
         """
-        ready = [assigned for assigned in self._assigned.values() if assigned.runs]
+        self._with_runs = {each.partition: each for each in self._with_runs.values() if each.runs}
+        ready = list(self._with_runs.values())
         if not ready:
-            raise_error(self._assigned.values())
+            raise_error(self._unsettled.values())
             return []
         self._turn += 1
         start = self._turn % len(ready)
@@ -181,6 +195,7 @@ class ConsumerCore:
         for assigned in self._assigned.values():
             if assigned.session is session:
                 assigned.session = None
+                self._look_at(assigned)
 
     def keepalive(self, broker_id: int) -> data_pb2.FetchRequest:
         """What to send to a broker that has heard nothing for a while."""
@@ -197,6 +212,7 @@ class ConsumerCore:
         for assigned in self._assigned.values():
             if assigned.error is None:
                 self._look_again(assigned, now_ms)
+            self._look_at(assigned)
 
     def metadata_failed(self, error: MinilogError) -> None:
         """Nobody could be asked: what is not known is not said to be missing."""
@@ -235,6 +251,7 @@ class ConsumerCore:
         assigned = self._assigned.get(partition)
         if assigned is not None and assigned.resolving and assigned.position_number == position_number:
             assigned.place(max(offset, assigned.not_below), self._next_number())
+            self._look_at(assigned)
 
     def offset_failed(
         self, partition: TopicPartition, position_number: int, error: MinilogError, now_ms: float
@@ -243,29 +260,34 @@ class ConsumerCore:
         if assigned is None or assigned.position_number != position_number:
             return
         self._wants_metadata |= starting.failed(assigned, error, now_ms + self._config.retry_backoff_ms)
+        self._look_at(assigned)
 
     def committed_told(self, partition: TopicPartition, position_number: int, committed: Committed | None) -> None:
         """What the group has committed; None: nothing."""
         assigned = self._assigned.get(partition)
         if assigned is not None and assigned.resolving and assigned.position_number == position_number:
             starting.begin_at_committed(assigned, committed, self._next_number(), self._config)
+            self._look_at(assigned)
 
     def received(self, broker_id: int, response: StreamMessage[data_pb2.FetchResponse], now_ms: float) -> bool:
         """Take a message in; True if there is anything new for the user."""
         session = self._sessions.get(broker_id)
         if session is None:
             return False
-        by_key = {a.key: a for a in self._assigned.values() if a.key is not None} if response.payloads else {}
         news = False
         for run, batches in zip(response.message.runs, response.payloads, strict=True):
             session.received_bytes += len(batches)
             self.received_bytes[broker_id] += len(batches)
             key = PartitionKey.of(run.partition_id)
-            assigned = by_key.get(key)
+            assigned = self._by_key.get(key)
             if assigned is None or assigned.session is not session or run.position_number != assigned.position_number:
                 session.given_back_bytes += len(batches)
                 continue
             news |= self._take_run(assigned, key, run, batches, session, now_ms)
+            if assigned.runs:
+                self._with_runs[assigned.partition] = assigned
+            if not self._is_settled(assigned):
+                self._look_at(assigned)
         return news
 
     def _take_run(
@@ -348,11 +370,15 @@ class ConsumerCore:
         if run.position_number == assigned.position_number or assigned.position == run.end_offset:
             assigned.place(run.start_offset, self._next_number())
             self._broken(assigned, error, now_ms)
+            self._look_at(assigned)
 
     def put_back(self, runs: Sequence[FetchedRun]) -> None:
         """The user's side did not hand these out, the last that it took: they are the next again, unless the user has
         gone elsewhere."""
         put_back(self._assigned, runs)
+        self._with_runs |= {
+            each.partition: self._assigned[each.partition] for each in runs if each.partition in self._assigned
+        }
 
     def run_is_good(self, run: FetchedRun) -> None:
         """A run was decoded: the count of broken ones begins anew."""
@@ -363,12 +389,17 @@ class ConsumerCore:
         """Everything to be done now."""
         effects: list[Effect] = []
         positions: dict[int, list[data_pb2.FetchPosition]] = {}
-        for assigned in self._assigned.values():
+        if self._topics_seen is not self._cache.topics:  # it is replaced whole where anything has changed
+            self._topics_seen = self._cache.topics
+            self._unsettled.update(self._assigned)
+        for assigned in list(self._unsettled.values()):
             if assigned.error is None and now_ms >= assigned.retry_at_ms:
                 effects += self._advance(assigned, positions, now_ms)
-        effects += starting.ask_group(self._assigned.values(), now_ms)
+            if self._is_settled(assigned):
+                del self._unsettled[assigned.partition]
+        effects += starting.ask_group(self._unsettled.values(), now_ms)
         effects += self._sessions.messages(positions)
-        effects += self._sessions.close_idle(self._assigned.values(), now_ms)
+        effects += self._sessions.close_idle(now_ms)
         if self._wants_metadata:
             self._wants_metadata = False
             effects.append(RefreshTopics())
@@ -376,9 +407,19 @@ class ConsumerCore:
 
     def next_wake_ms(self, now_ms: float) -> float:
         """When `poll` should be called at the latest if nothing happens before."""
-        every = self._assigned.values()
+        every = self._unsettled.values()
         times = [*self._sessions.retry_times(), *(a.retry_at_ms for a in every), *map(self._replicas.due_ms, every)]
         return min((at_ms for at_ms in times if at_ms > now_ms), default=float("inf"))
+
+    def _is_settled(self, assigned: Assigned) -> bool:
+        """Whether nothing is to be done about it until something becomes of it. With client.rack there always is:
+        replicas.py looks whether its follower stands still."""
+        if self._config.client_rack or assigned.error is not None:
+            return False
+        if assigned.session is None or assigned.is_all_fetched():
+            return assigned.session is None and assigned.is_all_fetched()
+        leader = None if assigned.key is None else self._cache.leader(assigned.key)
+        return leader is not None and assigned.session.is_open and assigned.leader_epoch >= leader.epoch
 
     def _advance(
         self, assigned: Assigned, positions: dict[int, list[data_pb2.FetchPosition]], now_ms: float
@@ -423,4 +464,5 @@ class ConsumerCore:
                     assigned.error = error
             return False
         assigned.missing_since_ms = None
+        self._by_key[assigned.key] = assigned
         return True

@@ -33,7 +33,8 @@ class ConsumerSession:
     received_bytes: int = 0
     given_back_bytes: int = 0
     credit_sent_bytes: int = 0
-    read_from_ms: float = 0.0  # when a partition was last seen to be read from it
+    attached: int = 0  # partitions whose position it has
+    read_from_ms: float = 0.0  # when it was last seen to have any
     forgotten: list[PartitionKey] = field(default_factory=list)
 
     @property
@@ -136,8 +137,10 @@ class Assigned:
 
     def detach(self) -> None:
         """The session is to send no more of this partition."""
-        if self.session is not None and self.key is not None:
-            self.session.forgotten.append(self.key)
+        if self.session is not None:
+            self.session.attached -= 1
+            if self.key is not None:
+                self.session.forgotten.append(self.key)
         self.session = None
 
     def pause(self, until_ms: float) -> None:
@@ -157,6 +160,7 @@ class Assigned:
 
     def attach(self, session: ConsumerSession, leader_epoch: int, position_number: int, now_ms: float) -> None:
         """Our position goes to this session."""
+        session.attached += self.session is not session
         self.session, self.position_number = session, position_number
         self.begin_epoch(leader_epoch)
         self.turn_to(self.follower_id, now_ms)

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from minilog.config import ClientConfig
 from minilog.consumer import requests
 from minilog.consumer.consumer_effects import CloseSession, Effect, OpenSession, SendFetch
-from minilog.consumer.partition import Assigned, ConsumerSession
+from minilog.consumer.partition import ConsumerSession
 from minilog.limits import MAX_POSITIONS, parts_of
 from minilog.partition_key import PartitionKey
 from minilog.v1 import data_pb2
@@ -72,12 +72,11 @@ class FetchSessions:
         session = self._by_broker.get(broker_id)
         return requests.keepalive(session.credit_sent_bytes if session is not None else 0, self._config)
 
-    def close_idle(self, assigned: Iterable[Assigned], now_ms: float) -> list[Effect]:
+    def close_idle(self, now_ms: float) -> list[Effect]:
         """Close those that nothing has been read from for a while. What is assigned next may well be there: Spark's
         workers keep their consumer, and a stream costs more than a small task."""
-        read_from = {id(each.session) for each in assigned if each.session is not None}
         for session in self._by_broker.values():
-            if not session.is_open or id(session) in read_from:
+            if not session.is_open or session.attached:
                 session.read_from_ms = now_ms
         idle = [each for each in self._by_broker.values() if now_ms - each.read_from_ms >= _IDLE_MS]
         return [CloseSession(self._by_broker.pop(each.broker_id).broker_id) for each in idle]

@@ -234,6 +234,21 @@ def test_a_new_leader_gets_the_position_under_its_epoch() -> None:
     assert (position.fetch_offset, position.leader_epoch, position.last_fetched_epoch) == (3, 1, 0)
 
 
+def test_a_silent_leader_is_left_when_metadata_tells_another() -> None:
+    """Its stream takes a while to open: until then the former one has our position."""
+    cluster = reading(3)
+    cluster.push()
+    cluster.brokers.move(leader=2)
+    cluster.hanging = {2}
+    cluster.cache.apply(cluster.brokers.metadata())
+    cluster.core.metadata_changed(cluster.now)
+    cluster.run(300)
+    assert (2, 0) not in cluster.positions
+    cluster.core.session_opened(2)
+    cluster.run(10)
+    assert cluster.positions[2, 0].fetch_offset == 3
+
+
 def test_a_run_of_a_deposed_leader_is_not_believed() -> None:
     cluster = reading(3)
     stale = cluster.brokers.run(cluster.positions[1, 0])
