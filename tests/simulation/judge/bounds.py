@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 WINDOW_S = 10.0
 MOST_JOINS = 6
 CALM_S = 5.0  # so long all that was broken has its effects
+READS_S = 0.25  # at once; the shortest replica.lag.time.max.ms is 0.3 s
 MINUTE_S = 60.0
 MOST_CHANGES = 3
 LAG_MAX_RECORDS = "replica.lag.max.records"
@@ -50,11 +51,13 @@ class Joins:
 
 
 class Calm:
-    """Since when nothing is broken or healed: each broker runs, is well and was never late, and no connection broke."""
+    """Since when nothing is broken or healed: each broker runs, is well and was never late, no connection broke, and no
+    disk had to read for longer than an ISR may wait for it."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._pauses: dict[tuple[str, int], int] = {}  # by host and life
+        self._reading_s: dict[tuple[str, int], float] = {}  # by host and life: all that was read before
         self.since_s = 0.0
 
     def heard(self, call: SimulatedCall, answers: bool | None) -> None:
@@ -71,6 +74,10 @@ class Calm:
             life, count = (host.name, host.lives), len(process.pauses_s)
             if self._pauses.get(life) != count:
                 self._pauses[life], self.since_s = count, self._cluster.now_s
+            before_s, reading_s = self._reading_s.get(life, 0.0), process.busy_s()
+            self._reading_s[life] = reading_s
+            if reading_s - before_s > READS_S:
+                self.since_s = self._cluster.now_s
 
     @property
     def lasts_s(self) -> float:
