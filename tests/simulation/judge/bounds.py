@@ -1,7 +1,7 @@
 """How often an ISR changes: who is put out and taken in again and again is neither in nor out. V19.
 
-whatever befalls the cluster     one life of a member joins an ISR so often at most. Measured over seeds with faults:
-                                 three times within ten seconds
+whatever befalls the cluster     one life of a member joins an ISR so often at most, but for what follows the healing of
+                                 a link of it. Measured over seeds with faults: three times within ten seconds
 where nothing is broken or       so often at most it changes within a minute, but for what an operator moves. (With
 healed                           replica.lag.max.records it may: a burst of writes is a lag)
 """
@@ -32,16 +32,22 @@ LAG_MAX_RECORDS = "replica.lag.max.records"
 class Joins:
     """Of members, in one life each."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
         self._joined_s: dict[tuple[PartitionKey, int, int], deque[float]] = {}
+        self._last_s: dict[tuple[PartitionKey, int, int], float] = {}
 
-    def changed(self, change: JudgedChange, registrations: Registrations, now_s: float) -> None:
+    def changed(self, change: JudgedChange, registrations: Registrations) -> None:
         """A state was committed."""
-        before = change.before
+        before, now_s = change.before, self._cluster.now_s
         if before is None:
             return
         for number in set(change.state.in_sync_replicas) - set(before.in_sync_replicas):
-            times = self._joined_s.setdefault((change.key, number, registrations.broker_epoch(number)), deque())
+            joiner = change.key, number, registrations.broker_epoch(number)
+            last_s, self._last_s[joiner] = self._last_s.get(joiner, 0.0), now_s
+            if self._cluster.network.healed_s(self._cluster.hosts[number].name) > last_s:
+                continue
+            times = self._joined_s.setdefault(joiner, deque())
             times.append(now_s)
             while times[0] < now_s - WINDOW_S:
                 times.popleft()

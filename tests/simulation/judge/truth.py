@@ -44,7 +44,7 @@ class Truth:
         )
         self.damage = KnownDamage(list(cluster.hosts.values()), self.metadata)
         self.partitions: dict[PartitionKey, JudgedPartition] = {}
-        self._joins, self.calm = Joins(), Calm(cluster)
+        self._joins, self.calm = Joins(cluster), Calm(cluster)
         self._changes = Changes(cluster, self.calm)
 
     def violation(self, rule: str, text: str, key: PartitionKey, *nodes: int) -> Violation:
@@ -81,7 +81,7 @@ class Truth:
             partition.exempt = any(host.boots for host in self._cluster.hosts.values())
 
     def _changed(self, change: JudgedChange) -> None:
-        self._joins.changed(change, self.metadata.registrations, self._cluster.now_s)
+        self._joins.changed(change, self.metadata.registrations)
         self._changes.changed(change)
         partition = self.partition(change.key)
         if partition is not None:
