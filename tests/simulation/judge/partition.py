@@ -251,7 +251,7 @@ class JudgedPartition:
             if self.damage.excuses(copy.host.number, self.key)
             or self.first_lack(copy, self.view(copy), self.end) is None
         ]
-        if len(holders) < needed:
+        if len(holders) < min(needed, self.metadata.later_min(self.key.topic_id)):
             text = f"b{number} tells that {self.end} is committed: only {holders} have it, min.insync.replicas={needed}"
             raise self.fail("V18", text, number)
 
