@@ -7,5 +7,7 @@ plan.py, themes.py     what one seed does
 faults/                what befalls the cluster
 judge/                 what must be, and what may be lost, seen from outside
 mutants/, hunt.py      wrong rules, and the search for them
+narrowing.py           how a theme narrows a plan
 run.py, scene.py       one seed and many; histories told by hand
+violation.py           what a run fails with
 """

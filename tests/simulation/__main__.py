@@ -1,6 +1,6 @@
 """Run seeds of whole brokers, each in a process of its own. Exit 1 where anything is found wrong.
 
---seed 4711              one run; --trace prints its last lines, with what the brokers logged
+--seed 4711              one run; --trace prints its last lines where it fails, with what the brokers logged
 --seeds 200 --first 0    many; --processes 2; or --minutes 10
 --mutant NAME            the true rule replaced, until a seed finds it
 --theme NAME             all seeds under this kind of trouble (themes.py); else half of them have one

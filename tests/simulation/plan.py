@@ -40,6 +40,8 @@ LOSES_POWER = frozenset(
      "rot_of_small_file", "rot_of_metadata")
 )  # fmt: skip
 THEMED_SHARE = 0.5
+MIXED_SHARE = 0.5  # of the plans without a theme
+ANY_LOG = ("t", "s", "x", "__transactions", "__groups")  # of whose copies anything may rot
 TWO_VERSIONS_SHARE = 0.5  # of the plans without a theme
 FAULT_SHARE = 0.4  # of the seeds without a theme that have it
 LASTING_SHARE = 0.3
@@ -87,6 +89,7 @@ class Plan:
     fault_pause_s: float = 1.0
     lasting: float = 1.0  # so many times as long as else a fault lasts
     sick: int = 0  # the broker whose machine all of it befalls; 0: any
+    rotting: tuple[str, ...] = ("t0-",)  # logs of which the weak machine's copies may rot
     outage: str = ""  # in the end all lose power, and one stays away ("absent") or comes back "rotten"
 
     @property
@@ -109,7 +112,9 @@ class Plan:
         plan = cls._draw(random.Random(f"plan {seed}"), _draw_faults(seed), queries)
         if theme is not None:
             plan = replace(THEMES[theme](plan, chance), theme=theme)
-        elif (versions := random.Random(f"versions {seed}")).random() < TWO_VERSIONS_SHARE:
+        else:
+            plan = _mixed(plan, _own(seed, "mixed"))
+        if theme is None and (versions := random.Random(f"versions {seed}")).random() < TWO_VERSIONS_SHARE:
             plan = _of_two_versions(plan, versions)
         return _sound(plan, random.Random(f"policy {seed}"))
 
@@ -175,6 +180,18 @@ class Plan:
             faults=faults,
             fault_pause_s=draw.choice((0.3, 1.0, 3.0)),
         )
+
+
+def _mixed(plan: Plan, draw: random.Random) -> Plan:
+    """Any log may rot; and in half of the seeds each broker is configured by itself."""
+    plan = replace(plan, rotting=ANY_LOG)
+    if draw.random() >= MIXED_SHARE:
+        return plan
+    configs = {}
+    for number, before in plan.configs.items():
+        own = {name: draw.choice(values) for name, values in plan.other_configs.items() if draw.random() < 0.5}
+        configs[number] = {**before, **_without_min(own)}
+    return replace(plan, configs=configs)
 
 
 def _of_two_versions(plan: Plan, draw: random.Random) -> Plan:

@@ -133,7 +133,7 @@ Patching = Callable[[], Patches]
 def play(story: Story, plan: Plan, wrong: Patching = list) -> None:
     """Found the cluster, with one producer; tell the story; then heal, and judge all that clients were told.
 
-    Raises AssertionError with what was found. `wrong`: a function of `wrong/`, whose rule replaces the true one."""
+    Raises AssertionError with what was found. `wrong`: a function of `mutants/`, whose rule replaces the true one."""
     direct(functools.partial(_tell, story), replace(plan, topics=1, partitions=1), wrong)
 
 

@@ -4,8 +4,14 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import pathlib
+from types import ModuleType
+
 import pytest
 
+import minilog_broker
 from tests.simulation import hunt
 from tests.simulation.mutants import MUTANTS, mutated
 from tests.simulation.run import run_many
@@ -31,8 +37,21 @@ def test_a_wrong_rule_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_rule_stands_in_the_place_of_one_that_is_there(name: str) -> None:
+    for target, attribute, *_ in MUTANTS[name]():
+        if isinstance(target, ModuleType):
+            assert _is_used(target, attribute), f"nobody finds {attribute} in {target.__name__}: nothing is changed"
     with mutated(name):
         pass
+
+
+def _is_used(module: ModuleType, name: str) -> bool:
+    """By the module itself, or by others as its attribute. Who imports it by name has it already, and keeps it."""
+    own = ast.walk(ast.parse(inspect.getsource(module)))
+    if any(isinstance(node, ast.Name) and node.id == name for node in own):
+        return True
+    reference = f"{module.__name__.rpartition('.')[2]}.{name}"
+    sources = pathlib.Path(inspect.getsourcefile(minilog_broker) or "").parent.rglob("*.py")
+    return any(reference in path.read_text() for path in sources)
 
 
 def test_every_mutant_has_a_row() -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.simulation.clients.history import Outcome
 from tests.simulation.mutants import copies, settings, shell
 from tests.simulation.plan import Plan
-from tests.simulation.scene import Scene, Story, play
+from tests.simulation.scene import Patching, Scene, Story, play
 
 FAST = {
     "replica.lag.time.max.ms": "500",
@@ -102,6 +102,23 @@ def test_nobody_waits_for_a_disk_that_fails(story: Story) -> None:
     play(story, plan(replica_lag_time_max_ms="10000"))
 
 
+async def leader_disk_that_errs(scene: Scene) -> None:
+    leader, _ = await scene.roles()
+    leader.disk.fail("fdatasync", errno.EIO, "/t0-0/")
+    assert await _longest_silence_s(scene, 8.0) < 3.0
+    assert (await scene.state()).leader != leader.number
+
+
+def test_a_leader_whose_disk_fails_makes_way() -> None:
+    play(leader_disk_that_errs, plan())
+
+
+@pytest.mark.parametrize("wrong", [shell.failed_replica_is_not_said, shell.disk_error_is_logged_only])
+def test_a_leader_that_tells_nobody_of_its_disk_leaves_all_waiting(wrong: Patching) -> None:
+    with pytest.raises(AssertionError, match="AssertionError"):
+        play(leader_disk_that_errs, plan(), wrong)
+
+
 # -- a disk that does not answer
 
 
@@ -184,6 +201,26 @@ def test_a_copy_behind_an_error_leads_again_where_the_other_is_empty() -> None:
     play(emptied_and_erring, replace(plan(2, replica_lag_time_max_ms="10000"), voters=1))
 
 
+# -- all start anew
+
+
+async def all_killed(scene: Scene) -> None:
+    """Nobody knows more of the metadata log than its snapshot until a leader is elected."""
+    hosts = list(scene.cluster.hosts.values())
+    for host in hosts:
+        host.kill()
+    for host in hosts:
+        host.start()
+    await scene.until(lambda state: state.leader is not None and len(state.isr) == 3)
+    acknowledged = scene.count(Outcome.OK)
+    await asyncio.sleep(2.0)
+    assert scene.count(Outcome.OK) > acknowledged + 20
+
+
+def test_what_was_acknowledged_is_there_when_all_have_started_anew() -> None:
+    play(all_killed, plan())
+
+
 # -- a rolling change of min.insync.replicas, half done
 
 
@@ -244,3 +281,27 @@ def test_a_leader_stops_before_another_is_elected_uncleanly() -> None:
 def test_one_that_goes_on_is_found() -> None:
     with pytest.raises(AssertionError, match="V14"):
         play(cut_off, unclean(), settings.cut_off_leader_goes_on)
+
+
+async def answers_late(scene: Scene) -> None:
+    """The same of a leader whose controller's words are long on their way: the last of them comes when it is fenced."""
+    leader, (follower,) = await scene.roles()
+    scene.cut(leader, follower)
+    await scene.until(lambda state: state.isr == [leader.number])
+    controller, network = await scene.controller(), scene.cluster.network
+    assert controller is not None
+    network.extra_s[controller.name, leader.name] = 0.4
+    await asyncio.sleep(3.0)
+    network.cut(leader.name, controller.name)
+    await scene.until(lambda state: state.leader == follower.number)
+    scene.forgive_until_now()
+    await asyncio.sleep(3.0)
+
+
+def test_a_session_is_counted_from_the_question() -> None:
+    play(answers_late, unclean())
+
+
+def test_one_that_is_counted_from_the_answer_is_found() -> None:
+    with pytest.raises(AssertionError, match="V14"):
+        play(answers_late, unclean(), shell.session_lasts_from_its_answer)

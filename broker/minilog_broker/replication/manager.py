@@ -48,6 +48,7 @@ from minilog_broker.replication.rules.own_delay import own_delay_ms
 from minilog_broker.replication.sessions.served import ServedSessions
 from minilog_broker.replication.sessions.source import Audience
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.find_ends import FoundEnd
 from minilog_broker.storage.producer_state import ProducerState
 
@@ -66,6 +67,7 @@ class ReplicaManager:
         self._replicas: dict[PartitionKey, Replica] = {}
         self._configs: dict[bytes, TopicConfig] = {}
         self._served = ServedSessions(self._context, self._replicas)
+        self._found_no_space = False  # and no look has found any since
 
     def take_effects(self) -> list[Effect]:
         """What is to be done, in order."""
@@ -89,14 +91,16 @@ class ReplicaManager:
         if was_over:
             self._session_changed(now_ms)
 
-    def disk_looked_at(self, *, answers: bool) -> None:
-        """Whether the disks answer, as it is told with heartbeats."""
-        if answers == self._context.disk_answers:
+    def disk_looked_at(self, *, answers: bool, has_space: bool) -> None:
+        """Whether the disks answer and have space, as it is told with heartbeats."""
+        space_is_back = has_space and self._found_no_space
+        if answers == self._context.disk_answers and not space_is_back:
             return
         self._context.disk_answers = answers
+        self._found_no_space &= not space_is_back
         for replica in self._replicas.values():
             if replica.follower is not None:
-                replica.follower.disk_changed()
+                replica.follower.disk_changed(space_is_back=space_is_back)
 
     def _session_changed(self, now_ms: float) -> None:
         for leader in self.led_partitions():
@@ -385,6 +389,7 @@ class ReplicaManager:
 
     def log_failed(self, key: PartitionKey, error: OSError, now_ms: float) -> None:
         """A command failed, and with it all that were asked behind it for this log."""
+        self._found_no_space |= error.errno in NO_SPACE
         if (replica := self._replicas.get(key)) is not None:
             replica.failed(error, now_ms)
 

@@ -265,7 +265,7 @@ class Broker:
     def _look_at_disks(self) -> DiskAnswer:
         """That of the metadata log counts, too: who does not replay leads by what it knows no more."""
         answer = max(self._disk_stall.look(), self._quorum.look_at_disk())
-        self._replicas.disk_looked_at(answers=answer is not DiskAnswer.STALLED)
+        self._replicas.disk_looked_at(answers=answer is not DiskAnswer.STALLED, has_space=self._reserve.held)
         return answer
 
     def _build_coordinators(self, replicas: ReplicationShell) -> Coordinators:

@@ -20,6 +20,7 @@ from minilog_broker.storage.index import SegmentEnd, SparseIndex
 
 HEADER_CHUNK_BYTES = 64 << 10  # many small batches in one read, little wasted where batches are large
 SCAN_CHUNK_BYTES = 4 << 20
+_MAGIC = MAGIC.to_bytes(4, "little")
 _WALK = struct.Struct("<IIq20xI")  # magic, length, base_offset, ..., last_offset_delta
 
 
@@ -141,6 +142,32 @@ def scan_segment(file: File, base_offset: int, key: PartitionKey, interval_bytes
         tracker.end = tracker.extend((header,))
     scan.end = tracker.end
     return scan
+
+
+def has_batch_above(file: File, position: int, offset: int, key: PartitionKey) -> bool:
+    """Whether a valid batch that ends above `offset` stands anywhere at or behind `position`, whatever is between."""
+    window = _Window(file, file.size(), SCAN_CHUNK_BYTES)
+    while position < window.size_bytes:
+        try:
+            header = _valid_batch(window, position, key)
+        except CorruptMessage:
+            position = _next_magic(window, position + 1)
+            continue
+        if header.next_offset > offset:
+            return True
+        position += header.length
+    return False
+
+
+def _next_magic(window: _Window, position: int) -> int:
+    """Where a header may begin next; the end of the file where none does."""
+    while position < window.size_bytes:
+        ahead = bytes(window.view(position, HEADER_CHUNK_BYTES))
+        found = ahead.find(_MAGIC)
+        if found >= 0:
+            return position + found
+        position += max(1, len(ahead) - len(_MAGIC) + 1)
+    return position
 
 
 def _valid_batch(window: _Window, position: int, key: PartitionKey) -> BatchHeader:

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from minilog.partition_key import PartitionKey
 from minilog_broker.storage import checkpoint as checkpoint_file
 from minilog_broker.storage import marks
-from minilog_broker.storage.batch_scan import SCAN_CHUNK_BYTES, Scan, scan_segment
+from minilog_broker.storage.batch_scan import SCAN_CHUNK_BYTES, Scan, has_batch_above, scan_segment
 from minilog_broker.storage.checkpoint import Checkpoint
 from minilog_broker.storage.durable_file import TEMPORARY_SUFFIX, read_durable_file, write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
@@ -217,6 +217,8 @@ class Recovery:
         if first is not None and first > log_start:
             self._damage.append(f"the log starts at {log_start}, its first segment at {first}")
             log_start = first
+        if end_offset < log_start and self._hides_records(log_start):
+            self._damage.append(f"records at or above the log start {log_start} are behind that, and cannot be reached")
         promised = max(checkpoint.high_watermark, checkpoint.durable_end_offset)
         if max(end_offset, log_start) < promised:
             self._damage.append(
@@ -224,6 +226,15 @@ class Recovery:
                 f"its durable end {checkpoint.durable_end_offset}"
             )
         return log_start, end_offset
+
+    def _hides_records(self, log_start: int) -> bool:
+        """Whether what is not valid, below the log's start, has records behind it that count. What is below the start
+        may be torn where the log was begun anew, and nobody misses it then."""
+        last = self._found[-1] if self._found else None
+        if last is None or last.scan is None or not last.scan.surplus_bytes:
+            return False
+        file = self._files.open(segment_path(self._directory, last.base_offset))
+        return has_batch_above(file, last.end.size_bytes, log_start, self._key)
 
     def _look_at_promises(self, log_start: int, end_offset: int) -> None:
         """Whether all that was counted of this copy must be in it."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tests.simulation.faults.ground import Ground
     from tests.simulation.machines.host import SimulatedHost
 
-_LOGS = f"{DATA_PATH}/t0-"
 _METADATA = f"{DATA_PATH}/__cluster_metadata-0"
 _SMALL = (
     "checkpoint",
@@ -42,12 +41,12 @@ class Damage:
 
     def rot(self) -> bool:
         """A bit anywhere in a segment."""
-        return self._rot(self._files(_LOGS, (".log",)), 0)
+        return self._rot(self._logs(".log"), 0)
 
     def rot_of_header(self) -> bool:
         """A bit of a batch's header."""
         host = self._ground.weak_host()
-        path = self._pick(self._files(_LOGS, (".log",)))
+        path = self._pick(self._logs(".log"))
         if host is None or path is None:
             return False
         batches = _batches(host, path)
@@ -57,7 +56,7 @@ class Damage:
         return self._flip(host, path, self._random.choice(batches)[0] + self._random.randrange(HEADER_BYTES))
 
     def rot_of_index(self) -> bool:
-        return self._rot(self._files(_LOGS, (".index", ".timeindex")), 0)
+        return self._rot(self._logs(".index", ".timeindex"), 0)
 
     def rot_of_small_file(self) -> bool:
         """What is read at the next start: so its machine loses power soon."""
@@ -101,6 +100,10 @@ class Damage:
         return True
 
     # -- placing
+
+    def _logs(self, *ends: str) -> list[str]:
+        prefixes = tuple(f"{DATA_PATH}/{name}" for name in self._ground.cluster.plan.rotting)
+        return [path for path in self._files(f"{DATA_PATH}/", ends) if path.startswith(prefixes)]
 
     def _files(self, prefix: str, ends: tuple[str, ...]) -> list[str]:
         host = self._ground.weak_host()

@@ -46,7 +46,7 @@ class _Stream:
 
 
 class Backlog:
-    """See the module's text."""
+    """Counts what goes out on each stream and to each disk, and raises where it is more than may be."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster

@@ -1,7 +1,7 @@
 """How often an ISR changes: who is put out and taken in again and again is neither in nor out. V19.
 
-whatever befalls the cluster     one life of a member joins an ISR so often at most. Measured over seeds with faults:
-                                 three times within ten seconds
+whatever befalls the cluster     one life of a member joins an ISR so often at most, but for what follows the healing of
+                                 a link of it. Measured over seeds with faults: three times within ten seconds
 where nothing is broken or       so often at most it changes within a minute, but for what an operator moves. (With
 healed                           replica.lag.max.records it may: a burst of writes is a lag)
 """
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 WINDOW_S = 10.0
 MOST_JOINS = 6
 CALM_S = 5.0  # so long all that was broken has its effects
+READS_S = 0.25  # at once; the shortest replica.lag.time.max.ms is 0.3 s
 MINUTE_S = 60.0
 MOST_CHANGES = 3
 LAG_MAX_RECORDS = "replica.lag.max.records"
@@ -31,16 +32,22 @@ LAG_MAX_RECORDS = "replica.lag.max.records"
 class Joins:
     """Of members, in one life each."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
         self._joined_s: dict[tuple[PartitionKey, int, int], deque[float]] = {}
+        self._last_s: dict[tuple[PartitionKey, int, int], float] = {}
 
-    def changed(self, change: JudgedChange, registrations: Registrations, now_s: float) -> None:
+    def changed(self, change: JudgedChange, registrations: Registrations) -> None:
         """A state was committed."""
-        before = change.before
+        before, now_s = change.before, self._cluster.now_s
         if before is None:
             return
         for number in set(change.state.in_sync_replicas) - set(before.in_sync_replicas):
-            times = self._joined_s.setdefault((change.key, number, registrations.broker_epoch(number)), deque())
+            joiner = change.key, number, registrations.broker_epoch(number)
+            last_s, self._last_s[joiner] = self._last_s.get(joiner, 0.0), now_s
+            if self._cluster.network.healed_s(self._cluster.hosts[number].name) > last_s:
+                continue
+            times = self._joined_s.setdefault(joiner, deque())
             times.append(now_s)
             while times[0] < now_s - WINDOW_S:
                 times.popleft()
@@ -50,11 +57,13 @@ class Joins:
 
 
 class Calm:
-    """Since when nothing is broken or healed: each broker runs, is well and was never late, and no connection broke."""
+    """Since when nothing is broken or healed: each broker runs, is well and was never late, no connection broke, and no
+    disk had to read for longer than an ISR may wait for it."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._pauses: dict[tuple[str, int], int] = {}  # by host and life
+        self._reading_s: dict[tuple[str, int], float] = {}  # by host and life: all that was read before
         self.since_s = 0.0
 
     def heard(self, call: SimulatedCall, answers: bool | None) -> None:
@@ -71,6 +80,10 @@ class Calm:
             life, count = (host.name, host.lives), len(process.pauses_s)
             if self._pauses.get(life) != count:
                 self._pauses[life], self.since_s = count, self._cluster.now_s
+            before_s, reading_s = self._reading_s.get(life, 0.0), process.busy_s()
+            self._reading_s[life] = reading_s
+            if reading_s - before_s > READS_S:
+                self.since_s = self._cluster.now_s
 
     @property
     def lasts_s(self) -> float:

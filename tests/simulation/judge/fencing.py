@@ -42,7 +42,7 @@ _HEARTBEAT = "/minilog.v1.PeerService/Heartbeat"
 
 
 class Fencing:
-    """See the module's text."""
+    """Hears heartbeats and committed fencings; looks five times a second."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster

@@ -87,7 +87,7 @@ class _Snapshot(NamedTuple):
 
 
 class Images:
-    """See the module's text."""
+    """Replays what is committed, and compares each snapshot that comes to lie on a disk."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster

@@ -59,7 +59,7 @@ class _Leadership:
 
 
 class Lag:
-    """See the module's text."""
+    """Follows what members have told their leaders, and how far those were; looks five times a second."""
 
     def __init__(self, cluster: SimulatedCluster, truth: Truth) -> None:
         self._cluster = cluster

@@ -23,7 +23,7 @@ _Epochs = list[tuple[int, int]]  # (epoch, offset), as they lie
 
 
 class LeaderEpochs:
-    """See the module's text."""
+    """Looks at the epochs of each copy, on the disk as a loss of power would leave it."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth

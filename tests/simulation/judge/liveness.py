@@ -45,7 +45,7 @@ async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Excep
     have been well for long, and one of them has all that was acknowledged on its disk, writes go on. And much sooner
     where nothing is broken or healed."""
     calm = judge.truth.calm
-    moves = "reassign" in cluster.plan.faults  # then any broker may be needed
+    moves = "reassign" in cluster.plan.faults
     while True:
         await asyncio.sleep(LOOK_S)
         for at, key in workload.keys.items():
@@ -55,14 +55,23 @@ async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Excep
             if min(calm.lasts_s, cluster.now_s - well_since_s) > CALM_STALL_S:
                 text = f"{at} acknowledges nothing since {well_since_s:.1f} s, and nothing was broken or healed since "
                 raise Violation("V19", f"{text}{calm.since_s:.1f} s", key=key)
-            every = [host.name for host in cluster.hosts.values()]
-            replicas, count = (every, len(every)) if moves else (workload.replicas[key], cluster.plan.min_in_sync)
+            replicas, count = workload.replicas[key], cluster.plan.min_in_sync
+            if moves:
+                replicas, count = _replicas_of(cluster, judge, key)
             hosts = [cluster.host(name) for name in replicas]
             since_s = max(good_since_s(cluster, judge.lead, hosts, count), well_since_s)
             if cluster.now_s - since_s > STALL_S and _is_held(cluster, workload, at, hosts, judge.lead):
                 raise Violation(
                     "V19", f"{at} acknowledges nothing since {since_s:.1f} s, and all it needs is well", key=key
                 )
+
+
+def _replicas_of(cluster: SimulatedCluster, judge: Judge, key: PartitionKey) -> tuple[list[str], int]:
+    """Of a partition that an operator moves, and how many of them are needed: all brokers, while it is on its way."""
+    state = judge.truth.metadata.states.get(key)
+    if state is None or state.adding_replicas or state.removing_replicas:
+        return [host.name for host in cluster.hosts.values()], len(cluster.hosts)
+    return [cluster.hosts[number].name for number in state.replicas], cluster.plan.min_in_sync
 
 
 def _is_held(

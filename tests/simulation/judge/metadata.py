@@ -322,6 +322,21 @@ class Metadata:
                         if record.HasField("partition") and key == (state.topic_id, state.partition):
                             yield state
 
+    def later_min(self, topic_id: bytes) -> int:
+        """The lowest min.insync.replicas of a topic that a majority of the voters has on disk, known to be committed or
+        not: the controller goes by it as soon as it is."""
+        known = self.topics[topic_id].config.min_in_sync_replicas
+        found: list[int] = []
+        for voter in self.voters:
+            view = self._copies.of(voter, LOG_NAME).durable
+            lows = [known]
+            for header in list(view.from_offset(self.end)):
+                for batch in _decoded(view, header):
+                    said = [each.topic_config for each in batch.records if each.HasField("topic_config")]
+                    lows += [int(each.value) for each in said if _is_min(each, topic_id)]
+            found.append(min(lows))
+        return sorted(found)[len(self.voters) // 2]
+
     def later_producer_ids(self) -> Iterator[int]:
         """Ends of blocks of producer ids that a majority of the voters has on disk."""
         found: list[int] = []
@@ -337,6 +352,10 @@ class Metadata:
                     )
             found.append(max(ends))
         yield sorted(found, reverse=True)[len(self.voters) // 2]
+
+
+def _is_min(config: records_pb2.TopicConfigRecord, topic_id: bytes) -> bool:
+    return (config.topic_id, config.name) == (topic_id, "min.insync.replicas") and config.HasField("value")
 
 
 def _decoded(view: View, header: BatchHeader) -> list[CommittedBatch]:

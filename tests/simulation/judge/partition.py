@@ -49,7 +49,7 @@ class JudgedPartition:
     batches: list[BatchHeader] = field(default_factory=list)
     leads: dict[int, JudgedLead] = field(default_factory=dict)
     exempt: bool = False
-    was_unsynced: bool = False
+    unsynced_since_s: float | None = None  # since when it may have been under flush.policy=os
     deletable: float = 0
     deleted: int = 0
     min_floor: int = 0
@@ -67,7 +67,7 @@ class JudgedPartition:
         return Violation(rule, f"{self.name}: {text}", nodes=nodes, key=self.key)
 
     def view(self, copy: Copy) -> View:
-        return copy.live if self.was_unsynced else copy.durable
+        return copy.live if self.unsynced_since_s is not None else copy.durable
 
     # -- what is told
 
@@ -251,7 +251,7 @@ class JudgedPartition:
             if self.damage.excuses(copy.host.number, self.key)
             or self.first_lack(copy, self.view(copy), self.end) is None
         ]
-        if len(holders) < needed:
+        if len(holders) < min(needed, self.metadata.later_min(self.key.topic_id)):
             text = f"b{number} tells that {self.end} is committed: only {holders} have it, min.insync.replicas={needed}"
             raise self.fail("V18", text, number)
 

@@ -49,7 +49,7 @@ class _Recorded:
 
 
 class RecordedEnds:
-    """See the module's text."""
+    """Looks at the checkpoint of each copy, and compares it with the disk that it lies on."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
@@ -124,7 +124,7 @@ class RecordedEnds:
         if recorded.durable_end > max(synced, recorded.start):
             text = f"on b{copy.host.number} {copy.path} is recorded as durable up to {recorded.durable_end}, on the "
             raise Violation("V1", f"{text}disk is {synced}", nodes=(copy.host.number,), key=key)
-        end = copy.live.end if partition is not None and partition.was_unsynced else synced
+        end = copy.live.end if partition is not None and partition.unsynced_since_s is not None else synced
         if recorded.high_watermark > end:
             text = f"on b{copy.host.number} the high watermark {recorded.high_watermark} of {copy.path} is recorded, "
             raise Violation("V1", f"{text}and the log ends at {end}", nodes=(copy.host.number,), key=key)

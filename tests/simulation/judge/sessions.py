@@ -23,7 +23,7 @@ _Told = tuple[tuple[int, int], int, PartitionKey, int]  # the leader and its lif
 
 
 class Sessions:
-    """See the module's text."""
+    """Looks at each proposal and at each word of a follower to its leader, when they are sent."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth

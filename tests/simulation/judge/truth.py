@@ -16,7 +16,7 @@ from tests.simulation.judge.copies import Copies, Copy
 from tests.simulation.judge.damage import KnownDamage
 from tests.simulation.judge.metadata import LOG_NAME, JudgedChange, Metadata
 from tests.simulation.judge.partition import JudgedPartition
-from tests.simulation.judge.registrations import Decision, Registrations
+from tests.simulation.judge.registrations import HEARD_S, Decision, Registrations
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Truth:
         )
         self.damage = KnownDamage(list(cluster.hosts.values()), self.metadata)
         self.partitions: dict[PartitionKey, JudgedPartition] = {}
-        self._joins, self.calm = Joins(), Calm(cluster)
+        self._joins, self.calm = Joins(cluster), Calm(cluster)
         self._changes = Changes(cluster, self.calm)
 
     def violation(self, rule: str, text: str, key: PartitionKey, *nodes: int) -> Violation:
@@ -74,14 +74,17 @@ class Truth:
         """Under flush.policy=os a loss of power may take what was acknowledged: that is exempt. What retention deletes
         is judged by what readers miss (retention.py), not here."""
         config = self.metadata.topics[partition.key.topic_id].config
-        partition.was_unsynced |= not config.flush_on_append
+        if partition.unsynced_since_s is None and not config.flush_on_append:
+            partition.unsynced_since_s = self._cluster.now_s - HEARD_S  # brokers have heard of it before
         if config.retention_bytes >= 0 or 0 <= config.retention_ms < BUILT_IN.retention_ms:
             partition.deletable = math.inf
-        if partition.was_unsynced and not partition.exempt:
-            partition.exempt = any(host.boots for host in self._cluster.hosts.values())
+        since_s = partition.unsynced_since_s
+        if since_s is not None and not partition.exempt:
+            times_s = (lost_s for host in self._cluster.hosts.values() for lost_s in host.lost_power_s)
+            partition.exempt = any(lost_s >= since_s for lost_s in times_s)
 
     def _changed(self, change: JudgedChange) -> None:
-        self._joins.changed(change, self.metadata.registrations, self._cluster.now_s)
+        self._joins.changed(change, self.metadata.registrations)
         self._changes.changed(change)
         partition = self.partition(change.key)
         if partition is not None:

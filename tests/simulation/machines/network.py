@@ -89,6 +89,10 @@ class SimulatedNetwork:
         pairs = ((one, other), (other, one))
         return math.inf if any(pair in self._cut for pair in pairs) else max(self._healed_s.get(p, 0.0) for p in pairs)
 
+    def healed_s(self, name: str) -> float:
+        """When a link of it was healed last."""
+        return max((healed_s for pair, healed_s in self._healed_s.items() if name in pair), default=0.0)
+
     def delay_s(self, source: str, target: str, size_bytes: int = 0) -> float:
         """Of one message."""
         self.messages += 1

@@ -1,6 +1,6 @@
 """Each known way to get it wrong, as a switch (docs/spec/wrong-rules.md). `--mutant all` shows that they are found.
 
-A search that does not kill a mutant proves nothing. The wrong rules are in `wrong/`; nothing in the simulator or in its
+A search that does not kill a mutant proves nothing. The wrong rules are beside this; nothing in the simulator or in its
 fault plans knows which is on.
 """
 

@@ -13,7 +13,7 @@ from minilog_broker.replication.leader.isr_state import IsrState
 from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.leader.transaction_markers import TransactionMarkers
 from minilog_broker.replication.replica_effects import RecordEpochStart
-from minilog_broker.replication.rules import check_position as judging
+from minilog_broker.replication.rules import check_position
 from minilog_broker.replication.rules.divergence import Accepted, compare_position
 from minilog_broker.replication.rules.in_sync import known_log_start
 from minilog_broker.storage import transactions
@@ -55,7 +55,7 @@ def known_epoch_is_no_divergence() -> Patches:
             last_fetched_epoch=last_fetched_epoch,
         )
 
-    return [(judging, "check_position", mutant)]
+    return [(check_position, "compare_position", mutant)]
 
 
 def epoch_begins_at_the_high_watermark() -> Patches:

@@ -10,7 +10,7 @@ from minilog.v1 import peer_pb2
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.replication.replica_effects import PlacedBatches, ProposeInSyncReplicas, StoppedLeading
 from minilog_broker.server.broker import Broker
-from minilog_broker.server.clients import leader_links, streams
+from minilog_broker.server.clients import leader_links
 from minilog_broker.server.clients.channels import STREAM_ERRORS
 from minilog_broker.server.clients.controller_link import ControllerLink
 from minilog_broker.server.clients.coordinator_calls import outcome
@@ -246,7 +246,7 @@ def wake_up_is_lost() -> Patches:
                 task.cancel()
             await asyncio.gather(reading, sending, return_exceptions=True)
 
-    return [(module, "pump", mutant) for module in (streams, session_streams, data_service, leader_links)]
+    return [(module, "pump", mutant) for module in (session_streams, data_service, leader_links)]
 
 
 def no_hand_over() -> Patches:

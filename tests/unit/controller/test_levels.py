@@ -9,10 +9,18 @@ from minilog.v1 import admin_pb2
 from minilog.versions import VersionRange
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot, image_records
+from minilog_broker.levels import ClusterLevel
 from minilog_broker.storage.snapshot_files import SnapshotId
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
 BOTH, OLD, NEW = VersionRange(1, 2), VersionRange(1, 1), VersionRange(2, 2)
+
+
+def test_what_came_with_a_level_is_written_from_there_on() -> None:
+    level = ClusterLevel(BOTH)
+    assert [level.allows(each) for each in (1, 2)] == [True, False]
+    level.reach(2)
+    assert [level.allows(each) for each in (1, 2, 3)] == [True, True, False]
 
 
 def upgrade(cluster: ControllerCluster, level: int | None = None) -> admin_pb2.UpgradeLevelResponse:

@@ -260,14 +260,14 @@ def test_a_refused_joiner_is_proposed_again_later() -> None:
 
 def test_a_joiner_whose_disk_does_not_answer_is_not_proposed_until_it_does() -> None:
     cluster = ReplicaCluster(settings=FAST)
-    cluster[3].manager.disk_looked_at(answers=False)
+    cluster[3].manager.disk_looked_at(answers=False, has_space=True)
     cluster.controller.set_state(KEY, in_sync_replicas=(1, 2))
     cluster.settle()
     images = len(cluster.controller.images)
     cluster.advance(5_000)
     assert isr(cluster) == [1, 2]
     assert len(cluster.controller.images) == images, "each refusal would be a record of the metadata log"
-    cluster[3].manager.disk_looked_at(answers=True)
+    cluster[3].manager.disk_looked_at(answers=True, has_space=True)
     cluster.settle()
     assert isr(cluster) == [1, 2, 3], "at once"
 

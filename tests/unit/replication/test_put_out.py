@@ -261,6 +261,22 @@ def nobody_waits_for_a_replica_whose_disk_failed() -> None:
     assert cluster[1].answers[ticket].error is None
 
 
+def who_found_no_space_and_has_nothing_to_append_comes_back_when_there_is_space() -> None:
+    """Found by the simulator: below min nothing is written, and so no append could show that there is space again."""
+    cluster = written(ReplicaCluster())
+    cluster.controller.set_state(KEY, in_sync_replicas=(1, 2))
+    cluster[3].manager.log_failed(KEY, OSError(errno.ENOSPC, "no space left"), cluster.now_ms)  # of its log start
+    cluster.settle()
+    cluster.advance(3_000)
+    assert isr(cluster) == [1, 2]
+    cluster[3].manager.disk_looked_at(answers=True, has_space=False)
+    cluster.advance(3_000)
+    assert isr(cluster) == [1, 2]
+    cluster[3].manager.disk_looked_at(answers=True, has_space=True)
+    cluster.settle()
+    assert isr(cluster) == [1, 2, 3]
+
+
 def nobody_waits_for_a_replica_whose_disk_is_full() -> None:
     """It goes on to follow; the leader is told at once that it need not be waited for, and each time it tries again."""
     cluster = written(ReplicaCluster())
@@ -289,6 +305,7 @@ SCENARIOS: list[Callable[[], None]] = [
     who_is_not_heard_stays_out,
     a_late_loop_puts_a_hung_follower_out,
     nobody_waits_for_a_replica_whose_disk_failed,
+    who_found_no_space_and_has_nothing_to_append_comes_back_when_there_is_space,
     nobody_waits_for_a_replica_whose_disk_is_full,
 ]
 

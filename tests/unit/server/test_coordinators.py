@@ -26,6 +26,7 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.coordinators.batches import encode_batch
 from minilog_broker.coordinators.table import LogRecord
+from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.services.group_service import GroupService
 from minilog_broker.server.services.metadata_service import ProducerIds
@@ -229,6 +230,46 @@ def test_each_enlisting_has_a_producer_id_of_its_own_and_a_call_that_cannot_be_h
         nameless = await service.Enlist(coordinator_pb2.EnlistRequest(), None)
         assert isinstance(error_of(nameless), InvalidArgument)
         assert next(ids) == before + 2
+
+    run(tmp_path, scenario)
+
+
+def test_markers_that_nobody_has_written_are_not_visible(tmp_path: pathlib.Path) -> None:
+    """The leader does not answer: that is no yes."""
+
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
+        away = PartitionState(PartitionKey(ORDERS, 0), "orders", (2,), (2,), (), (), 2, 0, 0, 11)
+        cluster.image.partitions[away.key] = away
+
+        async def allocate() -> range:
+            return range(100, 102)
+
+        service = TransactionService(cluster.coordinators, ProducerIds(allocate))
+        enlist = coordinator_pb2.EnlistRequest(transactional_id="job", run_id=b"run", attempt_id=b"attempt")
+        part = await decided(lambda: service.Enlist(enlist, None))
+        written = common_pb2.PartitionId(topic_id=ORDERS, partition=0)
+        register = coordinator_pb2.RegisterPartitionsRequest(
+            transactional_id="job",
+            producer_id=part.producer_id,
+            partitions=[written],
+            coordinator_epoch=part.coordinator_epoch,
+        )
+        assert error_of(await service.RegisterPartitions(register, None)) is None
+        last = coordinator_pb2.WrittenPartition(partition_id=written, last_sequence=0)
+        end = coordinator_pb2.EndTransactionRequest(
+            transactional_id="job",
+            generation=part.generation,
+            attempt_id=b"attempt",
+            run_id=b"run",
+            winners=[coordinator_pb2.Winner(producer_id=part.producer_id, partitions=[last])],
+            timeout_ms=100,
+            coordinator_epoch=part.coordinator_epoch,
+        )
+        ended = await decided(lambda: service.EndTransaction(end, None))
+        assert error_of(ended) is None
+        assert ended.outcome == coordinator_pb2.TRANSACTION_OUTCOME_COMMITTED_BECOMING_VISIBLE
 
     run(tmp_path, scenario)
 

@@ -22,6 +22,7 @@ from minilog_broker.server.clients.registration import recovered_replicas, unset
 from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.producer_state import recover_producer_state
 from tests.unit.controller.cluster import DEFAULTS
 from tests.unit.replication.broker import batch
 from tests.unit.storage.crashable_files import CrashableFiles
@@ -36,9 +37,9 @@ STATE = PartitionState(
 )
 
 
-def append(log: Log, key: PartitionKey, count: int) -> None:
+def append(log: Log, key: PartitionKey, count: int, *, producer: tuple[int, int, int] = (-1, -1, -1)) -> None:
     for _ in range(count):
-        data = batch(key=key)
+        data = batch(key=key, producer=producer)
         header = replace(decode_header(data), base_offset=log.log_end_offset, partition_leader_epoch=0)
         placed = placement(data, header.base_offset, 0), memoryview(data)[PLACEMENT_BYTES:]
         log.append(PlacedBatches((header,), placed))
@@ -170,6 +171,46 @@ def test_what_was_set_aside_and_cannot_be_removed_holds_up_no_other(files: Crash
     assert [name for name in files.list("/data") if name.endswith("-delete")] != []
     assert not any(name.startswith("t2-0.") for name in files.list("/data"))
     logs.purge()
+
+
+def stopped(files: CrashableFiles, directory: DataDirectory) -> None:
+    directory.close()
+    files.stop_process()
+
+
+def test_a_producer_is_known_by_what_it_wrote_behind_the_snapshot(files: CrashableFiles) -> None:
+    directory, logs = opened(files)
+    log = logs.recover()[0].log
+    append(log, KEYS[0], 1, producer=(7, 0, 0))
+    log.sync()
+    log.write_producer_snapshot(log.log_end_offset, recover_producer_state(log).snapshot())
+    append(log, KEYS[0], 1, producer=(7, 0, 1))
+    log.sync()
+    stopped(files, directory)
+    entry = opened(files)[1].recover()[0].producer_state.entry(7)
+    assert entry is not None
+    assert entry.next_sequence == 2
+
+
+def test_damage_that_a_reader_met_is_known_to_the_next_life(files: CrashableFiles) -> None:
+    directory, logs = opened(files)
+    logs.recover()
+    log = logs.logs[BROKEN]
+    log.configure(replace(log.settings, segment_bytes=log.settings.index_interval_bytes))
+    append(log, BROKEN, 100)
+    log.sync()
+    log.write_checkpoint()
+    stopped(files, directory)
+    files.damage(FIRST, files.size(FIRST) // 2, b"\xff")
+    directory, logs = opened(files)
+    assert damaged(logs) == [], "sealed segments with a fitting index are not read"
+    logs.mark_damaged(BROKEN, "a reader met a wrong checksum")
+    stopped(files, directory)
+    assert damaged(opened(files)[1]) == [BROKEN]
+
+
+def damaged(logs: LogDirectory) -> list[PartitionKey]:
+    return [each.key for each in logs.recover() if each.log.recovery.damaged]
 
 
 def test_a_torn_tail_is_told_with_every_heartbeat_until_the_replica_is_in_an_isr(files: CrashableFiles) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from random import Random
 
@@ -10,10 +11,13 @@ import pytest
 from minilog.errors import StorageError
 from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
+from minilog_broker.server.disk.disk_thread import DiskThread
+from minilog_broker.server.disk.metadata_log import MetadataLogDisk
 from minilog_broker.server.disk.vote_file import FILE_NAME, open_vote, write_vote
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.errors import DataDirectoryError
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.reserve import Reserve
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.server.test_log_directory import append
 from tests.unit.storage.crashable_files import CrashableFiles
@@ -48,6 +52,23 @@ def test_the_vote_of_a_former_life_is_known(files: CrashableFiles) -> None:
     write_vote(files, opened(files)[0], VOTE)
     files.crash()
     assert open_vote(files, *opened(files)) == VOTE
+
+
+def test_a_voter_that_starts_again_knows_for_whom_it_has_voted(files: CrashableFiles) -> None:
+    async def started() -> VoteState:
+        directory = DataDirectory.open(files, "/data", 3, None, boot_id="boot", process_id=7)
+        reserve = Reserve(files, directory.path, lambda: 0.0)
+        disk = DiskThread("metadata", asyncio.get_running_loop(), failures.append)
+        metadata_log = MetadataLogDisk(files, directory, reserve, disk, failures.append)
+        await metadata_log.stop()
+        return metadata_log.vote
+
+    failures: list[BaseException] = []
+
+    write_vote(files, opened(files)[0], VOTE)
+    files.crash()
+    assert asyncio.run(started()) == VOTE
+    assert failures == []
 
 
 def test_a_directory_of_a_cluster_without_a_vote_file_is_refused_with_the_remedy(files: CrashableFiles) -> None:

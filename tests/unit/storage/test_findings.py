@@ -54,6 +54,23 @@ class TestTornTails:
         files.damage(FIRST, 2 * BATCH_BYTES, bytes(BATCH_BYTES) + batch(3))
         assert reopened(files).recovery.finding is Finding.DAMAGED
 
+    @pytest.mark.parametrize("hole", [0, 5, 20, 71])
+    @pytest.mark.parametrize("behind", [0, 2])
+    def test_a_hole_below_the_log_start_is_damage_where_it_hides_what_is_above(
+        self, files: CrashableFiles, behind: int, hole: int
+    ) -> None:
+        """Found by the simulator: a voter whose metadata log rotted below its start came back without its newest
+        entries, and led."""
+        log = recorded(files, 3)
+        log.high_watermark = log.last_stable_offset = 3
+        log.advance_log_start(3)
+        fill(log, behind)
+        log.sync()
+        files.damage(FIRST, BATCH_BYTES + hole, b"\xff")
+        log = reopened(files)
+        assert log.recovery.finding is (Finding.DAMAGED if behind else Finding.TORN)
+        assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+
     def test_what_ends_with_a_whole_batch_is_whole_however_old_the_record_is(self, files: CrashableFiles) -> None:
         fill(recorded(files, 1), 5)
         log = reopened(files)

@@ -112,7 +112,7 @@ class FollowerPartition:
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
-        self.no_space = False  # an append found the disk full, and none has succeeded since
+        self.no_space = False  # the disk was found full, and neither an append nor a look has found space since
         self.log = log
         self.state = FollowerState.TRUNCATING if log.truncating else FollowerState.IDLE
         self.position_number = 0
@@ -208,8 +208,10 @@ class FollowerPartition:
         if self._connected:
             self._outbox.progress_due(self.key)
 
-    def disk_changed(self) -> None:
-        """It answers no more, or again: the leader is told."""
+    def disk_changed(self, *, space_is_back: bool) -> None:
+        """It answers no more, or again, or has space again: the leader is told. An append would show the space, too;
+        but there may be none for as long as we are waited for."""
+        self.no_space &= not space_is_back
         if self._connected:
             self._outbox.progress_due(self.key)
 

@@ -22,7 +22,7 @@ class OfTransaction(Protocol):
     def transactional_id(self) -> str: ...
 
 
-class OfGroup(Protocol):
+class GroupsRequest(Protocol):
     """A request to the coordinator of a group."""
 
     @property
@@ -50,7 +50,7 @@ def check_end(request: coordinator_pb2.EndTransactionRequest) -> None:
         _check_partitions(written.partition_id for written in winner.partitions)
 
 
-def check_group(request: OfGroup) -> None:
+def check_group(request: GroupsRequest) -> None:
     """Its group id."""
     if not 1 <= len(request.group_id) <= MAX_GROUP_CHARACTERS:
         raise InvalidArgument(

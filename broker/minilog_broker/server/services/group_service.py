@@ -8,10 +8,15 @@ from typing import TypeVar
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.server.services.calls import Ask, Response, UnaryCall, coordinator_call, listing, untimed
-from minilog_broker.server.services.coordinator_checks import OfGroup, check_commit, check_group, check_group_partitions
+from minilog_broker.server.services.coordinator_checks import (
+    GroupsRequest,
+    check_commit,
+    check_group,
+    check_group_partitions,
+)
 from minilog_broker.server.shells.coordinators import Coordinators
 
-_Request = TypeVar("_Request", bound=OfGroup)
+_Request = TypeVar("_Request", bound=GroupsRequest)
 
 
 def _call(

@@ -299,9 +299,9 @@ class ReplicationShell:
         self.manager.tick(now_ms())
         self.run()
 
-    def disk_looked_at(self, *, answers: bool) -> None:
+    def disk_looked_at(self, *, answers: bool, has_space: bool) -> None:
         """See ReplicaManager; before each heartbeat."""
-        self._event(lambda: self.manager.disk_looked_at(answers=answers))
+        self._event(lambda: self.manager.disk_looked_at(answers=answers, has_space=has_space))
 
     def set_aside(self, key: PartitionKey) -> None:
         """A log of no replica: rename it aside; it is removed when delete.delay.ms is over."""
