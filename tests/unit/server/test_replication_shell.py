@@ -19,7 +19,7 @@ def test_nothing_is_said_on_a_session_whose_stream_is_gone(tmp_path: pathlib.Pat
             replicas = broker.replicas
             gone, stays = replicas.sessions.open(), replicas.sessions.open()
             for session_id in (gone, stays):
-                replicas.manager.open_consumer_session(session_id, data_pb2.ISOLATION_LEVEL_READ_COMMITTED, now_ms())
+                replicas.manager.open_consumer_session(session_id, data_pb2.FetchRequest(), now_ms())
             replicas.close_session(gone)
             assert replicas.manager.next_message(gone, now_ms() + LATER_MS) is None
             assert replicas.manager.next_message(stays, now_ms() + LATER_MS) is not None
