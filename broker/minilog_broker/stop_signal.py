@@ -10,8 +10,31 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
+
+INTERRUPTED = "minilog: interrupted"
+
+
+@contextlib.contextmanager
+def ended_by_interrupt() -> Iterator[None]:
+    """For the length of an import: an interrupt ends the process.
+
+    As KeyboardInterrupt it may be raised in a callback of the import system, where Python ignores it ("Exception
+    ignored in"): the process would go on as if nobody had asked. Nothing is begun yet that could be left half done.
+    """
+
+    def end(number: int, frame: object) -> None:
+        os.write(2, f"{INTERRUPTED}\n".encode())
+        os._exit(1)
+
+    former = signal.getsignal(signal.SIGINT)
+    if former is not signal.SIG_IGN:  # else whoever started this process wants it to go on
+        signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 class Stoppable(Protocol):

@@ -16,6 +16,7 @@ from minilog_broker.server.config import (
     parse_address,
     parse_assignments,
 )
+from minilog_broker.stop_signal import ended_by_interrupt
 
 
 def parse_voters(text: str) -> tuple[VoterAddress, ...]:
@@ -55,6 +56,7 @@ def broker(
     options = BrokerOptions(
         broker_id=broker_id, host=host, port=port, data_dir=data_dir, voters=addresses, rack=rack, config=config
     )
-    from minilog_broker.server.broker import run_broker
+    with ended_by_interrupt():
+        from minilog_broker.server.broker import run_broker
 
     raise typer.Exit(run_broker(options))

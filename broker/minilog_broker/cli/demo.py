@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from minilog_broker.stop_signal import ended_by_interrupt
+
 
 def demo(
     report: Annotated[pathlib.Path | None, typer.Option(metavar="FILE", help="Write the result there as JSON.")] = None,
@@ -14,6 +16,7 @@ def demo(
     records: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N flights.")] = None,
 ) -> None:
     """Replicate the flights of 2013, let Spark join them with the weather, kill a broker, and count."""
-    from minilog_broker.demo.run import run_demo
+    with ended_by_interrupt():
+        from minilog_broker.demo.run import run_demo
 
     raise typer.Exit(run_demo(brokers=brokers, flights_limit=records, report_file=report))

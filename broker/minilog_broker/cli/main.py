@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from types import ModuleType
 
+from minilog_broker.stop_signal import INTERRUPTED, ended_by_interrupt
+
 
 class WithoutPandas(MetaPathFinder):
     """Where pandas is installed, Arrow imports it for the first array of a process: half a second in which the loop of
@@ -21,11 +23,12 @@ def main() -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 wrong usage. No traceback ever reaches a user."""
     sys.meta_path.insert(0, WithoutPandas())
     try:
-        from minilog_broker.cli.app import run
+        with ended_by_interrupt():
+            from minilog_broker.cli.app import run
 
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
-        print("minilog: interrupted", file=sys.stderr)
+        print(INTERRUPTED, file=sys.stderr)
         code = 1
     sys.exit(code)
 

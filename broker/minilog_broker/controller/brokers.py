@@ -91,9 +91,6 @@ class BrokerRegistrations:
     def __init__(self, ledger: Ledger, liveness: Liveness) -> None:
         self._ledger = ledger
         self._liveness = liveness
-        # The mark of a clean stop that the current life's registration named. While it is still there, that life has
-        # appended nothing: a registration sent again, its answer lost, is as clean as the first.
-        self._marks: dict[int, int] = {}
 
     # -- registration
 
@@ -103,7 +100,8 @@ class BrokerRegistrations:
         former = self._ledger.image.brokers.get(request.broker_id)
         self._check_former(request, former, now_ms)
         clean = self._is_clean(request, former)
-        broker_epoch = self._ledger.write(records_pb2.MetadataRecord(broker_registration=_registration_record(request)))
+        record = _registration_record(request, clean=clean)
+        broker_epoch = self._ledger.write(records_pb2.MetadataRecord(broker_registration=record))
         found = _findings(request.recovered_replicas)
         self._ledger.offline[request.broker_id] = _unreadable(found)
         self._ledger.torn_tails.told(request.broker_id, _torn_ends(request.recovered_replicas), now_ms, anew=True)
@@ -167,15 +165,12 @@ class BrokerRegistrations:
             )
 
     def _is_clean(self, request: peer_pb2.RegisterRequest, former: BrokerRegistration | None) -> bool:
-        """Whether the last that was written in this directory was a clean stop of the life recorded last."""
-        mark = request.clean_stop_broker_epoch if request.HasField("clean_stop_broker_epoch") else None
-        known = former is not None and former.directory_id == request.directory_id
-        clean = known and former is not None and mark in (former.broker_epoch, self._marks.get(former.broker_id, -1))
-        if clean and mark is not None:
-            self._marks[request.broker_id] = mark
-        else:
-            self._marks.pop(request.broker_id, None)
-        return clean
+        """Whether the last that was written in this directory was a clean stop of the life recorded last, or of the one
+        before: while its mark is there, and nobody was unfenced since, the answer to that registration was lost."""
+        if former is None or former.directory_id != request.directory_id:
+            return False
+        marks = (former.broker_epoch, former.clean_stop_broker_epoch)
+        return request.HasField("clean_stop_broker_epoch") and request.clean_stop_broker_epoch in marks
 
     def _departure(
         self,
@@ -353,7 +348,7 @@ def _keys(partition_ids: Iterable[common_pb2.PartitionId]) -> set[PartitionKey]:
     return {PartitionKey.of(each) for each in partition_ids}
 
 
-def _registration_record(request: peer_pb2.RegisterRequest) -> records_pb2.BrokerRegistrationRecord:
+def _registration_record(request: peer_pb2.RegisterRequest, *, clean: bool) -> records_pb2.BrokerRegistrationRecord:
     return records_pb2.BrokerRegistrationRecord(
         broker_id=request.broker_id,
         directory_id=request.directory_id,
@@ -364,4 +359,5 @@ def _registration_record(request: peer_pb2.RegisterRequest) -> records_pb2.Broke
         kernel_boot_id=request.kernel_boot_id,
         levels=range_from_wire(request.levels).to_wire(),
         version=request.client.client_version,
+        clean_stop_broker_epoch=request.clean_stop_broker_epoch if clean else None,
     )

@@ -34,7 +34,7 @@ from minilog_broker.replication.partition_state import BrokerIncarnation, Partit
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """The current life of one broker."""
+    """The current life of one broker. `clean_stop_broker_epoch`: the mark that it came with, until it is unfenced."""
 
     broker_id: int
     broker_epoch: int
@@ -48,6 +48,7 @@ class BrokerRegistration:
     version: str = ""
     fenced: bool = True
     stopping: bool = False
+    clean_stop_broker_epoch: int | None = None
 
     @property
     def incarnation(self) -> BrokerIncarnation:
@@ -221,13 +222,19 @@ class MetadataImage:
             kernel_boot_id=record.kernel_boot_id,
             levels=range_from_wire(record.levels),
             version=record.version,
+            clean_stop_broker_epoch=(
+                record.clean_stop_broker_epoch if record.HasField("clean_stop_broker_epoch") else None
+            ),
         )
         self._changes.brokers.add(record.broker_id)
 
     def _apply_broker_state(self, record: records_pb2.BrokerStateRecord) -> None:
         broker = self.brokers.get(record.broker_id)
         if broker is not None and broker.broker_epoch == record.broker_epoch:
-            self.brokers[record.broker_id] = replace(broker, fenced=record.fenced, stopping=record.stopping)
+            mark = broker.clean_stop_broker_epoch if record.fenced else None
+            self.brokers[record.broker_id] = replace(
+                broker, fenced=record.fenced, stopping=record.stopping, clean_stop_broker_epoch=mark
+            )
             self._changes.brokers.add(record.broker_id)
 
     def _apply_topic(self, record: records_pb2.TopicRecord) -> None:

@@ -75,6 +75,7 @@ def _broker_records(broker: BrokerRegistration) -> Iterator[records_pb2.Metadata
             broker_epoch=broker.broker_epoch,
             levels=broker.levels.to_wire(),
             version=broker.version,
+            clean_stop_broker_epoch=broker.clean_stop_broker_epoch,
         )
     )
     if not broker.fenced or broker.stopping:

@@ -6,7 +6,7 @@
     begin_quorum_epoch, begin_epoch_answered              next_message(session_id)
     log_appended, log_flushed, log_truncated              next_request()
     open_session, replicate_request, close_session        next_tick_ms()
-    leader_session_opened, _closed, leader_message
+    fetcher_stream_opened, _closed, leader_message
     snapshot_request, _taken, _fetched, _unfetched, _loaded
     append_records (while active) -> end offset
 
@@ -370,12 +370,12 @@ class QuorumNode:
 
     # -- our session to the leader
 
-    def leader_session_opened(self, now_ms: float) -> None:
+    def fetcher_stream_opened(self, now_ms: float) -> None:
         self._at(now_ms)
         if (fetcher := self._transitions.fetcher) is not None:
             fetcher.opened(now_ms)
 
-    def leader_session_closed(self, now_ms: float) -> None:
+    def fetcher_stream_closed(self, now_ms: float) -> None:
         """The stream broke or could not be opened."""
         self._at(now_ms)
         self._transitions.broke(now_ms)

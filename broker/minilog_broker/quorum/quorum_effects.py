@@ -5,14 +5,14 @@
     SendVote                                 vote_answered, or vote_unanswered (refused connection, time-out)
     AnswerVote                               nothing: it answers vote_request(ticket, ...)
     SendBeginQuorumEpoch                     begin_epoch_answered (response None: no answer)
-    OpenLeaderSession, CloseLeaderSession    leader_session_opened, leader_session_closed; one stream at a time
+    OpenFetcherStream, CloseFetcherStream    fetcher_stream_opened, fetcher_stream_closed; one stream at a time
     FetchSnapshot                            snapshot_fetched, once it is whole and durable; or snapshot_unfetched
     LoadSnapshot                             nothing: MetadataReplay.load carries it out
     RecordEpochStart                         nothing: it is durable before what follows
     AppendToLog                              log_appended, then log_flushed (the metadata log is always fsync)
     TruncateLog, StartLogAt                  log_truncated
     DeleteBeforeSnapshot                     nothing
-    LeaderSessionReady, SessionReady         next_request, next_message
+    FetcherStreamReady, SessionReady         next_request, next_message
     MetadataSessionRefused                   close_session, when the stream has ended
 
 An OSError of the metadata log or of the vote's file ends the process: there is no event for it.
@@ -27,10 +27,10 @@ from minilog.errors import MinilogError, wire_error
 from minilog.v1 import peer_pb2
 from minilog_broker.replication.replica_effects import (
     AppendToLog,
-    CloseLeaderSession,
+    CloseFetcherStream,
     Effect,
-    LeaderSessionReady,
-    OpenLeaderSession,
+    FetcherStreamReady,
+    OpenFetcherStream,
     RecordEpochStart,
     SessionReady,
     StartLogAt,
@@ -42,13 +42,13 @@ __all__ = [
     "NO_VOTE",
     "AnswerVote",
     "AppendToLog",
-    "CloseLeaderSession",
+    "CloseFetcherStream",
     "DeleteBeforeSnapshot",
     "FetchSnapshot",
-    "LeaderSessionReady",
+    "FetcherStreamReady",
     "LoadSnapshot",
     "MetadataSessionRefused",
-    "OpenLeaderSession",
+    "OpenFetcherStream",
     "PersistVote",
     "QuorumEffect",
     "RecordEpochStart",

@@ -354,12 +354,12 @@ class ReplicaManager:
 
     # -- sessions to leaders
 
-    def leader_session_opened(self, leader_id: int, now_ms: float) -> None:
-        """OpenLeaderSession is done: the stream is open."""
+    def fetcher_stream_opened(self, leader_id: int, now_ms: float) -> None:
+        """OpenFetcherStream is done: the stream is open."""
         self._leaders.to(leader_id).opened(now_ms)
 
-    def leader_session_closed(self, leader_id: int, now_ms: float) -> None:
-        """It broke, or could not be opened. Not told after CloseLeaderSession."""
+    def fetcher_stream_closed(self, leader_id: int, now_ms: float) -> None:
+        """It broke, or could not be opened. Not told after CloseFetcherStream."""
         self._leaders.to(leader_id).closed(now_ms)
 
     def leader_message(self, leader_id: int, message: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
@@ -367,7 +367,7 @@ class ReplicaManager:
         self._leaders.to(leader_id).receive(message, now_ms)
 
     def next_request(self, leader_id: int, now_ms: float) -> peer_pb2.ReplicateRequest | None:
-        """What to tell a leader; None: nothing now, LeaderSessionReady tells when. Ask again until None."""
+        """What to tell a leader; None: nothing now, FetcherStreamReady tells when. Ask again until None."""
         return self._leaders.to(leader_id).next_request(now_ms)
 
     # -- the disk

@@ -13,7 +13,7 @@
     FindEnds                        ends_found; or log_failed, log_damaged
     BeganToLead, HighWatermarkMoved, StoppedLeading
                                     -; told of an internal topic's partition: a coordinator lives beside each
-    AnswerProduce, AnswerMarkers, SessionReady, LeaderSessionReady, OpenLeaderSession, CloseLeaderSession: see each
+    AnswerProduce, AnswerMarkers, SessionReady, FetcherStreamReady, OpenFetcherStream, CloseFetcherStream: see each
 
 "Appended" and "flushed" are two events: the first makes records readable for followers, only the second counts for
 the high watermark and for progress. All commands for one log are carried out in the order given.
@@ -236,23 +236,23 @@ class SessionRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenLeaderSession:
-    """Open a Replicate stream to `leader_id` (as BrokerIncarnation.host/port tell): answered by leader_session_opened;
-    a broken or refused stream is answered by leader_session_closed, and asked for again by the core when due."""
+class OpenFetcherStream:
+    """Open a Replicate stream to `leader_id` (as BrokerIncarnation.host/port tell): answered by fetcher_stream_opened;
+    a broken or refused stream is answered by fetcher_stream_closed, and asked for again by the core when due."""
 
     leader_id: int
     broker_epoch: int  # the leader's life
 
 
 @dataclass(frozen=True, slots=True)
-class CloseLeaderSession:
+class CloseFetcherStream:
     """No partition follows this leader any more."""
 
     leader_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderSessionReady:
+class FetcherStreamReady:
     """There is something to tell a leader: take it by next_request(leader_id)."""
 
     leader_id: int
@@ -346,9 +346,9 @@ Effect: TypeAlias = (
     | RegisterPartition
     | SessionReady
     | SessionRefused
-    | OpenLeaderSession
-    | CloseLeaderSession
-    | LeaderSessionReady
+    | OpenFetcherStream
+    | CloseFetcherStream
+    | FetcherStreamReady
     | ProposeInSyncReplicas
     | PartitionOffline
     | LaterVersionMet

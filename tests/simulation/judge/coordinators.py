@@ -21,7 +21,7 @@ from minilog.v1 import common_pb2, coordinator_pb2, coordinator_records_pb2
 from tests.simulation.judge.partition import JudgedPartition
 
 if TYPE_CHECKING:
-    from tests.simulation.judge.copies import View
+    from tests.simulation.judge.copies import Copy, View
     from tests.simulation.judge.truth import Truth
     from tests.simulation.machines.calls import SimulatedCall
 
@@ -123,9 +123,9 @@ class JudgeOfCoordinators:
                 return self._truth.partition(PartitionKey(topic_id, number))
         return None
 
-    def _log(self, number: int, partition: JudgedPartition) -> _Log:
-        log = self._logs.setdefault((number, partition.key), _Log())
-        log.read(self._truth.copies.of(number, partition.name).live)
+    def _log(self, copy: Copy, partition: JudgedPartition) -> _Log:
+        log = self._logs.setdefault((copy.host.number, partition.key), _Log())
+        log.read(copy.live)
         return log
 
     # -- decisions
@@ -133,24 +133,25 @@ class JudgeOfCoordinators:
     def _markers(self, call: SimulatedCall, message: Any) -> None:
         number, _ = self._truth.speaker(call.client)
         partition = self._partition(message.coordinator_partition)
-        if number < 0 or partition is None:
+        copy = None if number < 0 or partition is None else partition.sound_copy(number)
+        if partition is None or copy is None:
             return
-        decided = self._log(number, partition).decided
+        decided = self._log(copy, partition).decided
         for marker in message.markers:
             found = decided.get(marker.producer_id)
             what = "commits" if marker.committed else "aborts"
             if found is None or found[0] != marker.committed:
                 text = f"b{number} {what} producer {marker.producer_id}, its log says {found}"
                 raise partition.fail("V15", text, number)
-            if not partition.is_held(number, found[1]):
+            if not partition.is_held(copy.host.number, found[1]):
                 text = f"b{number} {what} producer {marker.producer_id}, and that is not committed yet"
                 raise partition.fail("V15", text, number)
             if marker.committed:
-                self._check_winners(partition, number, marker.producer_id)
+                self._check_winners(partition, copy, marker.producer_id)
 
-    def _check_winners(self, partition: JudgedPartition, number: int, producer_id: int) -> None:
+    def _check_winners(self, partition: JudgedPartition, copy: Copy, producer_id: int) -> None:
         """Those of two attempts never win together."""
-        log = self._log(number, partition)
+        log, number = self._log(copy, partition), copy.host.number
         at = log.generation_of[producer_id]
         if not any(log.winners[at] <= named for named in self._named.get(at, ())):
             text = f"b{number} commits generation {at[1]} of {at[0]}: no request named all of {sorted(log.winners[at])}"
@@ -162,13 +163,14 @@ class JudgeOfCoordinators:
         if request is None or message.error.code != _OK or message.outcome not in _COMMITTED:
             return
         partition = self._partition(coordinator_partition(request.transactional_id))
-        if partition is None:
+        copy = None if partition is None else partition.sound_copy(number)
+        if partition is None or copy is None:
             return
         at = request.transactional_id, request.generation
-        end = self._log(number, partition).generations.get(at)
-        if end is None and self._truth.copies.of(number, partition.name).live.start > 0:
+        end = self._log(copy, partition).generations.get(at)
+        if end is None and copy.live.start > 0:
             return  # it was said where the log begins no more
-        if end is None or not partition.is_held(number, end):
+        if end is None or not partition.is_held(copy.host.number, end):
             text = f"b{number} answers that generation {at[1]} of {at[0]} is committed, and it is not yet"
             raise partition.fail("V15", text, number)
 
@@ -189,6 +191,6 @@ class JudgeOfCoordinators:
             if topic is None or topic.name != TRANSACTIONS_TOPIC_NAME:
                 continue
             for copy in self._truth.copies.all_of(partition.name):
-                if copy.live.start > 0 or (producer_id, key) in self._log(copy.host.number, partition).registered:
+                if copy.live.start > 0 or (producer_id, key) in self._log(copy, partition).registered:
                     return True
         return False

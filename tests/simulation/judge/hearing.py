@@ -132,7 +132,7 @@ class Hearing:
             return
         if host.ailed_from(HANDS_OVER, self._cluster.now_s - STEADY * self._fetch_timeout_s):
             return
-        if led < self._cluster.stray_epoch and epoch - led >= LEAP_EPOCHS:
+        if led < self._cluster.stray_epoch and epoch >= min(led + LEAP_EPOCHS, self._cluster.stray_epoch):
             return
         voters = self._truth.metadata.voters
         if self._cluster.now_s - since_s < STEADY * self._fetch_timeout_s or other not in voters:

@@ -42,7 +42,7 @@ class Replayed:
         if which == "broker_registration":
             self._register(offset, value)
         elif which == "broker_state":
-            self.said["state", value.broker_id] = value.broker_epoch, value.fenced, value.stopping
+            self._state(value)
         elif which == "topic":
             self.said["topic", value.topic_id] = value
         elif which == "partition":
@@ -66,6 +66,14 @@ class Replayed:
             self.said["voter", value.broker_id] = records_pb2.Voter(
                 broker_id=former.broker_id, directory_id=value.directory_id, host=former.host, port=former.port
             )
+
+    def _state(self, value: records_pb2.BrokerStateRecord) -> None:
+        self.said["state", value.broker_id] = value.broker_epoch, value.fenced, value.stopping
+        life = self.said.get(("broker", value.broker_id))
+        if life is not None and life.broker_epoch == value.broker_epoch and not value.fenced:
+            self.said["broker", value.broker_id] = let_in = records_pb2.BrokerRegistrationRecord()
+            let_in.CopyFrom(life)
+            let_in.ClearField("clean_stop_broker_epoch")
 
     def _register(self, offset: int, value: records_pb2.BrokerRegistrationRecord) -> None:
         """A life begins, fenced."""

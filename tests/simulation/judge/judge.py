@@ -44,7 +44,7 @@ class Judge:
         self._hearing = Hearing(cluster, self.truth)
         self._lag = Lag(cluster, self.truth)
         coordinators = JudgeOfCoordinators(self.truth)
-        transactions = Transactions(self.truth.copies, coordinators.may_write)
+        transactions = Transactions(coordinators.may_write)
         self._replication = Replication(self.truth, transactions)
         self._backlog = Backlog(cluster)
         self._watchers = [

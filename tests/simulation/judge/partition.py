@@ -69,6 +69,14 @@ class JudgedPartition:
     def view(self, copy: Copy) -> View:
         return copy.live if self.unsynced_since_s is not None else copy.durable
 
+    def sound_copy(self, number: int) -> Copy | None:
+        """The copy of that host; where it is damaged, that of an in-sync member, if one is sound."""
+        state = self.metadata.states.get(self.key)
+        members = () if state is None else state.in_sync_replicas
+        sound = (each for each in (number, *members) if not self.damage.excuses(each, self.key))
+        found = next(sound, None)
+        return None if found is None else self.copies.of(found, self.name)
+
     # -- what is told
 
     def leads_now(self, number: int, life: int, epoch: int) -> JudgedLead:

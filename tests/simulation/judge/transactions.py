@@ -17,7 +17,7 @@ from minilog.record_batch.header import BatchHeader, decode_header
 from minilog_broker.storage.markers import read_markers
 
 if TYPE_CHECKING:
-    from tests.simulation.judge.copies import Copies, Copy
+    from tests.simulation.judge.copies import Copy
     from tests.simulation.judge.partition import JudgedPartition
 
 SETTLED = 1_000  # records behind a marker
@@ -52,8 +52,7 @@ def is_marked(copy: Copy, producer_id: int) -> bool:
 class Transactions:
     """See the module's text. `fates`: of each producer that has a marker anywhere, whether it is committed."""
 
-    def __init__(self, copies: Copies, may_write: Callable[[int, PartitionKey], bool]) -> None:
-        self._copies = copies
+    def __init__(self, may_write: Callable[[int, PartitionKey], bool]) -> None:
         self._may_write = may_write
         self._of: dict[PartitionKey, _OfPartition] = {}
         self.fates: dict[int, bool] = {}
@@ -83,7 +82,11 @@ class Transactions:
 
     def _mark(self, partition: JudgedPartition, number: int, header: BatchHeader) -> None:
         of = self._of.setdefault(partition.key, _OfPartition())
-        content = self._copies.of(number, partition.name).live.content(header.base_offset)
+        copy = partition.sound_copy(number)
+        if copy is None:  # nobody can say whose markers these are
+            of.unsettled.clear()
+            return
+        content = copy.live.content(header.base_offset)
         for producer_id, committed, _ in read_markers(content, decode_header(content)):
             if producer_id in of.fates:
                 raise partition.fail("V15", f"producer {producer_id} is marked again at {header.base_offset}")

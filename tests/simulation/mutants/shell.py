@@ -131,7 +131,7 @@ def broken_stream_is_not_told() -> Patches:
         if self._ready.get(leader_id) is ready:
             self._ready.pop(leader_id)
             self._tasks.pop(leader_id, None)
-            self._replicas.manager.leader_session_closed(leader_id, now_ms())
+            self._replicas.manager.fetcher_stream_closed(leader_id, now_ms())
             self._replicas.run()
 
     return [(LeaderLinks, "_run", mutant)]

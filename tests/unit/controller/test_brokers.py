@@ -109,14 +109,32 @@ def test_a_clean_start_keeps_its_eligibility(cluster: ControllerCluster) -> None
     assert state.eligible_leaders == (1,)
 
 
-def test_a_registration_sent_again_its_answer_lost_is_as_clean_as_the_first(cluster: ControllerCluster) -> None:
+@pytest.mark.parametrize("by_another", [False, True])
+def test_a_registration_sent_again_its_answer_lost_is_as_clean_as_the_first(
+    cluster: ControllerCluster, by_another: bool
+) -> None:
+    """Also at another controller: found by the simulator, as the only copy of a partition that was damaged for good."""
     key = cluster.created()
     for broker_id in (3, 2, 1):
         cluster.fence(broker_id)
     mark = cluster.epoch(2)
     cluster.register(2, clean=mark)
+    if by_another:
+        cluster.fail_over()
     cluster.register(2, clean=mark)
     assert cluster.state(key).eligible_leaders == (2,)
+
+
+def test_a_mark_is_over_when_the_life_that_came_with_it_was_let_in(cluster: ControllerCluster) -> None:
+    key = cluster.created()
+    mark = cluster.epoch(2)
+    cluster.start(2, clean=mark)
+    cluster.propose(key, [1, 2, 3])
+    for broker_id in (3, 2):
+        cluster.fence(broker_id)
+    assert cluster.state(key).eligible_leaders == (2,)
+    cluster.register(2, clean=mark)
+    assert cluster.state(key).eligible_leaders == (), "it has written since: the disk is an older one"
 
 
 def test_the_only_member_stays_after_an_unclean_start_and_leads_under_fsync(cluster: ControllerCluster) -> None:

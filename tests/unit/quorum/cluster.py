@@ -192,7 +192,7 @@ class QuorumCluster:
                 self.break_stream(stream)
             else:
                 stream.is_open = True
-                opener.event(lambda node: node.leader_session_opened(self.now_ms))
+                opener.event(lambda node: node.fetcher_stream_opened(self.now_ms))
 
         opener.later(self.delay(), arrive, opener.life)
 
@@ -217,7 +217,7 @@ class QuorumCluster:
             def closed() -> None:
                 if self.streams.get(stream.opener) is stream:
                     del self.streams[stream.opener]
-                    opener.event(lambda node: node.leader_session_closed(self.now_ms))
+                    opener.event(lambda node: node.fetcher_stream_closed(self.now_ms))
 
             opener.later(self.delay(), closed, opener.life)
 

@@ -258,9 +258,9 @@ class QuorumMachine:
                         self.cluster.carry(
                             stream, self, opener, REPLICATE.response.encode(StreamMessage(effect.response))
                         )
-            case quorum_effects.OpenLeaderSession(leader_id=leader_id):
+            case quorum_effects.OpenFetcherStream(leader_id=leader_id):
                 self.cluster.open_stream(self, leader_id)
-            case quorum_effects.CloseLeaderSession():
+            case quorum_effects.CloseFetcherStream():
                 self.cluster.close_stream(self)
             case _:
                 pass

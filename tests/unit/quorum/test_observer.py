@@ -132,7 +132,7 @@ def test_a_session_says_at_first_that_it_is_the_metadata_logs_and_whose() -> Non
     cluster.start(2)
     node = cluster.node(2)
     node.tick(cluster.now_ms)
-    node.leader_session_opened(cluster.now_ms)
+    node.fetcher_stream_opened(cluster.now_ms)
     request = node.next_request(cluster.now_ms)
     assert request is not None
     assert (request.cluster_metadata, request.broker_id, request.broker_epoch) == (True, 2, -1)

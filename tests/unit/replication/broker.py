@@ -172,12 +172,12 @@ class BrokerOfCores:
                 self.refused.append(session_id)
                 if session_id in self.sessions:
                     self.cluster.break_link(self.sessions[session_id])
-            case replica_effects.OpenLeaderSession(leader_id=leader_id, broker_epoch=epoch):
+            case replica_effects.OpenFetcherStream(leader_id=leader_id, broker_epoch=epoch):
                 self._close_link(leader_id)
                 self.links[leader_id] = Link(self.broker_id, leader_id, epoch)
-            case replica_effects.CloseLeaderSession(leader_id=leader_id):
+            case replica_effects.CloseFetcherStream(leader_id=leader_id):
                 self._close_link(leader_id)
-            case replica_effects.LeaderSessionReady(leader_id=leader_id):
+            case replica_effects.FetcherStreamReady(leader_id=leader_id):
                 if leader_id in self.links:
                     self.links[leader_id].up_ready = True
             case replica_effects.ProposeInSyncReplicas():

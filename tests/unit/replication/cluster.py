@@ -106,7 +106,7 @@ class ReplicaCluster:
         if tell_follower and follower.links.get(link.leader_id) is link:
             del follower.links[link.leader_id]
             if follower.alive:
-                follower.manager.leader_session_closed(link.leader_id, self.now_ms)
+                follower.manager.fetcher_stream_closed(link.leader_id, self.now_ms)
                 follower.run()
 
     def open_link(self, link: Link) -> None:
@@ -120,7 +120,7 @@ class ReplicaCluster:
         leader.manager.open_follower_session(link.session_id, link.follower_id, follower.broker_epoch, self.now_ms)
         leader.run()
         if link.session_id in leader.sessions:
-            follower.manager.leader_session_opened(link.leader_id, self.now_ms)
+            follower.manager.fetcher_stream_opened(link.leader_id, self.now_ms)
             follower.run()
 
     def links(self) -> list[Link]:

@@ -8,7 +8,7 @@ from minilog.limits import MAX_POSITIONS
 from minilog.partition_key import PartitionKey
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
-from minilog_broker.replication.replica_effects import LeaderSessionReady, SessionReady
+from minilog_broker.replication.replica_effects import FetcherStreamReady, SessionReady
 from minilog_broker.replication.sessions.session import MAX_RUNS
 from minilog_broker.replication.settings import ReplicationSettings
 from tests.unit.replication.cluster import (
@@ -237,10 +237,10 @@ def test_news_wakes_a_session_that_waits_at_most_every_5_ms() -> None:
 
 def test_both_sides_give_a_sign_of_life_every_keepalive() -> None:
     cluster = ReplicaCluster()
-    up = ready_count(cluster[2], LeaderSessionReady)
+    up = ready_count(cluster[2], FetcherStreamReady)
     down = ready_count(cluster[1], SessionReady)
     cluster.advance(1_000)
-    assert 9 <= ready_count(cluster[2], LeaderSessionReady) - up <= 11
+    assert 9 <= ready_count(cluster[2], FetcherStreamReady) - up <= 11
     assert 18 <= ready_count(cluster[1], SessionReady) - down <= 22, "two followers"
     assert not cluster[1].refused
 
@@ -294,7 +294,7 @@ def test_a_refused_connection_is_tried_again_with_a_pause_of_at_most_500_ms() ->
     cluster = ReplicaCluster()
     cluster[1].crash()
     cluster.advance(10_000)
-    opened = count_effects(cluster[2])["OpenLeaderSession"]
+    opened = count_effects(cluster[2])["OpenFetcherStream"]
     assert 20 <= opened <= 60
 
 
@@ -303,7 +303,7 @@ def test_one_stream_per_follower_and_leader_however_many_partitions() -> None:
     for number in range(1, 20):
         cluster.controller.create(PartitionKey(TOPIC_ID, number), (1, 2, 3), 1)
     cluster.settle()
-    assert count_effects(cluster[2])["OpenLeaderSession"] == 1
+    assert count_effects(cluster[2])["OpenFetcherStream"] == 1
 
 
 def test_a_newer_session_of_a_follower_replaces_the_older() -> None:
@@ -330,10 +330,10 @@ def test_a_session_of_many_partitions_says_all_in_messages_of_no_more_than_one_m
         cluster.controller.create(PartitionKey(TOPIC_ID, number), (1, 2), 1)
         cluster.settle()
     follower, leader = cluster[2].manager, cluster[1].manager
-    follower.leader_session_closed(1, cluster.now_ms)
+    follower.fetcher_stream_closed(1, cluster.now_ms)
     cluster.now_ms += 1_000.0
     follower.tick(cluster.now_ms)
-    follower.leader_session_opened(1, cluster.now_ms)  # opened anew, it tells all positions at once
+    follower.fetcher_stream_opened(1, cluster.now_ms)  # opened anew, it tells all positions at once
     session_id = cluster.session_id()
     asked: list[peer_pb2.ReplicateRequest] = []
     while (request := follower.next_request(1, cluster.now_ms)) is not None and len(asked) < 5:

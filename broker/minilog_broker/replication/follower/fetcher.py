@@ -2,7 +2,7 @@
 
     state    what it is
     CLOSED   nothing follows this leader
-    OPENING  OpenLeaderSession was asked for
+    OPENING  OpenFetcherStream was asked for
     OPEN     the stream is open
     BROKEN   it broke, or nobody knows where the leader is: a pause with back-off and jitter
 
@@ -27,7 +27,7 @@ from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.follower.partition import FollowerPartition
 from minilog_broker.replication.follower.throttle import Throttle
-from minilog_broker.replication.replica_effects import CloseLeaderSession, LeaderSessionReady, OpenLeaderSession
+from minilog_broker.replication.replica_effects import CloseFetcherStream, FetcherStreamReady, OpenFetcherStream
 from minilog_broker.replication.rules.own_delay import excused
 
 _GRANT_SHARE = 4  # credit is told alone when a quarter of it came back; it rides along with anything else
@@ -124,7 +124,7 @@ class ReplicaFetcher:
         """Nothing follows this leader: let the session go."""
         if not self.followers and self.state is not FetcherState.CLOSED:
             self.state = FetcherState.CLOSED
-            self._context.emit(CloseLeaderSession(self.leader_id))
+            self._context.emit(CloseFetcherStream(self.leader_id))
 
     # -- who is throttled
 
@@ -174,7 +174,7 @@ class ReplicaFetcher:
             return
         self._leader_incarnation = incarnation.broker_epoch
         self.state, self._since_ms = FetcherState.OPENING, now_ms
-        self._context.emit(OpenLeaderSession(self.leader_id, incarnation.broker_epoch))
+        self._context.emit(OpenFetcherStream(self.leader_id, incarnation.broker_epoch))
         self._arm(now_ms + self._context.settings.silence_ms)
 
     def opened(self, now_ms: float) -> None:
@@ -221,7 +221,7 @@ class ReplicaFetcher:
             self._drop(now_ms)
 
     def _drop(self, now_ms: float) -> None:
-        self._context.emit(CloseLeaderSession(self.leader_id))
+        self._context.emit(CloseFetcherStream(self.leader_id))
         self._break(now_ms)
 
     def look(self, now_ms: float) -> None:
@@ -339,7 +339,7 @@ class ReplicaFetcher:
     def _wake(self) -> None:
         if not self._awake and self.state is FetcherState.OPEN:
             self._awake = True
-            self._context.emit(LeaderSessionReady(self.leader_id))
+            self._context.emit(FetcherStreamReady(self.leader_id))
 
 
 def _first_of(keys: dict[PartitionKey, None]) -> list[PartitionKey]:

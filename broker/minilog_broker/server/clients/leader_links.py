@@ -15,7 +15,7 @@ import structlog
 from minilog.aio.payload_stream import open_stream
 from minilog.stream_messages import REPLICATE, StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
-from minilog_broker.replication.replica_effects import OpenLeaderSession
+from minilog_broker.replication.replica_effects import OpenFetcherStream
 from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
 from minilog_broker.server.clients.streams import pump
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
@@ -45,7 +45,7 @@ class LeaderLinks:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ready: dict[int, asyncio.Event] = {}
 
-    def open(self, effect: OpenLeaderSession) -> None:
+    def open(self, effect: OpenFetcherStream) -> None:
         self.close(effect.leader_id)
         ready = self._ready[effect.leader_id] = asyncio.Event()
         self._tasks[effect.leader_id] = asyncio.ensure_future(self._run(effect.leader_id, ready))
@@ -74,7 +74,7 @@ class LeaderLinks:
         if self._ready.get(leader_id) is ready:  # not closed and not opened anew meanwhile
             self._ready.pop(leader_id)
             self._tasks.pop(leader_id, None)
-            self._replicas.manager.leader_session_closed(leader_id, now_ms())
+            self._replicas.manager.fetcher_stream_closed(leader_id, now_ms())
             self._replicas.run()
 
     async def _converse(self, leader_id: int, ready: asyncio.Event) -> None:
@@ -84,7 +84,7 @@ class LeaderLinks:
         manager, replicas = self._replicas.manager, self._replicas
 
         def opened() -> None:
-            manager.leader_session_opened(leader_id, now_ms())
+            manager.fetcher_stream_opened(leader_id, now_ms())
             replicas.run()
 
         def receive(message: StreamMessage[peer_pb2.ReplicateResponse]) -> None:

@@ -112,8 +112,8 @@ class QuorumShell:
         )
         self._link = QuorumLink(
             client,
-            lambda: self._event(lambda: self._node.leader_session_opened(now_ms())),
-            lambda: self._event(lambda: self._node.leader_session_closed(now_ms())),
+            lambda: self._event(lambda: self._node.fetcher_stream_opened(now_ms())),
+            lambda: self._event(lambda: self._node.fetcher_stream_closed(now_ms())),
             lambda message: self._event(lambda: self._node.leader_message(message, now_ms())),
             self._next_request,
             runtime,
@@ -247,11 +247,11 @@ class QuorumShell:
                 )
             case replica_effects.SessionReady(session_id=session_id):
                 self._sessions.wake(session_id)
-            case replica_effects.LeaderSessionReady():
+            case replica_effects.FetcherStreamReady():
                 self._link.wake()
-            case replica_effects.OpenLeaderSession(leader_id=leader_id):
+            case replica_effects.OpenFetcherStream(leader_id=leader_id):
                 self._link.open(self._peers.address(leader_id))
-            case replica_effects.CloseLeaderSession():
+            case replica_effects.CloseFetcherStream():
                 self._link.close()
             case quorum.MetadataSessionRefused(session_id=session_id, error=error):
                 self._sessions.refuse(session_id, error, effect.response)

@@ -52,7 +52,7 @@ class Outside:
     answer_markers: Callable[[replica_effects.AnswerMarkers], None]
     answer_delete_records: Callable[[replica_effects.AnswerDeleteRecords], None]
     register: Callable[[replica_effects.RegisterPartition], None]
-    open_link: Callable[[replica_effects.OpenLeaderSession], None]
+    open_link: Callable[[replica_effects.OpenFetcherStream], None]
     close_link: Callable[[int], None]
     wake_link: Callable[[int], None]
     propose: Callable[[replica_effects.ProposeInSyncReplicas], None]
@@ -124,11 +124,11 @@ class ReplicationShell:
                 self.sessions.wake(session_id)
             case replica_effects.AnswerProduce():
                 self._outside.answer_produce(effect)
-            case replica_effects.LeaderSessionReady(leader_id=leader_id):
+            case replica_effects.FetcherStreamReady(leader_id=leader_id):
                 self._outside.wake_link(leader_id)
-            case replica_effects.OpenLeaderSession():
+            case replica_effects.OpenFetcherStream():
                 self._outside.open_link(effect)
-            case replica_effects.CloseLeaderSession(leader_id=leader_id):
+            case replica_effects.CloseFetcherStream(leader_id=leader_id):
                 self._outside.close_link(leader_id)
             case replica_effects.ProposeInSyncReplicas():
                 self._outside.propose(effect)
