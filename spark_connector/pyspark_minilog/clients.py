@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
 from minilog import Admin, Consumer, Producer
-from minilog.malloc import keep_freed_memory
 from minilog.sync.transaction import Transactions
+from pyspark_minilog.worker import settle_in
 
 _AnyClient: TypeAlias = Admin | Consumer | Producer | Transactions
 _Client = TypeVar("_Client", Admin, Consumer, Producer, Transactions)
@@ -33,8 +33,7 @@ def lend(kind: type[_Client], settings: Mapping[str, str]) -> Iterator[_Client]:
     key = (kind, tuple(sorted(settings.items())))
     with _guard:
         idle = _idle.pop(key, None)
-    if idle is None:
-        keep_freed_memory()
+    settle_in()
     client = idle if isinstance(idle, kind) else kind(settings)
     try:
         yield client
@@ -45,12 +44,14 @@ def lend(kind: type[_Client], settings: Mapping[str, str]) -> Iterator[_Client]:
 
 
 def _keep(key: _Key, client: _AnyClient) -> None:
+    """The one that was idle for longest has to go where there are too many."""
     with _guard:
-        room = key not in _idle and len(_idle) < _MAX_IDLE
-        if room:
-            _idle[key] = client
-    if not room:
-        _close(client)
+        out = [client] if key in _idle else []
+        _idle.setdefault(key, client)
+        if len(_idle) > _MAX_IDLE:
+            out.append(_idle.pop(next(iter(_idle))))
+    for each in out:
+        _close(each)
 
 
 def _close(client: _AnyClient) -> None:

@@ -75,7 +75,9 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         from pyspark_minilog.options import parse_stream_sink_options
         from pyspark_minilog.sink import plan_sink
+        from pyspark_minilog.worker import settle_in
         from pyspark_minilog.write_task import StreamWriter
 
+        settle_in()
         options = parse_stream_sink_options(self.options)
         return StreamWriter(options, plan_sink(schema, options.topic))

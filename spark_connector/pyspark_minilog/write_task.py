@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OWNED_SETTINGS = {"acks": "all", "enable.idempotence": "true"}
+_TRANSACTIONAL = {"transactional.id": "spark"}  # one producer for all attempts: each says its own to the coordinator
 _QUERY_ID, _BATCH_ID, _RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 
 
@@ -169,7 +170,7 @@ def write_part(
     first = next(batches, None)
     if first is None:  # an empty task connects to nobody
         return TaskReport(0)
-    settings = {**options.client, **_OWNED_SETTINGS, "transactional.id": attempt.transactional_id}
+    settings = {**options.client, **_OWNED_SETTINGS, **_TRANSACTIONAL}
     with lend(Producer, settings) as producer, producer.participation() as participation:
         part = participation.begin(attempt, task=_task(), expires=expires)
         if isinstance(part, AlreadyCommitted):

@@ -81,7 +81,14 @@ class ConsumerCore:
         self._subscribed = []
         for partition in wanted:
             self._add(partition, self._config.auto_offset_reset)
-        self._wants_metadata = True
+        self._wants_metadata = not all(map(self._is_known, self._assigned))
+
+    def _is_known(self, partition: TopicPartition) -> bool:
+        """Whether the cache has its leader; one that leads no longer will say so."""
+        try:
+            return self._cache.leader(self._cache.key(partition)) is not None
+        except (UnknownTopicId, UnknownTopicOrPartition):
+            return False
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Read all partitions of these topics, new ones too."""

@@ -83,6 +83,7 @@ class Consuming:
         self.requests: list[tuple[int, data_pb2.FetchRequest]] = []
         self.positions: dict[tuple[int, int], data_pb2.FetchPosition] = {}  # (broker, partition)
         self.asked: list[ResolveOffset] = []
+        self.refreshes = 0  # of metadata
         self.closed: list[int] = []
         self.committed: dict[int, Committed] = {}  # by partition
         self.group_error: MinilogError | None = None
@@ -115,6 +116,7 @@ class Consuming:
                     for key in request.forgotten:
                         self.positions.pop((broker, key.partition), None)
                 case RefreshTopics():
+                    self.refreshes += 1
                     self.cache.apply(self.brokers.metadata())
                     self.core.metadata_changed(self.now)
                 case FetchCommitted(wanted):

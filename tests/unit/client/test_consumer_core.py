@@ -89,6 +89,14 @@ def test_what_is_assigned_next_is_read_from_the_same_stream() -> None:
     cluster.push()
     assert offsets(cluster) == [4, 5, 6, 7]
     assert sum(request.isolation_level != data_pb2.ISOLATION_LEVEL_NONE for _, request in cluster.requests) == 1
+    assert cluster.refreshes == 1  # who leads is known
+
+
+def test_a_topic_that_is_known_under_another_id_is_asked_for() -> None:
+    cluster = reading(4, end_offset=4)
+    cluster.core.assign([TopicPartition(TOPIC, 0, 0, topic_id=str(uuid.UUID(bytes=bytes(15) + b"x")))])
+    cluster.run()
+    assert cluster.refreshes == 2
 
 
 def test_an_empty_range_is_finished_at_once() -> None:
