@@ -36,7 +36,7 @@ from minilog_broker.replication.replica_effects import (
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.sessions.session import SessionPartition
 from minilog_broker.replication.sessions.source import Audience, Source
-from minilog_broker.storage.errors import NO_SPACE
+from minilog_broker.storage.errors import NO_SPACE, DamagedCopy
 from minilog_broker.storage.producer_state import ProducerState
 
 if TYPE_CHECKING:
@@ -383,13 +383,13 @@ class Replica:
             return
         if isinstance(error, UnsupportedVersion):
             self._context.emit(LaterVersionMet(self.key, error))
+        damaged = self.log is not None and isinstance(error, CorruptMessage | DamagedCopy)
         self.offline = str(error)
         self._opening = False
         self.drop_role(now_ms, why=f"the replica failed: {error}")
         if self.log is not None:
             self._sessions.give_back(self.log.append_failed())
         self.log = None
-        damaged = isinstance(error, CorruptMessage)
         self._context.emit(PartitionOffline(self.key, self.offline, damaged))
         self._to_recover, self.damaged = damaged and not self.damaged, self.damaged or damaged
         self._offline_since = -1 if self.state is None else self.state.partition_epoch

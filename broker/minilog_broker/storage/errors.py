@@ -26,6 +26,14 @@ class CorruptFile(StorageError):
     """A small durable file whose checksum is wrong: it was damaged, a crash cannot leave it so."""
 
 
+class DamagedCopy(OSError):
+    """A command met batches of its log that are not what was written: the disk works, and what it holds is not right.
+    The log is failed as by any other error of the disk; its copy is fetched again."""
+
+    def __init__(self, damage: str) -> None:
+        super().__init__(errno.EIO, damage)
+
+
 @contextlib.contextmanager
 def passing_no_space() -> Iterator[None]:
     """What is tried inside is not worth failing for where the disk is full."""

@@ -26,7 +26,7 @@ from minilog_broker.storage import marks, producer_snapshots
 from minilog_broker.storage.checkpoint import CheckpointFile
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
-from minilog_broker.storage.errors import NO_SPACE, passing_no_space
+from minilog_broker.storage.errors import NO_SPACE, DamagedCopy, passing_no_space
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.lookups import headers_between, offset_for_timestamp, offsets_at_sizes, segment_with
 from minilog_broker.storage.recovery import EPOCH_FILE, Finding, Recovered, Recovery, RecoveryReport
@@ -354,7 +354,7 @@ class Log:
         try:
             yield
         except CorruptMessage as error:
-            self.failed = OSError(errno.EIO, str(error))
+            self.failed = DamagedCopy(str(error))
             raise self.failed from error
         except OSError as error:
             if self.failed is None and error.errno not in passing:

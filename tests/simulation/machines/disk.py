@@ -349,7 +349,8 @@ class SimulatedDisk:
             if failure[0] == "pread" and failure[1] in path:
                 self.failures.remove(failure)
                 self._arm()
-                raise OSError(failure[2], os.strerror(failure[2]), path)
+                self._error = failure[2]
+                self.interrupt(path)
 
     def _change_names(self, operation: str, path: str, change: NameChange) -> None:
         if self.armed:

@@ -11,6 +11,7 @@ from minilog.v1.common_pb2 import PartitionId
 from minilog.v1.data_pb2 import FetchPosition, FetchRequest
 from minilog_broker.replication.replica_effects import CheckCopy
 from minilog_broker.replication.sessions.copy_checks import MAX_WAITING, CopyChecks
+from minilog_broker.storage.errors import DamagedCopy
 from minilog_broker.storage.segment import segment_path
 from tests.unit.replication.cluster import KEY, ReplicaCluster
 
@@ -96,6 +97,23 @@ def test_a_damaged_copy_is_cut_and_fetched_again_when_the_controller_knows_of_it
     cluster.controller.set_state(KEY, in_sync_replicas=(2, 3), damaged_replicas=(1,))
     cluster.settle()
     assert KEY in cluster[1].offline, "a disk that damages it twice is not to be trusted"
+
+
+def test_damage_that_a_command_of_the_disk_meets_is_cut_and_fetched_again_too() -> None:
+    """Found by the simulator (seed 801879): a truncation met rot in an old segment. Taken for an error of the disk, it
+    left the copy offline; the next life did not read that segment, and met it again."""
+    cluster = ReplicaCluster()
+    for _ in range(3):
+        cluster.produce(1)
+    cluster.settle()
+    flip_a_bit(cluster, 2)
+    cluster[2].manager.log_failed(KEY, DamagedCopy("the header checksum is wrong"), cluster.now_ms)
+    cluster.settle()
+    assert KEY in cluster[2].offline
+    cluster.controller.set_state(KEY, in_sync_replicas=(1, 3), damaged_replicas=(2,))
+    cluster.settle()
+    assert KEY not in cluster[2].offline
+    assert cluster[2].logs[KEY].log_end_offset == 3
 
 
 @pytest.mark.parametrize("first", range(13))

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from minilog_broker.server.disk.disk_thread import BoundedLane, DiskCommand, DiskThread
+from minilog.errors import CorruptMessage
+from minilog_broker.server.disk.disk_thread import BoundedLane, CommandGroups, DiskCommand, DiskThread
+from minilog_broker.storage.errors import DamagedCopy
 
 FULL = OSError(errno.ENOSPC, "no space left on device")
 TAKES_AT_MOST_S = 10.0
@@ -214,3 +216,18 @@ def test_of_many_logs_that_are_made_or_dropped_a_few_are_with_the_thread_at_a_ti
     assert told == [0, 1, 2, 3, failure, 5, 6, 7, 8, 9]
     lane.submit(DiskCommand(lambda: "later", told.append, told.append))
     assert len(thread.given) == 1
+
+
+def test_damage_that_a_command_meets_is_told_as_damage() -> None:
+    """Its log fails as by any error of the disk, and its copy can be fetched again; by EIO alone it could not."""
+    told: list[OSError] = []
+    groups = CommandGroups()
+
+    def work() -> None:
+        raise CorruptMessage("the header checksum of the record batch at offset 0 is wrong")
+
+    answers, _ = groups.run([groups.give(DiskCommand(work, told.append, told.append, "log"))])
+    for tell in answers:
+        tell()
+    assert [type(error) for error in told] == [DamagedCopy]
+    assert told[0].errno == errno.EIO

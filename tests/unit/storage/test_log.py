@@ -9,6 +9,7 @@ import pytest
 from minilog.errors import OffsetOutOfRange
 from minilog.record_batch.header import decode_header
 from minilog_broker.replication.replica_effects import PlacedBatches
+from minilog_broker.storage.errors import DamagedCopy
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.settings import LogSettings
@@ -294,3 +295,15 @@ class TestProducerSnapshots:
     def test_a_snapshot_above_the_end_is_refused(self, log: Log) -> None:
         with pytest.raises(ValueError, match="above the end"):
             log.write_producer_snapshot(1, b"")
+
+
+def test_a_truncation_that_meets_damage_cuts_nothing_and_says_so(log: Log, files: CrashableFiles) -> None:
+    fill(log, 3)
+    log.flush()
+    before = log.log_end_offset
+    files.damage(f"{DIRECTORY}/{0:020d}.log", 3, b"\xff")
+    with pytest.raises(DamagedCopy, match="offset 0"):
+        log.truncate_to(1)
+    assert log.log_end_offset == before
+    with pytest.raises(OSError, match="takes no more writes"):
+        append(log)

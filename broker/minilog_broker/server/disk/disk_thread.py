@@ -30,6 +30,7 @@ from typing import Any, Protocol
 import structlog
 
 from minilog.errors import CorruptMessage, StorageError
+from minilog_broker.storage.errors import DamagedCopy
 
 logger = structlog.get_logger()
 
@@ -138,9 +139,12 @@ class CommandGroups:
             except OSError as error:
                 told.append(self._fail(command, error))
                 continue
-            except (CorruptMessage, StorageError) as damage:
+            except CorruptMessage as damage:
                 # What is on the disk is not what was written: the matter of one log, as a failing disk is.
-                told.append(self._fail(command, OSError(errno.EIO, str(damage))))
+                told.append(self._fail(command, DamagedCopy(str(damage))))
+                continue
+            except StorageError as error:
+                told.append(self._fail(command, OSError(errno.EIO, str(error))))
                 continue
             told.append(_bind(command.on_done, result))
             if command.flush is not None:

@@ -1,0 +1,123 @@
+"""What the judge does not hold against anybody: a copy that rotted, and elections that a stray epoch asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from minilog.partition_key import PartitionKey
+from minilog.record_batch.builder import build_batch, records_to_columns
+from minilog.v1 import peer_pb2, records_pb2
+from minilog_broker.controller.topic_config import effective_topic_config
+from minilog_broker.quorum.epochs_told import LEAP_EPOCHS
+from tests.simulation.cluster import SimulatedCluster
+from tests.simulation.judge.hearing import Hearing
+from tests.simulation.judge.metadata import Topic
+from tests.simulation.judge.truth import Truth
+from tests.simulation.machines.loop import Process
+from tests.simulation.plan import Plan
+from tests.simulation.violation import Violation
+
+TOPIC_ID = bytes(16)
+KEY = PartitionKey(TOPIC_ID, 0)
+LOG = "/data/t-0"
+STARTED_S = 10.0
+
+
+def _cluster() -> tuple[SimulatedCluster, Truth]:
+    """Of three brokers that all run."""
+    cluster = SimulatedCluster(1, Plan())
+    cluster.loop.close()
+    for host in cluster.hosts.values():
+        host.process, host.wanted = Process(host.name), True
+    return cluster, Truth(cluster, lambda state, decision: None, lambda batch: None)
+
+
+class TestACopyThatRotted:
+    """b1, b2 and b3 have one batch of t-0; b1 and b2 are in sync."""
+
+    @pytest.fixture(autouse=True)
+    def cluster(self) -> None:
+        cluster, truth = _cluster()
+        truth.metadata.topics[TOPIC_ID] = Topic("t", {}, effective_topic_config({}))
+        truth.metadata.states[KEY] = records_pb2.PartitionRecord(topic_id=TOPIC_ID, in_sync_replicas=[1, 2])
+        batch = build_batch(TOPIC_ID, 0, records_to_columns([b"a"]), timestamp_us=1)
+        self.disks = [host.disk for host in cluster.hosts.values()]
+        for disk in self.disks:
+            disk.make_dir("/data")
+            disk.make_dir(LOG)
+            file = disk.open(f"{LOG}/{0:020d}.log", create=True)
+            file.write([batch], 0)
+            file.close()
+        partition = truth.partition(KEY)
+        assert partition is not None
+        self.partition = partition
+
+    def _asked(self, number: int) -> int | None:
+        copy = self.partition.sound_copy(number)
+        if copy is None:
+            return None
+        assert copy.live.end == 1
+        return copy.host.number
+
+    def test_a_sound_one_is_asked_itself(self) -> None:
+        assert [self._asked(number) for number in (1, 2, 3)] == [1, 2, 3]
+
+    def test_of_a_rotten_one_the_copy_of_a_member_is_asked(self) -> None:
+        self.disks[0].flip_bit(f"{LOG}/{0:020d}.log", 3, 0)
+        assert [self._asked(number) for number in (1, 2, 3)] == [2, 2, 3]
+
+    def test_where_no_member_is_sound_nobody_is_asked(self) -> None:
+        for disk in self.disks[:2]:
+            disk.flip_bit(f"{LOG}/{0:020d}.log", 3, 0)
+        assert [self._asked(number) for number in (1, 2, 3)] == [None, None, 3]
+
+
+class _Call:
+    """The stream of the metadata log from a follower to b2."""
+
+    method, host = "/minilog.v1.PeerService/Replicate", "b2"
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+
+
+class TestElections:
+    """b2 leads the quorum, and b1 and b3 follow it: then b3 is heard of."""
+
+    def _elect(self, led: int, epoch: int, stray_epoch: int) -> None:
+        cluster, truth = _cluster()
+        hearing = Hearing(cluster, truth)
+        calls: list[Any] = [_Call("b1"), _Call("b3")]
+        cluster.loop.now_s = STARTED_S
+        hearing.look()
+        hearing.leads(2, cluster.hosts[2].lives, led)
+        for call in calls:
+            hearing.saw(call, peer_pb2.ReplicateRequest(cluster_metadata=True), False)
+        for _ in range(30):
+            cluster.loop.now_s += 0.2
+            for call in calls:
+                hearing.heard(call, False)
+                hearing.heard(call, True)
+        cluster.stray_epoch = stray_epoch
+        hearing.leads(3, cluster.hosts[3].lives, epoch)
+
+    @pytest.mark.parametrize(
+        ("led", "epoch", "stray_epoch"),
+        [
+            (5, 6, -1),
+            (5, 6, 3 * LEAP_EPOCHS + 1),  # no leap
+            (2 * LEAP_EPOCHS + 8, 2 * LEAP_EPOCHS + 9, 2 * LEAP_EPOCHS + 1),  # it was reached before
+            (5, 5 + LEAP_EPOCHS, -1),  # nobody has such an epoch
+        ],
+    )
+    def test_a_leader_that_a_majority_heard_is_followed_by_nobody(self, led: int, epoch: int, stray_epoch: int) -> None:
+        with pytest.raises(Violation, match=rf"V20: b2 led quorum epoch {led}, \[1, 3\] heard it all the time"):
+            self._elect(led, epoch, stray_epoch)
+
+    @pytest.mark.parametrize("led", [5, 2 * LEAP_EPOCHS + 8])
+    def test_but_on_the_way_to_a_stray_epoch(self, led: int) -> None:
+        """The last leap may be shorter than the others, by the elections since (seed 800544)."""
+        stray = 3 * LEAP_EPOCHS + 1
+        self._elect(led, min(led + LEAP_EPOCHS, stray) + 1, stray)
