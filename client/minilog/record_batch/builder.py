@@ -48,7 +48,7 @@ __all__ = [
     "split_columns",
 ]
 
-_COMPRESSIONS = {"none": Attributes(0), "lz4": Attributes.LZ4, "zstd": Attributes.ZSTD}
+_COMPRESSIONS = {"none": 0, "lz4": Attributes.LZ4, "zstd": Attributes.ZSTD}
 _CONTROL_LENGTH = struct.Struct("<I")
 # The stream writer, the only one with options, writes the schema first: this many bytes, which are not sent.
 _SCHEMA_MESSAGE_BYTES = {attributes: payload_schema(attributes).serialize().size for attributes in range(4)}
@@ -188,9 +188,9 @@ def _payload_columns(columns: pa.RecordBatch, timestamp_us: int | None) -> pa.Re
     return pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
 
 
-def _attributes(names: Mapping[str, object] | Sequence[str]) -> Attributes:
-    key = Attributes.HAS_KEY if "key" in names else Attributes(0)
-    return key | (Attributes.HAS_HEADERS if "headers" in names else Attributes(0))
+def _attributes(names: Mapping[str, object] | Sequence[str]) -> int:
+    key = Attributes.HAS_KEY if "key" in names else 0
+    return key | (Attributes.HAS_HEADERS if "headers" in names else 0)
 
 
 def _binary(name: str, column: pa.Array) -> pa.Array:
@@ -251,7 +251,7 @@ def _array(field: pa.Field, entries: Sequence[object] | None) -> pa.Array:
     return array
 
 
-def _message(columns: pa.RecordBatch, compression: str) -> tuple[Attributes, pa.Buffer]:
+def _message(columns: pa.RecordBatch, compression: str) -> tuple[int, pa.Buffer]:
     """(attributes, encapsulated message) of `columns`, compressed if that makes it smaller."""
     attributes = _attributes(columns.schema.names)
     if compression != "none":
@@ -259,14 +259,14 @@ def _message(columns: pa.RecordBatch, compression: str) -> tuple[Attributes, pa.
         options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
         # Not closed: closing would write an end-of-stream marker behind the message.
         pa.ipc.new_stream(sink, columns.schema, options=options).write_batch(columns)
-        compressed = sink.getvalue().slice(_SCHEMA_MESSAGE_BYTES[int(attributes)])
+        compressed = sink.getvalue().slice(_SCHEMA_MESSAGE_BYTES[attributes])
         if len(compressed) < pa.ipc.get_record_batch_size(columns):
             return attributes | _COMPRESSIONS[compression], compressed
     return attributes, columns.serialize()
 
 
 def _client_header(
-    attributes: Attributes, *, record_count: int, timestamps_us: tuple[int, int], producer: tuple[int, int, int]
+    attributes: int, *, record_count: int, timestamps_us: tuple[int, int], producer: tuple[int, int, int]
 ) -> BatchHeader:
     """A header without a place in the log, its length and crc still to be filled.
 
@@ -278,7 +278,7 @@ def _client_header(
         base_offset=0,
         partition_leader_epoch=NO_LEADER_EPOCH,
         crc=0,
-        attributes=int(attributes),
+        attributes=attributes,
         record_count=record_count,
         last_offset_delta=record_count - 1,
         base_timestamp_us=timestamps_us[0],

@@ -61,8 +61,9 @@ assert _HEADER.size == HEADER_BYTES
 assert _PLACED.size + _CHECKSUM.size == PLACEMENT_BYTES
 
 
-class Attributes(enum.IntFlag):
-    """The bits of `attributes`; any other bit is of a later version."""
+class Attributes(enum.IntEnum):
+    """The bits of `attributes`; any other bit is of a later version. Sets of them are plain ints: each batch is asked
+    for its own several times, and what an IntFlag answers is made by Python."""
 
     HAS_KEY = 1
     HAS_HEADERS = 2

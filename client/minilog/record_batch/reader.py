@@ -39,7 +39,7 @@ from minilog.record_batch.schema import (
 __all__ = ["PAYLOAD_SCHEMA", "READ_SCHEMA", "read_control", "read_payload", "read_records"]
 
 _CONTROL_LENGTH = struct.Struct("<I")
-_CODECS = {0: "none", int(Attributes.LZ4): "lz4", int(Attributes.ZSTD): "zstd"}
+_CODECS = {0: "none", Attributes.LZ4: "lz4", Attributes.ZSTD: "zstd"}
 # Arrow nodes and buffers of the columns: binary 1 and 3, timestamp 1 and 2, list<struct<string, binary>> 4 and 9.
 _SHAPES = {0: (2, 5), 1: (3, 8), 2: (6, 14), 3: (7, 17)}
 MAX_BUFFERS = 17

@@ -6,7 +6,7 @@ the data disk thread; sessions are woken by their asyncio events; the rest goes 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -78,7 +78,7 @@ class ReplicationShell:
         self.timer = CoreTimer(manager.next_tick_ms, self._tick)
         self._running = False
         # How often each log was let go. A replica may come back: what the disk answers for its former log is not its.
-        self._let_go: Counter[PartitionKey] = Counter()
+        self._let_go: defaultdict[PartitionKey, int] = defaultdict(int)
 
     @property
     def backlog_bytes(self) -> int:
