@@ -197,6 +197,25 @@ def test_a_message_carries_all_that_is_ready() -> None:
     assert len(message.payloads) == 5
 
 
+def test_news_of_before_is_no_answer_to_a_position_that_waits() -> None:
+    """A run without an error says that the position was accepted: the follower adopts the high watermark then."""
+    cluster, session_id = lonely(credit=1 << 20, batches=1)
+    messages(cluster, session_id)
+    leader = cluster[1]
+    cluster.produce(1, acks=1)  # its disk does not answer: it leads in no new epoch before
+    cluster.controller.move(KEY, 1)
+    cluster.replay_slice(leader, 10)
+    leader_partition = leader.leader()
+    assert leader_partition is not None
+    assert not leader_partition.leading
+    request = peer_pb2.ReplicateRequest(credit_bytes=1 << 20)
+    position = request.positions.add(position_number=2, fetch_offset=1, leader_epoch=leader_partition.leader_epoch)
+    position.partition_id.topic_id, position.partition_id.partition = KEY
+    leader.manager.replicate_request(session_id, request, cluster.now_ms)
+    cluster.now_ms += 50
+    assert [run for sent in messages(cluster, session_id) for run in sent.message.runs] == []
+
+
 # -- waking, news, signs of life
 
 

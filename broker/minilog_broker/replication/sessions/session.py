@@ -205,7 +205,9 @@ class ServedSession:
         self._add_news(subscription, now_ms)
 
     def _judge(self, subscription: SessionPartition, now_ms: float) -> None:
+        # What was to be said of the position before must not answer this one: without an error it would accept it.
         self._ready.pop(subscription.key, None)
+        self._news.pop(subscription.key, None)
         position, source = subscription.position, subscription.source
         subscription.state, subscription.error, subscription.diverged = SubscriptionState.WAITING, None, None
         subscription.producers_below = b""
