@@ -48,6 +48,7 @@ class Fetcher:
             _nobody_reads,
             _by_snapshots,
             disk_answers=lambda: True,  # a voter is no member of an ISR: it is counted as far as it has got
+            has_readers=lambda: True,  # every broker applies what is committed
         )
         self.session.follow(self._follower, now_ms)
 

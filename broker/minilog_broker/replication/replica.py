@@ -18,7 +18,7 @@ from minilog.partition_key import PartitionKey
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.follower.fetcher import ReplicaFetcher
 from minilog_broker.replication.follower.partition import FollowerPartition
-from minilog_broker.replication.follower.reads import FollowerReads
+from minilog_broker.replication.follower.reads import FollowerReads, consumers_among
 from minilog_broker.replication.leader.delete_records import advance_log_start
 from minilog_broker.replication.leader.own_log import tell_high_watermark, tell_leadership, tell_leadership_ended
 from minilog_broker.replication.leader.partition import LeaderPartition
@@ -229,6 +229,7 @@ class Replica:
             on_change=self._follower_changed,
             follow_log_start=lambda offset: advance_log_start(context, self.key, log, offset),
             disk_answers=lambda: context.disk_answers,
+            has_readers=lambda: bool(consumers_among(self.subscribers)),
         )
         self.reads = FollowerReads(
             follower, self.subscribers, lambda error: self.go_offline(error, now_ms), in_sync=self._is_in_sync()

@@ -46,6 +46,7 @@ class FollowerBench:
         self.changes_ms: list[float] = []
         self.log_starts: list[int] = []
         self.disk_answers = True
+        self.has_readers = False
         self.numbers = itertools.count(1)
         self.replica = ReplicaLog(self.log)
         self.follower = FollowerPartition(
@@ -60,6 +61,7 @@ class FollowerBench:
             on_change=self.changes_ms.append,
             follow_log_start=self.log_starts.append,
             disk_answers=lambda: self.disk_answers,
+            has_readers=lambda: self.has_readers,
         )
         self.follower.connect()
 

@@ -130,7 +130,7 @@ def test_a_follower_clamps_it_to_its_own_durable_end() -> None:
     cluster.produce(1)
     for _ in range(3):
         cluster.settle()
-        cluster.advance(10)
+        cluster.advance(50)
     assert [cluster[b].ends() for b in (2, 3)] == [(1, 1, 1), (1, 1, 1)]
     cluster[1].crash()
     for broker in (2, 3):
@@ -142,7 +142,7 @@ def test_at_start_it_is_the_checkpoint_clamped() -> None:
     cluster = ReplicaCluster()
     cluster.produce(1)
     cluster.settle()
-    cluster.advance(20)
+    cluster.advance(100)
     cluster[2].logs[KEY].write_checkpoint()
     cluster[2].crash()
     cluster[2].restart()

@@ -83,6 +83,7 @@ def test_transactions_are_truncated_with_the_log() -> None:
     ticket = cluster.write_markers(2, commit(7))
     cluster.settle()
     assert cluster[2].marked[ticket] is None
+    cluster.advance(100)
     assert [stable(cluster, broker_id) for broker_id in (1, 2, 3)] == [3, 3, 3]
 
 
@@ -116,7 +117,7 @@ def test_a_run_tells_whose_batches_in_it_were_aborted(broker_id: int) -> None:
     begin(cluster, 9)
     cluster.write_markers(1, abort(9))
     cluster.settle()
-    cluster.advance(10)
+    cluster.advance(100)
     whole = cluster.consume(broker_id, 0)
     later = cluster.consume(broker_id, 3)
     all_ = cluster.consume(broker_id, 0, isolation=UNCOMMITTED)

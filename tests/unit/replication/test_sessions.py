@@ -254,6 +254,65 @@ def test_news_wakes_a_session_that_waits_at_most_every_5_ms() -> None:
     assert after - before <= 3
 
 
+def written_and_heard(cluster: ReplicaCluster) -> tuple[int, int]:
+    """Write one batch and wait 30 ms: (messages of the leader to broker 2, high watermark there)."""
+    link = last_link(cluster)
+    before = ready_count_of(cluster[1], link)
+    cluster.produce(1)
+    cluster.settle()
+    cluster.advance(30)
+    return ready_count_of(cluster[1], link) - before, cluster[2].ends()[0]
+
+
+def ready_count_of(broker: BrokerOfCores, link: Link) -> int:
+    return sum(isinstance(each, SessionReady) and each.session_id == link.session_id for each in broker.history)
+
+
+def test_a_high_watermark_that_moved_wakes_no_session_of_a_follower_without_readers_and_rides_along() -> None:
+    cluster = ReplicaCluster()
+    cluster.advance(250)
+    assert written_and_heard(cluster) == (1, 0), "the batch alone"
+    cluster.produce(1)
+    cluster.settle()
+    assert cluster[2].ends()[0] == 1, "with the next batch"
+    cluster.advance(110)
+    assert cluster[2].ends()[0] == 2, "with the next sign of life"
+
+
+def test_a_follower_that_somebody_reads_from_hears_at_once_that_the_high_watermark_moved() -> None:
+    cluster = ReplicaCluster()
+    cluster.consume(2, 0, leader_epoch=0)
+    cluster.advance(250)
+    assert written_and_heard(cluster) == (2, 1)
+    for session_id in list(cluster[2].consumers):
+        cluster[2].manager.close_session(session_id, cluster.now_ms)
+    cluster.advance(30)
+    written_and_heard(cluster)  # with this progress the leader is told that nobody reads there any more
+    cluster.advance(250)
+    assert written_and_heard(cluster)[0] == 1
+
+
+def test_a_position_that_waits_has_no_riders() -> None:
+    cluster = ReplicaCluster()
+    cluster.advance(250)
+    written_and_heard(cluster)
+    link, leader = last_link(cluster), cluster[1]
+    assert link.session_id is not None
+    cluster.produce(1, acks=1)
+    cluster.controller.move(KEY, 1)
+    cluster.replay_slice(leader, 10)
+    leader_partition = leader.leader()
+    assert leader_partition is not None
+    assert not leader_partition.leading
+    request = peer_pb2.ReplicateRequest(credit_bytes=1 << 20)
+    position = request.positions.add(position_number=99, fetch_offset=1, leader_epoch=leader_partition.leader_epoch)
+    position.partition_id.topic_id, position.partition_id.partition = KEY
+    leader.manager.replicate_request(link.session_id, request, cluster.now_ms)
+    cluster.now_ms += 100
+    (sign_of_life,) = messages(cluster, link.session_id)
+    assert not sign_of_life.message.runs
+
+
 def test_both_sides_give_a_sign_of_life_every_keepalive() -> None:
     cluster = ReplicaCluster()
     up = ready_count(cluster[2], FetcherStreamReady)

@@ -92,7 +92,7 @@ class FollowerPartition:
     """Fetches one log from one leader.
 
     `on_change(now_ms)` is told when what may be read here can have changed. `follow_log_start(offset)` is asked to
-    delete what the leader has deleted."""
+    delete what the leader has deleted. `has_readers`: whether consumers read here."""
 
     def __init__(
         self,
@@ -107,6 +107,7 @@ class FollowerPartition:
         on_change: Callable[[float], None],
         follow_log_start: Callable[[int], None],
         disk_answers: Callable[[], bool],
+        has_readers: Callable[[], bool],
     ) -> None:
         self.key = key
         self.leader_id = leader_id
@@ -122,6 +123,8 @@ class FollowerPartition:
         self.on_change = on_change
         self._follow_log_start = follow_log_start
         self._disk_answers = disk_answers
+        self._has_readers = has_readers
+        self._told_readers = False
         self.corrupt_offset: int | None = None
         self._corrupt_at = -1
         self._corrupt_times = 0
@@ -167,7 +170,7 @@ class FollowerPartition:
         """The durable end, named by the position it belongs to; None while our log is not known to be the leader's."""
         if self.state is not FollowerState.FETCHING and not (self.no_space and self.state is FollowerState.PAUSED):
             return None
-        durable_end = self.log.durable_end
+        durable_end, self._told_readers = self.log.durable_end, self._has_readers()
         return peer_pb2.ReplicaProgress(
             partition_id=self._partition_id,
             leader_epoch=self.leader_epoch,
@@ -179,7 +182,13 @@ class FollowerPartition:
             partition_epoch=self.partition_epoch,
             takes_no_records=self.no_space or not self._disk_answers(),
             unsynced=not self.log.flush_on_append,
+            has_readers=self._told_readers,
         )
+
+    def reader_came(self) -> None:
+        """A consumer asks here: the leader is to hear of it. That it went is said with the next progress."""
+        if not self._told_readers and self._connected:
+            self._outbox.progress_due(self.key)
 
     def learn(self, partition_epoch: int, *, in_sync: bool) -> None:
         """The committed state changed: outside the ISR, the leader counts what is told under the newest one."""

@@ -68,7 +68,7 @@ class FollowerReads:
         reading = self.in_sync and self._follower.accepted
         if reading != self.reading:
             self.reading = reading
-            for subscription in self._consumers():
+            for subscription in consumers_among(self._subscribers):
                 if reading:
                     subscription.session.check_positions_again(subscription, now_ms)
                 elif subscription.state is SubscriptionState.SENDING:
@@ -76,11 +76,8 @@ class FollowerReads:
         told = (self._log.high_watermark, self._log.log_start)
         if reading and told != self._told:
             self._told = told
-            for subscription in self._consumers():
+            for subscription in consumers_among(self._subscribers):
                 subscription.session.available(subscription, now_ms, news=True)
-
-    def _consumers(self) -> list[SessionPartition]:
-        return [each for each in self._subscribers.values() if each.session.audience is not Audience.FOLLOWER]
 
     def _silent(self) -> MinilogError:
         why = "does not hear its leader" if self.in_sync else "is not in sync"
@@ -92,6 +89,7 @@ class FollowerReads:
 
     def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
         """The checks of a consumer's position: leader epoch, log start, and the record before it where we have it."""
+        self._follower.reader_came()
         epoch = self.leader_epoch
         if position.leader_epoch > epoch:
             return Wait(
@@ -137,3 +135,8 @@ class FollowerReads:
 
     def epoch_before(self, offset: int) -> int | None:
         return self._log.log.epoch_before(offset)
+
+
+def consumers_among(subscribers: Mapping[int, SessionPartition]) -> list[SessionPartition]:
+    """Those of them that copy nothing: they read."""
+    return [each for each in subscribers.values() if each.session.audience is not Audience.FOLLOWER]

@@ -273,7 +273,8 @@ class LeaderPartition:
         self._high_watermark_moved(self)
         if not knew_its_end and self.knows_its_end:
             self._check_subscribers(now_ms)
-        self._tell_subscribers(now_ms, news=True)
+        for subscription in self._subscribers.values():
+            subscription.session.high_watermark_moved(subscription, now_ms)
 
     def _tell_subscribers(self, now_ms: float, *, news: bool) -> None:
         for subscription in self._subscribers.values():
@@ -299,11 +300,12 @@ class LeaderPartition:
             return
         if progress.HasField("corrupt_offset"):
             self._context.copy_checks.ask(self.key, progress.corrupt_offset)  # it came damaged three times: is it ours?
+        if (subscription := self._subscribers.get(session.session_id)) is not None:
+            session.readers_told(subscription, now_ms, has_readers=progress.has_readers)
         end = progress.durable_end_offset
         last_epoch = progress.last_epoch if progress.HasField("last_epoch") else None
         if end > self.log.appended_end or not self._is_epoch_below(end, last_epoch):
             view.forget(session.broker_epoch)
-            subscription = self._subscribers.get(session.session_id)
             if subscription is not None:
                 session.stop(
                     subscription, CorruptMessage(f"{self}: progress to {end} is not on the leader's log"), now_ms

@@ -8,8 +8,9 @@
 
 Credit is an absolute count of bytes since the session was opened; with any left, one batch of any size may go. Ready
 partitions take turns, and a message carries all that is ready, up to about 1 MiB and 500 partitions. News (high
-watermark, log start, divergence, errors) needs no credit, and goes at most every 5 ms. Nothing polls: appends and a
-moved high watermark make a subscription ready, and the first thing to say on a session that waits wakes it, once.
+watermark, log start, divergence, errors) needs no credit, and goes at most every 5 ms. A high watermark that moved is
+no reason to wake a session whose follower nobody reads from: it rides with what is said next. Nothing polls: appends
+and a moved high watermark make a subscription ready, and the first thing to say on a session that waits wakes it, once.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class SessionPartition:
     error: MinilogError | None = None
     diverged: Diverged | None = None
     producers_below: bytes = b""  # said with the first run behind the position
+    has_readers: bool = True  # of what is sent: a consumer has, a follower until it says that it has none
 
     @property
     def end_offset(self) -> int | None:
@@ -123,6 +125,7 @@ class ServedSession:
     _awake: bool = False
     _ready: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
     _news: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
+    _riders: dict[PartitionKey, SessionPartition] = field(default_factory=dict)  # news that wakes nobody
 
     def __post_init__(self) -> None:
         self.last_heard_ms = self.last_sent_ms = self.opened_ms
@@ -152,8 +155,13 @@ class ServedSession:
     def forget(self, key: PartitionKey) -> None:
         """Send no more of it."""
         self.subscriptions.pop(key, None)
+        self._withdraw(key)
+
+    def _withdraw(self, key: PartitionKey) -> None:
+        """What was to be said of it is said no more."""
         self._ready.pop(key, None)
         self._news.pop(key, None)
+        self._riders.pop(key, None)
 
     def is_at(self, key: PartitionKey, leader_epoch: int, position_number: int) -> bool:
         """Whether progress so named belongs to the accepted position."""
@@ -198,16 +206,27 @@ class ServedSession:
         if news:
             self._add_news(subscription, now_ms)
 
+    def readers_told(self, subscription: SessionPartition, now_ms: float, *, has_readers: bool) -> None:
+        """A follower said whether somebody reads from it. The first reader is not to wait for what rode until now."""
+        came, subscription.has_readers = has_readers and not subscription.has_readers, has_readers
+        if came:
+            self.available(subscription, now_ms, news=True)
+
+    def high_watermark_moved(self, subscription: SessionPartition, now_ms: float) -> None:
+        """The source's: more may go to consumers, and whoever copies it learns of it."""
+        self.available(subscription, now_ms, news=subscription.has_readers)
+        if not subscription.has_readers and subscription.state is SubscriptionState.SENDING:
+            self._riders[subscription.key] = subscription
+
     def stop(self, subscription: SessionPartition, error: MinilogError, now_ms: float) -> None:
         """Say an error; nothing more goes before a new position."""
         subscription.state, subscription.error, subscription.diverged = SubscriptionState.STOPPED, error, None
-        self._ready.pop(subscription.key, None)
+        self._withdraw(subscription.key)
         self._add_news(subscription, now_ms)
 
     def _judge(self, subscription: SessionPartition, now_ms: float) -> None:
         # What was to be said of the position before must not answer this one: without an error it would accept it.
-        self._ready.pop(subscription.key, None)
-        self._news.pop(subscription.key, None)
+        self._withdraw(subscription.key)
         position, source = subscription.position, subscription.source
         subscription.state, subscription.error, subscription.diverged = SubscriptionState.WAITING, None, None
         subscription.producers_below = b""
@@ -271,17 +290,24 @@ class ServedSession:
         """The runs of the next message; empty: a sign of life; None: nothing to say (the next thing wakes again)."""
         runs = self._data_runs(now_ms)
         if self._news and now_ms >= self._last_news_ms + self.settings.news_interval_ms:
-            for key in list(itertools.islice(self._news, MAX_RUNS - len(runs))):
-                runs.append((self._run(self._news.pop(key)), b""))
+            self._take_news(self._news, runs)
             if not self._news:  # else the rest goes with the next message, at once
                 self._last_news_ms = now_ms
-        if not runs and now_ms < self.last_sent_ms + self.keepalive_ms:
+        sign_is_due = now_ms >= self.last_sent_ms + self.keepalive_ms
+        if self._riders and (runs or sign_is_due):
+            self._take_news(self._riders, runs)
+        if not runs and not sign_is_due:
             self._awake = False
             if self._news:
                 self.hold(self.session_id, self._last_news_ms + self.settings.news_interval_ms)
             return None
         self.last_sent_ms = now_ms
         return runs
+
+    def _take_news(self, news: dict[PartitionKey, SessionPartition], runs: list[RunWithBatches]) -> None:
+        for key in list(itertools.islice(news, MAX_RUNS - len(runs))):
+            runs.append((self._run(news.pop(key)), b""))
+            self._riders.pop(key, None)
 
     def _data_runs(self, now_ms: float) -> list[RunWithBatches]:
         runs: list[RunWithBatches] = []
@@ -298,6 +324,7 @@ class ServedSession:
             self.sent_bytes += size_bytes
             subscription.sent_bytes += size_bytes
             self._news.pop(key, None)
+            self._riders.pop(key, None)
             if subscription.next_offset < subscription.bound():
                 self._ready[key] = subscription  # its next turn is after the others'
         return runs
