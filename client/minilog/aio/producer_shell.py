@@ -256,6 +256,7 @@ class ProducerShell:
             received=received,
             lost=lambda: self._lost(broker_id, stream),
             written=written,
+            doubted=self._wants_metadata.set,
         )
         self._streams[broker_id] = stream
 

@@ -58,14 +58,11 @@ class Accumulator:
         self._sticky = StickyPartitioner(chance)
         self._round_robin = StickyPartitioner(chance)
         self._queues: dict[PartitionKey, deque[Batch]] = {}
-        self._keyless: dict[
-            bytes, Batch
-        ] = {}  # by topic: what records without a key and a partition were added to last
+        # By topic: what records without a key and a partition were added to last, while it is here.
+        self._keyless: dict[bytes, Batch] = {}
         self._ready: dict[PartitionKey, None] = {}  # whose first batch may go
         self._newly_ready: list[PartitionKey] = []
-        self._lingering: deque[Batch] = (
-            deque()
-        )  # in the order in which they were begun; also some that are closed by now
+        self._lingering: deque[Batch] = deque()  # in the order of their beginning; some are closed by now
         self._waiting: dict[int, Batch] = {}  # those that have not left, by number, ascending
         self._unsettled: dict[int, Batch] = {}  # by number, ascending
         self._numbers = 0
@@ -243,6 +240,8 @@ class Accumulator:
         batch = queue.popleft()
         batch.closed = True
         del self._waiting[batch.number]
+        if self._keyless.get(key.topic_id) is batch:
+            del self._keyless[key.topic_id]
         if not queue:
             del self._queues[key]
             self._ready.pop(key, None)
@@ -256,13 +255,12 @@ class Accumulator:
                 found.append(self._pop(oldest.key, self._queues[oldest.key]))
         return found
 
-    def next_ready_ms(self, now_ms: float) -> float:
-        """When the next batch that still lingers becomes ready, infinity for none."""
+    def next_ready_ms(self) -> float:
+        """When the next batch that lingers becomes ready, or became, infinity for none."""
         with self.changed:
             while self._lingering and self._lingering[0].closed:
                 self._lingering.popleft()
-            ready_ms = self._lingering[0].created_ms + self._linger_ms if self._lingering else float("inf")
-            return ready_ms if ready_ms > now_ms else float("inf")
+            return self._lingering[0].created_ms + self._linger_ms if self._lingering else float("inf")
 
     def oldest_created_ms(self) -> float:
         """When the oldest batch that has not left was begun, infinity for none."""

@@ -138,19 +138,18 @@ class Completion(Protocol):
 class RecordsCompletion:
     """One future per record of `send`, of asyncio."""
 
-    __slots__ = ("_batch", "futures")
+    __slots__ = ("_place_of", "futures")
 
     def __init__(self, batch: Batch) -> None:
-        self._batch = batch
+        self._place_of = _place_of(batch)
         self.futures: list[Settable] = []
 
     def add(self, future: Settable) -> None:
         self.futures.append(future)
 
     def delivered(self, base_offset: int) -> None:
-        place_of = _place_of(self._batch)
         for number, future in enumerate(self.futures):
-            settle(future.set_result, place_of(number, base_offset))
+            settle(future.set_result, self._place_of(number, base_offset))
 
     def failed(self, error: MinilogError) -> None:
         for future in self.futures:
@@ -218,16 +217,18 @@ class Gathering:
 
 
 class PartCompletion:
-    """One part of a `send_batch`."""
+    """One part of a `send_batch`. It does not hold what is written: the batch goes with its last user, and its memory is
+    the next one's."""
 
-    __slots__ = ("_batch", "_gathering", "_index")
+    __slots__ = ("_gathering", "_index", "_partition", "_record_count", "_topic")
 
     def __init__(self, batch: Batch, gathering: Gathering, index: int) -> None:
-        self._batch, self._gathering, self._index = batch, gathering, index
+        self._gathering, self._index = gathering, index
+        self._topic, self._partition, self._record_count = batch.topic, batch.key.partition, batch.record_count
 
     def delivered(self, base_offset: int) -> None:
-        last = base_offset + self._batch.record_count - 1 if base_offset >= 0 else -1
-        part = BatchMetadata(self._batch.topic, self._batch.key.partition, base_offset, last)
+        last = base_offset + self._record_count - 1 if base_offset >= 0 else -1
+        part = BatchMetadata(self._topic, self._partition, base_offset, last)
         self._gathering.arrived(self._index, part)
 
     def failed(self, error: MinilogError) -> None:

@@ -16,6 +16,9 @@ from typing import Any
 
 from minilog.types import RecordMetadata
 
+# Of all batches: concurrent.futures.wait takes the locks of all its futures at once, in the order of the futures' ids,
+# which is no order of batches. So with a lock for each two threads could wait for each other.
+_LOCK = threading.RLock()
 _PENDING, _FINISHED = "PENDING", "FINISHED"  # concurrent.futures' own words
 
 
@@ -28,7 +31,7 @@ class BatchOutcome:
     def __init__(self, place_of: Callable[[int, int], RecordMetadata]) -> None:
         self._place_of = place_of
         self._base_offset = -1
-        self.condition = threading.Condition()
+        self.condition = threading.Condition(_LOCK)
         self.state = _PENDING
         self.exception: BaseException | None = None
         self._listened: list[RecordFuture] = []  # futures that somebody listens to

@@ -40,6 +40,15 @@ def topic_gone(batch: Batch) -> MinilogError:
     return unknown(batch, gone) if batch.maybe_written else gone
 
 
+def not_encoded(batch: Batch, error: Exception) -> MinilogError:
+    """For a batch that was not sent: what `Batch.encode` raised, or what says so."""
+    if isinstance(error, MinilogError):
+        return error
+    found = MinilogError(f"{batch} were not written: they could not be encoded: {error!r}")
+    found.__cause__ = error
+    return found
+
+
 def timed_out(batch: Batch, timeout_ms: int) -> TimedOut:
     """delivery.timeout.ms is over, and it was surely not written."""
     last = f"; the last refusal was {batch.error.code}: {batch.error}" if batch.error is not None else ""

@@ -39,7 +39,7 @@ from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch
 from minilog.producer.identity import Identity
 from minilog.producer.lane import Lane, sequence_after
-from minilog.producer.outcomes import at_close, fenced, in_failed_transaction, timed_out, topic_gone, unknown
+from minilog.producer.outcomes import at_close, fenced, in_failed_transaction, not_encoded, timed_out, topic_gone, unknown
 from minilog.producer.producer_effects import Delivered, Effect, Failed, Lost, NeedProducerId, RefreshMetadata
 from minilog.producer.streams import Streams
 from minilog.transactions.messages import Enlistment, WrittenPartition
@@ -257,7 +257,7 @@ class Sender:
             self._look_again_ms = now_ms + _LOOK_MS
             self._effects.append(RefreshMetadata())
         for lane in list(self._resending.values()):
-            if lane.may_resend(now_ms):
+            if lane.may_resend(now_ms) and not self._end_if_gone(lane.key):
                 self._resend(lane, now_ms)
             if not lane.resending:
                 del self._resending[lane.key]
@@ -270,7 +270,9 @@ class Sender:
 
     def next_wake_ms(self, now_ms: float) -> float:
         """When `poll` should be called at the latest if nothing happens before."""
-        wake = min(self._accumulator.next_ready_ms(now_ms), self._expire_at_ms, self._next_look_ms())
+        wake = min(self._expire_at_ms, self._next_look_ms())
+        if self.identity.may_write():
+            wake = min(wake, max(self._accumulator.next_ready_ms(), now_ms + 1))
         for lane in self._resending.values():
             if lane.resending and not lane.has_unanswered() and lane.batches:
                 wake = min(wake, max(lane.retry_at_ms, now_ms + 1))
@@ -309,7 +311,7 @@ class Sender:
         self._fillable.update(dict.fromkeys(self._accumulator.newly_ready(now_ms)))
         keys, self._fillable = self._fillable, {}
         for key in keys:
-            if not self._has_any(key):
+            if not self._has_any(key) or self._end_if_gone(key):
                 continue
             if not self._fill(self._lane(key), now_ms, timestamp_us):
                 self._fillable[key] = None
@@ -335,8 +337,8 @@ class Sender:
             sequence = lane.next_sequence if self._config.enable_idempotence else -1
             try:
                 batch.encode(compression, identity.producer, sequence, timestamp_us, transactional=transactional)
-            except MinilogError as error:
-                self._fail(batch, error)
+            except Exception as error:  # of Arrow, or for want of memory, too: it is this batch's alone
+                self._fail(batch, not_encoded(batch, error))
                 continue
             if self._config.enable_idempotence:
                 lane.next_sequence = sequence_after(sequence, batch.record_count)
@@ -422,16 +424,22 @@ class Sender:
             return
         self._topics_seen = self._cache.topics
         for key in dict.fromkeys([*self._accumulator.keys(), *self._lanes]):
-            if not self._cache.is_gone(key):
-                continue
-            lane = self._lane(key)
-            for batch in [*lane.batches, *lane.waiting, *self._accumulator.take_all(key)]:
-                if batch.correlation_id is None:
-                    self._fail(batch, topic_gone(batch))
-            lane.waiting.clear()
-            lane.batches = deque(batch for batch in lane.batches if batch.correlation_id is not None)
-            if not lane.batches:
-                del self._lanes[key]
+            self._end_if_gone(key)
+
+    def _end_if_gone(self, key: PartitionKey) -> bool:
+        """Whether its topic is gone: what is not out fails now, and what is out when it is answered."""
+        if not self._cache.is_gone(key):
+            return False
+        lane = self._lane(key)
+        for batch in [*lane.batches, *lane.waiting, *self._accumulator.take_all(key)]:
+            if batch.correlation_id is None:
+                self._fail(batch, topic_gone(batch))
+        lane.waiting.clear()
+        lane.batches = deque(batch for batch in lane.batches if batch.correlation_id is not None)
+        if not lane.batches:
+            lane.resending = False
+            del self._lanes[key]
+        return True
 
     def _take_everything(self) -> list[Batch]:
         """All that has no end yet; answers to it are not waited for any more."""

@@ -405,7 +405,7 @@ class ReplicaProgress(_message.Message):
     PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
     TAKES_NO_RECORDS_FIELD_NUMBER: _builtins.int
     UNSYNCED_FIELD_NUMBER: _builtins.int
-    HAS_READERS_FIELD_NUMBER: _builtins.int
+    NO_READERS_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     position_number: _builtins.int
     durable_end_offset: _builtins.int
@@ -425,9 +425,9 @@ class ReplicaProgress(_message.Message):
     """
     unsynced: _builtins.bool
     """Told under flush.policy=os: `durable_end_offset` is appended, and not synced. A leader under fsync does not count it."""
-    has_readers: _builtins.bool
-    """A consumer reads here: the leader says at once that its high watermark moved. Else it says so with whatever it says
-    next, a sign of life at the latest.
+    no_readers: _builtins.bool
+    """No consumer reads here: that its high watermark moved the leader says with whatever it says next, a sign of life at
+    the latest. Else it says so at once.
     """
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
@@ -444,11 +444,11 @@ class ReplicaProgress(_message.Message):
         partition_epoch: _builtins.int = ...,
         takes_no_records: _builtins.bool = ...,
         unsynced: _builtins.bool = ...,
-        has_readers: _builtins.bool = ...,
+        no_readers: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "last_epoch", b"last_epoch", "partition_id", b"partition_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "durable_end_offset", b"durable_end_offset", "has_readers", b"has_readers", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "partition_epoch", b"partition_epoch", "partition_id", b"partition_id", "position_number", b"position_number", "takes_no_records", b"takes_no_records", "unsynced", b"unsynced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset", "_last_epoch", b"_last_epoch", "corrupt_offset", b"corrupt_offset", "durable_end_offset", b"durable_end_offset", "last_epoch", b"last_epoch", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "no_readers", b"no_readers", "partition_epoch", b"partition_epoch", "partition_id", b"partition_id", "position_number", b"position_number", "takes_no_records", b"takes_no_records", "unsynced", b"unsynced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__corrupt_offset: _TypeAlias = _typing.Literal["corrupt_offset"]  # noqa: Y015
     _WhichOneofArgType__corrupt_offset: _TypeAlias = _typing.Literal["_corrupt_offset", b"_corrupt_offset"]  # noqa: Y015

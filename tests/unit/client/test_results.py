@@ -109,6 +109,19 @@ def test_threads_that_wait_for_futures_of_one_batch_all_get_their_own() -> None:
         assert [one.result(10).offset for one in waiting] == [0, 1, 2, 3]
 
 
+def test_who_holds_the_lock_of_one_batch_holds_that_of_all() -> None:
+    """concurrent.futures.wait takes those of all its futures in the order of their ids: with a lock for each batch two
+    threads took A and B, and B and A."""
+    (first,), _ = joined(1)
+    (second,), _ = joined(1)
+    taken: list[bool] = []
+    with first._condition:
+        other = threading.Thread(target=lambda: taken.append(second._condition.acquire(blocking=False)))
+        other.start()
+        other.join(10)
+    assert taken == [False]
+
+
 def test_a_batch_that_is_done_holds_none_of_its_futures() -> None:
     futures, outcome = joined(2)
     offsets: list[int] = []

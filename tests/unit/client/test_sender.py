@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import Future
 from typing import Any
 
@@ -12,13 +13,16 @@ from minilog.errors import (
     Closed,
     InvalidRecord,
     MessageTooLarge,
+    MinilogError,
     TimedOut,
     UnknownOutcome,
     UnknownTopicId,
 )
 from minilog.partition_key import PartitionKey
+from minilog.producer.batch import Batch
 from minilog.record_batch.header import decode_header
 from minilog.record_batch.reader import read_records
+from minilog.types import RecordMetadata
 from minilog.v1 import common_pb2
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers
 from tests.unit.client.producing import Producing
@@ -340,6 +344,81 @@ def test_what_waits_for_a_topic_created_again_is_refused_at_once() -> None:
         with pytest.raises(UnknownTopicId, match="was deleted or created again"):
             future.result(timeout=0)
     assert cluster.accumulator.used_bytes() == 0
+
+
+def test_what_was_out_when_a_topic_went_is_refused_with_its_answer() -> None:
+    cluster = proven()
+    cluster.hold = True
+    future = cluster.send(b"a")
+    cluster.run()
+    create_again(cluster)
+    cluster.run(100)
+    cluster.brokers.script.extend([common_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID] * 50)
+    cluster.release()
+    cluster.run(1_000)
+    with pytest.raises(UnknownTopicId, match="was deleted or created again"):
+        future.result(timeout=0)
+
+
+def test_what_is_added_after_a_topic_went_is_refused_too() -> None:
+    """Who waited for room in the buffer has looked the topic up before."""
+    cluster = proven()
+    before = cluster.cache.topics[TOPIC]
+    create_again(cluster)
+    cluster.run(100)
+    future: Future[RecordMetadata] = Future()
+    cluster.accumulator.append(before, 0, None, b"a", None, 7_000, future, cluster.now)
+    cluster.run(1_000)
+    with pytest.raises(UnknownTopicId, match="was deleted or created again"):
+        future.result(timeout=0)
+    assert cluster.accumulator.used_bytes() == 0
+
+
+def test_a_batch_that_cannot_be_encoded_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Producing(Brokers(partitions=3))
+    encode = Batch.encode
+
+    def without_memory(batch: Batch, *given: Any, **named: Any) -> None:
+        if batch.key.partition == 0:
+            raise MemoryError("as the test says")
+        encode(batch, *given, **named)
+
+    monkeypatch.setattr(Batch, "encode", without_memory)
+    futures = [cluster.send(b"a", partition=partition) for partition in (0, 1, 2, 0)]
+    cluster.run(100)
+    for index in (0, 3):
+        with pytest.raises(MinilogError, match="could not be encoded: MemoryError"):
+            futures[index].result(timeout=0)
+    assert [futures[index].result(timeout=0).partition for index in (1, 2)] == [1, 2]
+    assert cluster.accumulator.used_bytes() == 0
+
+
+def test_what_was_delivered_is_held_by_nobody_and_goes_without_the_garbage_collector() -> None:
+    """A batch is up to a mebibyte: the next one is to have its memory."""
+    cluster = proven()
+    gc.collect()
+    gc.disable()
+    try:
+        one, many = cluster.send(partition=None), Future[object]()
+        columns = pa.record_batch({"value": [b"a", b"b"]})
+        cluster.accumulator.append_columns(cluster.cache.topics[TOPIC], [(0, columns)], many, cluster.now)
+        cluster.run()
+        assert one.done()
+        assert many.done()
+        assert [each for each in gc.get_objects() if isinstance(each, Batch)] == []
+    finally:
+        gc.enable()
+
+
+def test_who_began_to_linger_behind_one_that_is_due_is_waited_for() -> None:
+    cluster = proven(linger_ms=5)
+    cluster.now = 2_000.0
+    cluster.append(b"a", partition=1)
+    cluster.now = 2_003.0
+    cluster.append(b"b", partition=2)
+    cluster.now = 2_004.9
+    cluster.step()
+    assert cluster.sender.next_wake_ms(2_005.1) <= 2_008.0
 
 
 def test_what_may_have_been_written_before_a_topic_went_is_unknown() -> None:

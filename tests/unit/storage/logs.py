@@ -43,7 +43,7 @@ def batch(
     markers: Sequence[tuple[int, bool]] = (),
 ) -> bytes:
     """A whole batch at its place; `producer` is (id, epoch, base sequence), `markers` (producer id, committed)."""
-    attributes = Attributes.TRANSACTIONAL if transactional else Attributes(0)
+    attributes = Attributes.TRANSACTIONAL if transactional else 0
     if control or markers:
         attributes, payload = Attributes.CONTROL, control_payload(markers)
     payload += bytes(-len(payload) % 8)

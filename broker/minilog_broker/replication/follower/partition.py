@@ -182,7 +182,7 @@ class FollowerPartition:
             partition_epoch=self.partition_epoch,
             takes_no_records=self.no_space or not self._disk_answers(),
             unsynced=not self.log.flush_on_append,
-            has_readers=self._told_readers,
+            no_readers=not self._told_readers,
         )
 
     def reader_came(self) -> None:

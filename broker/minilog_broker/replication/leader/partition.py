@@ -292,6 +292,8 @@ class LeaderPartition:
     def progress(self, session: ServedSession, progress: peer_pb2.ReplicaProgress, now_ms: float) -> None:
         """Durable progress behind an accepted position; what does not fit our log is never counted, nor what was told
         before the follower was outside the ISR last."""
+        if (subscription := self._subscribers.get(session.session_id)) is not None:
+            session.readers_told(subscription, now_ms, has_readers=not progress.no_readers)
         if not self.leading or (view := self.in_sync.views.get(session.broker_id)) is None:
             return
         if not view.accepted or view.broker_epoch != session.broker_epoch:
@@ -300,8 +302,6 @@ class LeaderPartition:
             return
         if progress.HasField("corrupt_offset"):
             self._context.copy_checks.ask(self.key, progress.corrupt_offset)  # it came damaged three times: is it ours?
-        if (subscription := self._subscribers.get(session.session_id)) is not None:
-            session.readers_told(subscription, now_ms, has_readers=progress.has_readers)
         end = progress.durable_end_offset
         last_epoch = progress.last_epoch if progress.HasField("last_epoch") else None
         if end > self.log.appended_end or not self._is_epoch_below(end, last_epoch):
