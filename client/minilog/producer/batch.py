@@ -217,8 +217,8 @@ class Gathering:
 
 
 class PartCompletion:
-    """One part of a `send_batch`. It does not hold what is written: the batch goes with its last user, and its memory is
-    the next one's."""
+    """One part of a `send_batch`. It does not hold what is written: the batch goes with its last user, and the next one
+    has its memory."""
 
     __slots__ = ("_gathering", "_index", "_partition", "_record_count", "_topic")
 

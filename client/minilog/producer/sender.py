@@ -39,7 +39,15 @@ from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch
 from minilog.producer.identity import Identity
 from minilog.producer.lane import Lane, sequence_after
-from minilog.producer.outcomes import at_close, fenced, in_failed_transaction, not_encoded, timed_out, topic_gone, unknown
+from minilog.producer.outcomes import (
+    at_close,
+    fenced,
+    in_failed_transaction,
+    not_encoded,
+    timed_out,
+    topic_gone,
+    unknown,
+)
 from minilog.producer.producer_effects import Delivered, Effect, Failed, Lost, NeedProducerId, RefreshMetadata
 from minilog.producer.streams import Streams
 from minilog.transactions.messages import Enlistment, WrittenPartition
