@@ -2,8 +2,9 @@
 
 glibc maps each buffer above 128 KiB anew and gives it back when it is freed. The kernel then clears each page of it,
 and takes a fault for each: of a batch of 1 MiB, 256 of them, at each copy on its way. That costs more than the copy.
-Processes that move batches keep what they freed instead; how much, is bounded. (glibc raises the threshold by itself,
-but only up to 32 MiB and not for what other threads free.)
+Processes that move batches keep what they freed instead: up to KEPT_BYTES on top of each of malloc's heaps (the
+main one, and one of at most 64 MiB for each thread that allocates while another does). (glibc raises the threshold by
+itself, but only up to 32 MiB and not for what other threads free.)
 """
 
 from __future__ import annotations

@@ -5,9 +5,12 @@ The two that exist once per record are named tuples: they are made a hundred tho
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
+
+from minilog.errors import InvalidArgument
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 # What users may give as such.
@@ -62,6 +65,16 @@ class TopicPartition:
     offset: int | None = field(default=None, compare=False)
     end_offset: int | None = field(default=None, compare=False)
     topic_id: str | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        """Raises InvalidArgument for a topic id that can be none."""
+        if self.topic_id is not None:
+            try:
+                uuid.UUID(self.topic_id)
+            except ValueError:
+                raise InvalidArgument(
+                    f"{self.topic_id!r} is no topic id: give one as TopicDescription.id has it, or None"
+                ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ up: a policy that lives on the brokers, and an ISR that is seen as the leader is
 
 A follower is left, for the leader or another one in the rack, when
 - it says any error: what it cannot judge, the leader judges; its OFFSET_OUT_OF_RANGE is no reason to reset;
-- its stream breaks or is silent (five keep-alives), or it cannot be reached;
+- its stream breaks or is silent (five keep-alives: 5 s), or it cannot be reached;
 - it stands still: nothing came for half a second, though credit is left, below an end that is known (a high watermark
   that was told, the end of what is assigned), or since the position was sent;
 - metadata no longer has it in the ISR, or another leader epoch began.
@@ -27,7 +27,7 @@ from minilog.consumer.partition import Assigned
 from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache
 from minilog.partition_key import PartitionKey
 
-_PATIENCE_MS = 500.0  # as long as a stream may be silent at the defaults
+_PATIENCE_MS = 500.0  # a replica that is well and has records sends them in a few milliseconds
 _AVOIDED_MS = 5_000.0  # what metadata tells later than this is news
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -79,16 +78,7 @@ def checked_partitions(given: Iterable[TopicPartition] | Mapping[TopicPartition,
         for offset in (partition.offset, partition.end_offset):
             if offset is not None and (not isinstance(offset, int) or offset < 0):
                 raise InvalidArgument(f"{name_of(partition)} has no offset {offset!r}: offsets begin at 0")
-        if partition.topic_id is not None:
-            _check_topic_id(partition.topic_id)
     return partitions
-
-
-def _check_topic_id(topic_id: str) -> None:
-    try:
-        uuid.UUID(topic_id)
-    except ValueError:
-        raise InvalidArgument(f"{topic_id!r} is no topic id: give one as TopicDescription.id has it, or None") from None
 
 
 def cut_back(assigned: Assigned, run: data_pb2.PartitionRun) -> str:

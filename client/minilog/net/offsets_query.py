@@ -53,13 +53,9 @@ class OffsetsQuery:
         """Each with the id of its broker; partitions without a known leader are left for after the next metadata."""
         found: dict[int, list[metadata_pb2.ListOffsetsEntry]] = {}
         for partition in self.missing():
-            try:
-                key = self.cache.key(partition)
-            except MinilogError as error:
-                self.last_errors[partition] = error
-                continue
-            leader = self.cache.leader(key)
-            if leader is None:
+            key = self._key(partition)
+            leader = None if key is None else self.cache.leader(key)
+            if key is None or leader is None:
                 continue
             found.setdefault(leader.broker_id, []).append(self._entry(partition, key, leader.epoch))
         return [
@@ -80,7 +76,7 @@ class OffsetsQuery:
 
     def answered(self, response: metadata_pb2.ListOffsetsResponse) -> None:
         """Take in what one leader said."""
-        names = {self.cache.key(p): p for p in self.missing() if p.topic in self.cache.topics and self._exists(p)}
+        names = {key: p for p in self.missing() if (key := self._key(p)) is not None}
         for result in response.results:
             key = PartitionKey.of(result.partition_id)
             partition = names.get(key)
@@ -92,14 +88,18 @@ class OffsetsQuery:
         self.results = {each: result for each, result in self.results.items() if self._is_current(each, result)}
 
     def _is_current(self, partition: TopicPartition, result: metadata_pb2.ListOffsetsResult) -> bool:
-        try:
-            key = self.cache.key(partition)
-        except MinilogError:
+        key = self._key(partition)
+        if key is None or key.topic_id != result.partition_id.topic_id:
             return False
-        return key.topic_id == result.partition_id.topic_id and result.leader_epoch >= self.cache.seen_epoch(key)
+        return result.leader_epoch >= self.cache.seen_epoch(key)
 
-    def _exists(self, partition: TopicPartition) -> bool:
-        return 0 <= partition.partition < self.cache.topics[partition.topic].partition_count
+    def _key(self, partition: TopicPartition) -> PartitionKey | None:
+        """None where the cluster has no such partition, as far as is known: newer metadata may tell of it."""
+        try:
+            return self.cache.key(partition)
+        except MinilogError as error:
+            self.last_errors[partition] = error
+            return None
 
     def _take(self, partition: TopicPartition, key: PartitionKey, result: metadata_pb2.ListOffsetsResult) -> None:
         error = error_from_wire(result.error)

@@ -422,10 +422,11 @@ def test_what_is_asked_for_wrongly_is_refused() -> None:
         [P0, P0],
         [TopicPartition(TOPIC, 0, -1)],
         [TopicPartition(TOPIC, 0, 0, -2)],
-        [TopicPartition(TOPIC, 0, topic_id="7")],
     ):
         with pytest.raises(InvalidArgument):
             cluster.core.assign(wrong)
+    with pytest.raises(InvalidArgument, match="'7' is no topic id"):
+        TopicPartition(TOPIC, 0, topic_id="7")
     with pytest.raises(InvalidArgument, match="not assigned"):
         cluster.core.seek(P1, 0)
     with pytest.raises(InvalidArgument, match=r"give \['flights'\]"):
