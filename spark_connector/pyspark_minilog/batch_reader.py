@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_minilog.loss import LossReport
 from pyspark_minilog.options import SourceOptions
 from pyspark_minilog.planning import batch_ranges, split
-from pyspark_minilog.read_task import ReadTask, read_range
+from pyspark_minilog.read_task import ReadTask, read_ranges
 from pyspark_minilog.telling import each_told_first, told_first
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class BatchReader(DataSourceReader):
         LossReport(options.fail_on_data_loss).report(starting.losses + ending.losses)
         pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
         # Spark makes a task of its own where it is given none: an empty task reads nothing.
-        return [ReadTask(each) for each in pieces] or [ReadTask(None)]
+        return [ReadTask((each,)) for each in pieces] or [ReadTask(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range as Arrow batches of the source's schema."""
         assert isinstance(partition, ReadTask)
-        return each_told_first(read_range(partition.range, self._options))
+        return each_told_first(read_ranges(partition.ranges, self._options))

@@ -1,6 +1,8 @@
-"""One range of one partition, read in a Python worker: Arrow from the brokers to Spark, no row is touched.
+"""One range of a partition, or several small ones, read in a Python worker: Arrow from the brokers to Spark, no row is
+touched.
 
 The consumer fetches ahead while Spark works; what it hands out is joined to batches of a size that costs Spark little.
+Several ranges are read at once; if anything is wrong, one by one from where that got to: then it is known with which.
 The consumer is told the topic's id, so that the records of another topic of the same name are never taken for the ones
 that were planned. Offsets without a record (markers, aborted or compacted ones) are no loss; a log
 that starts above the range or ends below it is.
@@ -8,22 +10,24 @@ that starts above the range or ends below it is.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_minilog.errors import ReadStalled
 from pyspark_minilog.loss import LossReport
+from pyspark_minilog.offsets import Partition
 from pyspark_minilog.options import SourceOptions
 from pyspark_minilog.planning import PlannedRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from minilog import Consumer
+logger = logging.getLogger(__name__)
 
 # A batch for Spark: large enough that its fixed cost (some 0.2 ms) vanishes, small enough for the JVM's direct memory.
 TARGET_ROWS = 65_536
@@ -34,17 +38,14 @@ _MAX_STRANGERS = 5  # consumers in a row that do not know the topic, each after 
 
 @dataclass(frozen=True)
 class ReadTask(InputPartition):
-    """What one task reads; None: nothing."""
+    """What one task reads: ranges of different partitions, or nothing."""
 
-    range: PlannedRange | None
+    ranges: tuple[PlannedRange, ...]
 
 
-def read_range(wanted: PlannedRange | None, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The records of `wanted`, in offset order. Raises DataLoss, ReadStalled, MinilogError."""
-    if wanted is None:
-        return
-    losses = LossReport(options.fail_on_data_loss)
-    yield from joined(_polled(wanted, options, losses), include_headers=options.include_headers)
+def read_ranges(wanted: Sequence[PlannedRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The records of `wanted`, those of each range in offset order. Raises DataLoss, ReadStalled, MinilogError."""
+    yield from joined(_polled(wanted, options), include_headers=options.include_headers)
 
 
 def joined(batches: Iterator[pa.RecordBatch], *, include_headers: bool) -> Iterator[pa.RecordBatch]:
@@ -85,21 +86,43 @@ def _join(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def _polled(wanted: PlannedRange, options: SourceOptions, losses: LossReport) -> Iterator[pa.RecordBatch]:
-    from minilog import Consumer
+def _polled(wanted: Sequence[PlannedRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    losses = LossReport(options.fail_on_data_loss)
+    left = list(wanted)
+    if len(wanted) > 1:
+        left = yield from _together(wanted, options)
+    for each in left:
+        yield from _alone(each, options, losses)
+
+
+def _together(
+    wanted: Sequence[PlannedRange], options: SourceOptions
+) -> Generator[pa.RecordBatch, None, list[PlannedRange]]:
+    """All at once, as far as all is well. What is left then."""
     from minilog.errors import OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
-    from pyspark_minilog.clients import lend
+
+    starts = {each.partition: each.start for each in wanted}
+    try:
+        for batch in _drained(wanted, options):
+            starts[_partition_of(batch)] = _after(batch)
+            yield batch
+    except (OffsetOutOfRange, ReadStalled, UnknownTopicId, UnknownTopicOrPartition) as error:
+        logger.info("%d ranges are read one by one from here: %s", len(wanted), error)
+        return [replace(each, start=starts[each.partition]) for each in wanted]
+    return []
+
+
+def _alone(wanted: PlannedRange, options: SourceOptions, losses: LossReport) -> Iterator[pa.RecordBatch]:
+    from minilog.errors import OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
 
     start = wanted.start
-    settings = {**options.client, "auto.offset.reset": "error"}
     strangers = 0
     while start < wanted.end:
         try:
-            with lend(Consumer, settings) as consumer:
-                for batch in _drain(consumer, wanted, start, options):
-                    start = batch.column("offset")[-1].as_py() + 1
-                    yield batch
-                return
+            for batch in _drained([replace(wanted, start=start)], options):
+                start = _after(batch)
+                yield batch
+            return
         except OffsetOutOfRange:
             start = _after_the_gap(wanted, start, options, losses)
         except ReadStalled:
@@ -116,31 +139,45 @@ def _polled(wanted: PlannedRange, options: SourceOptions, losses: LossReport) ->
                 raise
 
 
-def _drain(consumer: Consumer, wanted: PlannedRange, start: int, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """All batches of [start, end), bounded in the time without any progress."""
-    from minilog import TopicPartition
+def _partition_of(batch: pa.RecordBatch) -> Partition:
+    return Partition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
+
+
+def _after(batch: pa.RecordBatch) -> int:
+    offset: int = batch.column("offset")[-1].as_py()
+    return offset + 1
+
+
+def _drained(wanted: Sequence[PlannedRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """All batches of these ranges, each of one partition, bounded in the time without any progress."""
+    from minilog import Consumer, TopicPartition
     from minilog.config import parse_config
+    from pyspark_minilog.clients import lend
 
-    topic, partition = wanted.partition
-    assigned = TopicPartition(topic, partition, start, end_offset=wanted.end, topic_id=wanted.topic_id)
-    consumer.assign([assigned])
+    assigned = [
+        TopicPartition(*each.partition, each.start, end_offset=each.end, topic_id=each.topic_id) for each in wanted
+    ]
     patience_s = parse_config(options.client).request_timeout_ms / 1000
-    position: int | None = start
-    deadline_s = time.monotonic() + patience_s
-    while not consumer.finished():
-        yield from consumer.poll_arrow(timeout=_POLL_S, include_headers=options.include_headers)
-        moved_to = consumer.position(assigned)
-        if moved_to != position:
-            position, deadline_s = moved_to, time.monotonic() + patience_s
-        elif time.monotonic() > deadline_s:
-            raise _stalled(wanted, position, patience_s)
-    consumer.assign([])
+    with lend(Consumer, {**options.client, "auto.offset.reset": "error"}) as consumer:
+        consumer.assign(assigned)
+        positions: list[int | None] = [each.start for each in wanted]
+        deadline_s = time.monotonic() + patience_s
+        while not consumer.finished():
+            yield from consumer.poll_arrow(timeout=_POLL_S, include_headers=options.include_headers)
+            moved_to = [consumer.position(each) for each in assigned]
+            if moved_to != positions:
+                positions, deadline_s = moved_to, time.monotonic() + patience_s
+            elif time.monotonic() > deadline_s:
+                raise _stalled(wanted, positions, patience_s)
+        consumer.assign([])
 
 
-def _stalled(wanted: PlannedRange, position: int | None, patience_s: float) -> ReadStalled:
+def _stalled(wanted: Sequence[PlannedRange], positions: Sequence[int | None], patience_s: float) -> ReadStalled:
+    waiting = [(each, at) for each, at in zip(wanted, positions, strict=True) if at is None or at < each.end]
+    each, at = (waiting or [(wanted[0], positions[0])])[0]
     return ReadStalled(
-        f"partition {wanted.partition} gave nothing for {patience_s:g} s at offset {position}, before the end "
-        f"{wanted.end} of this task: look at the brokers, or raise minilog.request.timeout.ms"
+        f"partition {each.partition} gave nothing for {patience_s:g} s at offset {at}, before the end {each.end} of "
+        "this task: look at the brokers, or raise minilog.request.timeout.ms"
     )
 
 

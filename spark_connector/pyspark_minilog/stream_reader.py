@@ -32,6 +32,7 @@ from pyspark_minilog.planning import (
     Continuation,
     continue_from,
     end_offset,
+    gathered,
     missing_topics,
     recreated_topics,
     split,
@@ -39,7 +40,7 @@ from pyspark_minilog.planning import (
     until,
     vanished,
 )
-from pyspark_minilog.read_task import ReadTask, read_range
+from pyspark_minilog.read_task import ReadTask, read_ranges
 from pyspark_minilog.resolving import Snapshot
 from pyspark_minilog.telling import each_told_first, told_first
 
@@ -167,13 +168,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one micro-batch, from its two offsets alone."""
         ranges = stream_ranges(SourceOffset.from_json(start), SourceOffset.from_json(end))
-        pieces = split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return [ReadTask(each) for each in pieces]
+        least, most = self._options.min_partitions, self._options.max_records_per_partition
+        if least is None and most is None:
+            return [ReadTask(each) for each in gathered(ranges)]
+        return [ReadTask((each,)) for each in split(ranges, least, most)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One range as Arrow batches of the source's schema; runs in a Python worker."""
+        """A task's ranges as Arrow batches of the source's schema; runs in a Python worker."""
         assert isinstance(partition, ReadTask)
-        return each_told_first(read_range(partition.range, self._options))
+        return each_told_first(read_ranges(partition.ranges, self._options))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the checkpoint is Spark's. It comes late, and for the last batch never: `latestOffset` tells the

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pathlib
 import time
+from collections.abc import Callable
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from minilog import TopicPartition
+from pyspark_minilog.errors import DataLoss
+from pyspark_minilog.offsets import Partition, SourceOffset
+from pyspark_minilog.options import parse_stream_options
+from pyspark_minilog.stream_reader import StreamReader
 from tests.cluster import Cluster
 from tests.spark.kit import Collected, Kit, edit_checkpoint, run_available, values, wait_until
 
@@ -153,3 +158,50 @@ def test_the_driver_asks_as_often_as_it_is_told(kit: Kit) -> None:
         return time.monotonic() - began_s
 
     assert seconds(3) >= 3 * 0.25 + 4 * 0.1
+
+
+def _read_in_one_task(
+    kit: Kit, topic: str, ends: list[int], between: Callable[[], object], **options: str
+) -> list[bytes]:
+    """The values of all partitions up to `ends`, read by one task; `between` comes after it was planned."""
+    given = {"kafka.bootstrap.servers": kit.servers, "subscribe": topic, **options}
+    reader = StreamReader(parse_stream_options(given))
+    topic_ids = {topic: kit.admin.describe_topics([topic])[0].id}
+    places = [{Partition(topic, n): at for n, at in enumerate(each)} for each in ([0] * len(ends), ends)]
+    start, end = (SourceOffset(each, topic_ids).to_json() for each in places)
+    (task,) = reader.partitions(start, end)
+    between()
+    return sorted(value for batch in reader.read(task) for value in batch.column("value").to_pylist())
+
+
+def test_small_ranges_are_one_task_which_says_of_each_what_is_lost(kit: Kit) -> None:
+    topic = kit.topic(partitions=3)
+    for partition in range(3):
+        kit.send(topic, [f"{partition}{n}" for n in range(4)], partition)
+    assert len(_read_in_one_task(kit, topic, [4, 4, 4], lambda: None)) == 12
+
+    def trim() -> None:
+        kit.admin.delete_records({TopicPartition(topic, 1): 3})
+
+    with pytest.raises(DataLoss, match=f"offsets 0 to 3 of partition {topic}-1 are not there any more"):
+        _read_in_one_task(kit, topic, [4, 4, 4], trim)
+    found = _read_in_one_task(kit, topic, [4, 4, 4], lambda: None, failOnDataLoss="false")
+    assert found == [b"00", b"01", b"02", b"03", b"13", b"20", b"21", b"22", b"23"], "what is there, once"
+    cut = _read_in_one_task(
+        kit, topic, [4, 4, 6], lambda: None, failOnDataLoss="false", **{"minilog.request.timeout.ms": "1500"}
+    )
+    assert cut == found, "a log that ends below the range"
+
+
+def test_a_task_of_several_ranges_takes_nothing_of_a_new_topic_of_the_name(kit: Kit) -> None:
+    topic = kit.topic(partitions=2)
+    for partition in range(2):
+        kit.send(topic, ["old"], partition)
+
+    def create_again() -> None:
+        kit.delete(topic)
+        kit.topic(partitions=2, name=topic)
+        kit.send(topic, ["new"], 0)
+
+    with pytest.raises(DataLoss, match="was deleted and created again"):
+        _read_in_one_task(kit, topic, [1, 1], create_again)

@@ -12,9 +12,11 @@ from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.offsets import Partition, Positions, SourceOffset
 from pyspark_minilog.planning import (
     MAX_TASKS,
+    SMALL_TASK_OFFSETS,
     PlannedRange,
     continue_from,
     end_offset,
+    gathered,
     missing_topics,
     split,
     stream_ranges,
@@ -226,3 +228,23 @@ class TestSplitting:
         total = sum(each.size for each in ranges)
         assert len(pieces) >= min(least or 0, total)
         assert all(0 < each.size <= (most or total) for each in pieces)
+
+
+class TestGathering:
+    def test_small_ranges_next_to_each_other_are_one_task(self) -> None:
+        small = [PlannedRange(Partition("a", n), 0, SMALL_TASK_OFFSETS // 4) for n in range(6)]
+        assert gathered(small) == [tuple(small[:4]), tuple(small[4:])]
+        assert gathered([]) == []
+
+    def test_a_large_range_is_a_task_of_its_own(self) -> None:
+        large = PlannedRange(A0, 0, SMALL_TASK_OFFSETS + 1)
+        assert gathered([large]) == [(large,)]
+        few = PlannedRange(A1, 5, 6)
+        assert gathered([few, large, PlannedRange(B0, 0, 1)]) == [(few,), (large,), (PlannedRange(B0, 0, 1),)]
+
+    @given(st.lists(st.integers(1, 2 * SMALL_TASK_OFFSETS), max_size=30))
+    def test_each_range_is_in_one_task_which_is_small_or_has_no_other(self, sizes: list[int]) -> None:
+        ranges = [PlannedRange(Partition("a", n), 7, 7 + size) for n, size in enumerate(sizes)]
+        tasks = gathered(ranges)
+        assert [each for task in tasks for each in task] == ranges
+        assert all(len(task) == 1 or sum(each.size for each in task) <= SMALL_TASK_OFFSETS for task in tasks)
