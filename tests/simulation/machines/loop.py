@@ -80,6 +80,25 @@ def _no_time() -> float:
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
 
+Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
+
+
+class _OwnedFuture(asyncio.Future[Any]):
+    """Of the process that made it."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self.process = PROCESS.get()
+
+
+class _OwnedTask(asyncio.Task[Any]):
+    """Of the process in whose context it runs."""
+
+    def __init__(self, coro: Any, *, process: Process | None, **given: Any) -> None:
+        super().__init__(coro, **given)
+        self.process = process
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """See the module's text. `now_s`: true time, from 0."""
 
@@ -91,6 +110,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock_resolution = _SLACK_S
         self.connect: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
         self.set_task_factory(_task)
+        self._handlers: dict[Process | None, Handler | None] = {}
 
     # -- time
 
@@ -159,6 +179,28 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def spawn(self, process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """A task of that process."""
         return self.create_task(work, context=process.context())
+
+    # -- errors that nobody took
+
+    def set_exception_handler(self, handler: Handler | None) -> None:
+        """Of the process that runs; where none does, of all that have none."""
+        self._handlers[PROCESS.get()] = handler
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Tell the process whose error it is, whoever runs now: what nobody holds any more may have gone anywhere."""
+        of = context.get("future") or context.get("task")
+        process = of.process if isinstance(of, _OwnedFuture | _OwnedTask) else PROCESS.get()
+        if process is not None and process.dead:
+            return
+        handler = self._handlers.get(process)
+        if handler is None and isinstance(of, _OwnedFuture):
+            return  # a program that does not look at what became of its records: Python tells its log
+        handler = handler or self._handlers.get(None)
+        if handler is not None:
+            handler(self, context)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _OwnedFuture(loop=self)
 
     # -- what a loop does besides
 
@@ -236,9 +278,9 @@ class _Probe(asyncio.Transport):
 
 
 def _task(loop: asyncio.AbstractEventLoop, coro: Any, **given: Any) -> asyncio.Task[Any]:
-    task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **given)
     context = given.get("context")
     process = PROCESS.get() if context is None else context.get(PROCESS)
+    task = _OwnedTask(coro, process=process, loop=loop, **given)
     if process is not None:
         process.tasks.add(task)
         task.add_done_callback(process.tasks.discard, context=NOBODY)
