@@ -160,7 +160,7 @@ class Broker:
         runtime, files, directory = self._runtime, self._files, self._directory
         self._reserve = reserve = Reserve(files, directory.path, runtime.monotonic_s)
         await asyncio.to_thread(reserve.hold)
-        pool = PooledFileSystem(files, self._descriptors.segment_files)
+        pool = PooledFileSystem(files, self._descriptors.segment_files, self._config.page_cache_bytes)
         self._logs = LogDirectory(pool, directory, self._config.delete_delay_ms, reserve, runtime.monotonic_s)
         self._found = await asyncio.to_thread(self._logs.recover)
         self._disk = runtime.disk("data-disk", self._failed)

@@ -14,6 +14,7 @@ never closed under it (its descriptor could already be another file's).
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from minilog.record_batch.header import Buffer
 # Records are for the brokers' clients, under the brokers' rules: nobody else on the machine reads them.
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
+_CAN_FORGET = hasattr(os, "posix_fadvise")  # Linux and others, not macOS
 _MAX_BUFFERS = 1024  # IOV_MAX of Linux: more in one call is refused
 
 
@@ -44,6 +46,9 @@ class File(Protocol):
 
     def size(self) -> int:
         """The size in bytes."""
+
+    def forget(self, begin: int, end: int) -> None:
+        """The page cache need not keep these bytes; what is not on the disk yet stays. Advice: raises nothing."""
 
     def close(self) -> None:
         """Let go of the file, and of its lock if it has one; a second time does nothing."""
@@ -117,6 +122,11 @@ class OsFile:
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
+
+    def forget(self, begin: int, end: int) -> None:
+        if _CAN_FORGET:
+            with contextlib.suppress(OSError):  # a file system that takes no advice
+                os.posix_fadvise(self._descriptor, begin, end - begin, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

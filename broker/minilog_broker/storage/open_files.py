@@ -24,6 +24,7 @@ from collections.abc import Sequence
 
 from minilog.record_batch.header import Buffer
 from minilog_broker.storage.files import File, FileSystem
+from minilog_broker.storage.page_window import PageWindow
 
 OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 
@@ -35,18 +36,24 @@ class _Name:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.file: File | None = None
+        self.file: File | None = None  # in the window, a name keeps no file open
         self.recent = False  # used since it was opened, or since the hand passed it
         self.dirty = False
         self.failed: OSError | None = None
+
+    def forget(self, begin: int, end: int) -> None:
+        file = self.file
+        if file is not None:
+            file.forget(begin, end)
 
 
 class _Pool:
     """The names that are open, in the order of the clock's hand. Its lock is held for no other I/O than opening."""
 
-    def __init__(self, files: FileSystem, most: int) -> None:
+    def __init__(self, files: FileSystem, most: int, window: PageWindow) -> None:
         self._files = files
         self._most = most
+        self._window = window
         self._open: OrderedDict[_Name, None] = OrderedDict()
         self._lock = threading.RLock()  # a file that nobody holds any more may be let go inside any other call
 
@@ -74,6 +81,10 @@ class _Pool:
         with self._lock:
             name.dirty = True
             return self.to_read(name)
+
+    def write(self, name: _Name, buffers: Sequence[Buffer], position: int) -> None:
+        self.to_change(name).write(buffers, position)
+        self._window.wrote(name, position, sum(map(len, buffers)))
 
     def create(self, name: _Name) -> None:
         """Open a file that may not be there, on the thread that changes files."""
@@ -161,7 +172,7 @@ class PooledFile:
         return self._to_read().pread(size_bytes, position)
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        self._pool.to_change(self._name).write(buffers, position)
+        self._pool.write(self._name, buffers, position)
 
     def fdatasync(self) -> None:
         self._pool.sync(self._name)
@@ -172,6 +183,9 @@ class PooledFile:
     def size(self) -> int:
         return self._to_read().size()
 
+    def forget(self, begin: int, end: int) -> None:
+        self._name.forget(begin, end)
+
     def close(self) -> None:
         file = self._pool.let_go(self._name)
         if file is not None:
@@ -179,11 +193,12 @@ class PooledFile:
 
 
 class PooledFileSystem:
-    """`files`, of which at most `most_open` are open at a time; a file that is locked stays open besides."""
+    """`files`, of which at most `most_open` are open at a time; a file that is locked stays open besides. Of what was
+    written last, `page_cache_bytes` stay in the page cache (page_window.py)."""
 
-    def __init__(self, files: FileSystem, most_open: int) -> None:
+    def __init__(self, files: FileSystem, most_open: int, page_cache_bytes: int | None = None) -> None:
         self._files = files
-        self._pool = _Pool(files, most_open)
+        self._pool = _Pool(files, most_open, PageWindow(page_cache_bytes))
 
     @property
     def open_count(self) -> int:

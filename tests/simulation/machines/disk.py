@@ -170,6 +170,11 @@ class SimulatedFile:
         self._check()
         return len(self._inode.live)
 
+    def forget(self, begin: int, end: int) -> None:
+        """Only what is on the disk leaves a page cache: nothing changes."""
+        self._check()
+        assert 0 <= begin < end <= len(self._inode.live), f"{self._path}: bytes that were never written are forgotten"
+
     def close(self) -> None:
         if self._locks and self._life == self._disk.life:
             self._inode.locked = False

@@ -36,6 +36,9 @@ class MemoryFile:
     def size(self) -> int:
         return len(self.content)
 
+    def forget(self, begin: int, end: int) -> None:
+        """It is no cache."""
+
     def close(self) -> None:
         pass
 

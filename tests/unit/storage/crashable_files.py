@@ -122,6 +122,9 @@ class CrashableFile:
         self._check()
         return len(self._inode.live)
 
+    def forget(self, begin: int, end: int) -> None:
+        self._check()
+
     def close(self) -> None:
         if self._locks:
             self._inode.locked = False

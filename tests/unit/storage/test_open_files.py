@@ -14,6 +14,7 @@ from minilog.errors import OffsetOutOfRange
 from minilog_broker.storage.files import File, FileSystem, OsFileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.open_files import PooledFileSystem
+from minilog_broker.storage.page_window import UNIT_BYTES
 from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import KEY, SETTINGS, TOPIC, contents, fill
 
@@ -202,3 +203,25 @@ def test_a_reader_of_a_segment_that_is_removed_meanwhile_is_told_that_its_offset
         first.batch_base(0)
     with pytest.raises(OffsetOutOfRange, match="was removed before offset 0 was read"):
         first.read(0, 1 << 20, 1)
+
+
+def test_what_leaves_the_page_cache_is_on_the_disk(tmp_path: pathlib.Path) -> None:
+    pool = PooledFileSystem(OsFileSystem(), MOST, page_cache_bytes=UNIT_BYTES)
+    file = pool.open(f"{tmp_path}/log", create=True)
+    written = [bytes([number]) * UNIT_BYTES for number in range(5)]
+    for number, data in enumerate(written):
+        file.write([data], number * UNIT_BYTES)
+        if number != 3:  # what is not synced stays as well
+            file.fdatasync()
+    assert [file.pread(UNIT_BYTES, number * UNIT_BYTES) for number in range(5)] == written
+
+
+def test_the_window_keeps_no_file_open_and_forgets_nothing_of_one_that_is_closed(tmp_path: pathlib.Path) -> None:
+    pool = PooledFileSystem(OsFileSystem(), MOST, page_cache_bytes=2 * UNIT_BYTES)
+    first = pool.open(f"{tmp_path}/first", create=True)
+    first.write([bytes(2 * UNIT_BYTES)], 0)
+    first.close()
+    assert descriptors(tmp_path) == 0, "a deleted log gives its space back at once"
+    second = pool.open(f"{tmp_path}/second", create=True)
+    second.write([bytes(2 * UNIT_BYTES)], 0)
+    assert descriptors(tmp_path) == 1

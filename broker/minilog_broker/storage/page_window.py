@@ -1,0 +1,48 @@
+"""What was written last stays in the page cache, what is older may leave it: the window of a broker's data disk.
+
+The kernel keeps what is written until memory is short. Then each write takes a page that was not used before, and on a
+virtual machine whose host takes free memory back that page costs 2 to 3 CPU seconds a GB: four times the write. Pages
+that are let go are the ones that the next write is given. Followers and readers at the end find theirs in the window;
+who is further behind reads from the disk.
+
+O_DIRECT saves as much (ARCHITECTURE.md has the figures), and would need aligned copies, a tail of its own, and a cache
+of its own for who reads it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+UNIT_BYTES = 1 << 20  # what is let go at once: less costs calls, and an entry each
+
+
+class Cached(Protocol):
+    """A file of which pages can be let go."""
+
+    def forget(self, begin: int, end: int) -> None:
+        """The page cache need not keep these bytes; what is not on the disk yet stays. Raises nothing."""
+
+
+class PageWindow:
+    """Told of each write, in order, by the one thread that writes. `most_bytes` None: the kernel decides."""
+
+    def __init__(self, most_bytes: int | None) -> None:
+        self._most_bytes = most_bytes
+        self._kept: deque[tuple[Cached, int, int]] = deque()
+        self.kept_bytes = 0
+
+    def wrote(self, file: Cached, position: int, size_bytes: int) -> None:
+        """So many bytes were written there. Counted when their last unit is full: each file's last one stays."""
+        if self._most_bytes is None:
+            return
+        begin = position // UNIT_BYTES * UNIT_BYTES
+        end = (position + size_bytes) // UNIT_BYTES * UNIT_BYTES
+        if begin == end:
+            return
+        self._kept.append((file, begin, end))
+        self.kept_bytes += end - begin
+        while self.kept_bytes > self._most_bytes:
+            oldest, begin, end = self._kept.popleft()
+            self.kept_bytes -= end - begin
+            oldest.forget(begin, end)
