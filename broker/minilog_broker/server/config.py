@@ -153,7 +153,7 @@ class BrokerConfig:
     """What clients have sent and is not yet written to disk: half of it for messages of which a part has come."""
     queued_max_response_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
     """What was read for clients and they have not taken yet."""
-    page_cache_bytes: int | None = _setting(_integer(_MIB, none_word="off"), 256 * _MIB)
+    page_cache_bytes: int | None = _setting(_integer(_MIB, none_word="off"), 64 * _MIB)
     """Of what was written to logs last, so much stays in the page cache; off: the kernel decides."""
     max_connections: int = _setting(_integer(16), 1_000)
     """Connections to this broker's port; above it those that were silent longest are closed. At most a quarter of the

@@ -328,7 +328,8 @@ class Log:
         self.has_torn_tail = False
 
     def close(self, clean: bool) -> None:
-        """Let go of the files. Clean: all is synced, checkpointed, and the index kept for a quick start."""
+        """Let go of the files. Clean: all is synced, checkpointed, and the index kept for a quick start; else nobody is
+        going to read it soon."""
         try:
             if clean:
                 self.sync()
@@ -339,7 +340,7 @@ class Log:
             if self.failed is None:
                 self.failed = OSError(errno.EBADF, f"{self!r} is closed")
             for segment in self._segments:
-                segment.close()
+                segment.close(forget=not clean)
 
     # inside
 

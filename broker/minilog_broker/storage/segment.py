@@ -249,9 +249,11 @@ class Segment:
         remove_index_files(self._files, self._directory, self.base_offset)
         self._files.remove(self.path)
 
-    def close(self) -> None:
-        """Close the file; only when nobody reads any more."""
+    def close(self, *, forget: bool = False) -> None:
+        """Close the file; only when nobody reads any more. `forget`: what is cached of it may go."""
         if self._file is not None:
+            if forget and self.end.size_bytes:
+                self._file.forget(0, self.end.size_bytes)
             self._file.close()
             self._file = None
 
