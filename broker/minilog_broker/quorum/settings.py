@@ -10,7 +10,7 @@ class QuorumSettings:
     """The first block is configurable; the second is not, and says why each has its value (docs/spec/settings.md)."""
 
     election_timeout_ms: float = 300.0
-    fetch_timeout_ms: float = 1_000.0
+    fetch_timeout_ms: float = 2_000.0
 
     jitter_ms: float = 50.0  # voters that lose the same leader at once stand one after another, a few round trips apart
     leader_word_ms: float = 50.0  # a lost leader that lives has so long to say so: a few round trips, or a busy moment

@@ -126,7 +126,7 @@ class BrokerConfig:
     replica_lag_time_max_ms: int = _setting(_integer(1), 10_000)
     replica_lag_max_records: int | None = _setting(_integer(1, none_word="off"), None)
     replica_fetch_max_bytes: int = _setting(_integer(1024, 1024 * _MIB), 16 * _MIB)
-    session_keepalive_ms: int = _setting(_integer(1), 100)
+    session_keepalive_ms: int = _setting(_integer(1), 500)
     follower_replication_throttled_rate_bytes: int | None = _setting(_integer(1, none_word="off"), None)
     """Per second, for replicas that are being added to this broker and are not in the ISR yet (Kafka's
     follower.replication.throttled.rate, with its unit); `minilog topic reassign --throttle` sets it for one command."""
@@ -134,7 +134,7 @@ class BrokerConfig:
     broker_session_timeout_ms: int = _setting(_integer(1), 3_000)
     quorum_election_timeout_ms: int = _setting(_integer(10), 300)
     """Before a candidate stands again; the jitter comes on top."""
-    quorum_fetch_timeout_ms: int = _setting(_integer(10), 1_000)
+    quorum_fetch_timeout_ms: int = _setting(_integer(10), 2_000)
     """A quorum leader not heard for so long is looked for anew; one that hears no majority for so long resigns."""
     metadata_log_max_record_bytes_between_snapshots: int = _setting(_integer(1024), SNAPSHOT_BYTES)
     """So much of replayed metadata log, and another snapshot of the image is written."""

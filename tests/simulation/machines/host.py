@@ -34,6 +34,8 @@ METADATA_QUEUE, METADATA_HANGS = "metadata-disk", "hanging metadata disk"
 METADATA_PATH, METADATA_ERROR = f"{DATA_PATH}/__cluster_metadata", "metadata disk error"
 _IN_A_LOG = re.compile(rf"{DATA_PATH}/(?!__cluster_metadata)[^/]+-\d+/")  # the other replicas go on
 _EPOCHS = re.compile(rf"{_IN_A_LOG.pattern}leader-epoch")
+# What the defaults leave to machines with much else to do: virtual time has none of that, and runs are short.
+IMPATIENCE = {"session.keepalive.ms": "100", "quorum.fetch.timeout.ms": "1000"}
 START_S = 0.3  # a Python process needs so long to come up
 OPERATOR_S = (1.0, 6.0)  # until an operator sees what a broker has ended with
 AGAIN_S = 0.5  # a supervisor starts what ended by itself
@@ -101,7 +103,7 @@ class SimulatedHost:
         self.lost_power_in = -1  # the life that ended so, or during which nothing ran
         self.wanted = False
         self.ends: Counter[str] = Counter()
-        self.configs = dict(plan.configs.get(number, {}))
+        self.configs = {**IMPATIENCE, **plan.configs.get(number, {})}
         self.rack = plan.racks.get(number)
         self.levels = plan.levels.get(number, SUPPORTED_LEVELS)
         # By a version that cannot read it: what is on its disk, and how many bits are rotten.

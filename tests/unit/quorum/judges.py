@@ -9,11 +9,9 @@ from minilog_broker.quorum.follower import Follower
 from minilog_broker.quorum.member import Role
 from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import CommittedBatch, decode_run
-from minilog_broker.quorum.settings import QuorumSettings
 from tests.unit.quorum.cluster import QuorumCluster
-from tests.unit.quorum.machine import QuorumMachine
+from tests.unit.quorum.machine import FETCH_TIMEOUT_MS, QuorumMachine
 
-FETCH_TIMEOUT_MS = QuorumSettings().fetch_timeout_ms
 SLACK_MS = 250.0  # timers, messages on their way, a slow disk
 SETTLED_MS = 300.0  # a leader that a majority has heard without a gap for so long
 

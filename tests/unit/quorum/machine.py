@@ -29,6 +29,8 @@ from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
 from tests.unit.storage.crashable_files import CrashableFiles
 
+FETCH_TIMEOUT_MS = 1_000.0  # what is left to machines that are busy is not needed here
+
 if TYPE_CHECKING:
     from tests.unit.quorum.cluster import QuorumCluster
 
@@ -106,8 +108,8 @@ class QuorumMachine:
             voters=[address(each) for each in self.voters],
             vote=self.read_vote(),
             log=self.log,
-            settings=ReplicationSettings(),
-            quorum_settings=QuorumSettings(),
+            settings=ReplicationSettings(session_keepalive_ms=100.0),
+            quorum_settings=QuorumSettings(fetch_timeout_ms=FETCH_TIMEOUT_MS),
             snapshot=newest_snapshot(self.snapshots),
             rng=random.Random(self.cluster.random.random()),
             levels=self.levels,

@@ -19,11 +19,10 @@ from minilog_broker.replication.replica_effects import (
     WriteProducerSnapshot,
 )
 from minilog_broker.replication.replica_log import ReplicaLog
-from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.replication.cluster import KEY, batch
+from tests.unit.replication.cluster import KEY, batch, quick_settings
 from tests.unit.replication.memory_files import MemoryFileSystem
 
 
@@ -57,7 +56,7 @@ class FollowerBench:
             self.replica,
             self,
             self.effects.append,
-            ReplicationSettings(),
+            quick_settings(),
             on_change=self.changes_ms.append,
             follow_log_start=self.log_starts.append,
             disk_answers=lambda: self.disk_answers,

@@ -7,8 +7,7 @@ import pytest
 from minilog.v1 import common_pb2, metadata_pb2
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.rules.high_watermark import next_high_watermark
-from minilog_broker.replication.settings import ReplicationSettings
-from tests.unit.replication.cluster import KEY, ReplicaCluster, batch
+from tests.unit.replication.cluster import KEY, ReplicaCluster, batch, quick_settings
 
 
 def high_watermark(
@@ -221,7 +220,7 @@ def test_more_sizes_than_a_question_may_have_are_refused() -> None:
 
 @pytest.mark.parametrize("lag_ms", [200.0])
 def test_a_joiner_is_waited_for_under_load(lag_ms: float) -> None:
-    cluster = ReplicaCluster(settings=ReplicationSettings(replica_lag_time_max_ms=lag_ms))
+    cluster = ReplicaCluster(settings=quick_settings(replica_lag_time_max_ms=lag_ms))
     cluster[3].crash()
     cluster.controller.fence(3)
     cluster.settle()
@@ -241,7 +240,7 @@ def test_a_joiner_is_waited_for_under_load(lag_ms: float) -> None:
 
 def hung_joiner() -> ReplicaCluster:
     """3 is outside the ISR and could join; its process is stopped, and its session still open."""
-    cluster = ReplicaCluster(settings=ReplicationSettings(replica_lag_time_max_ms=200.0))
+    cluster = ReplicaCluster(settings=quick_settings(replica_lag_time_max_ms=200.0))
     cluster.controller.set_state(KEY, in_sync_replicas=(1, 2))
     cluster.settle(controller=False)
     cluster.lose_proposal(cluster[1])

@@ -13,10 +13,9 @@ from minilog_broker.replication.partition_state import BrokerIncarnation
 from minilog_broker.replication.replica_effects import ProposalAnswer, ProposeInSyncReplicas
 from minilog_broker.replication.rules import in_sync
 from minilog_broker.replication.rules.in_sync import FollowerView, LogEndMarks
-from minilog_broker.replication.settings import ReplicationSettings
-from tests.unit.replication.cluster import KEY, ReplicaCluster
+from tests.unit.replication.cluster import KEY, ReplicaCluster, quick_settings
 
-FAST = ReplicationSettings(replica_lag_time_max_ms=200.0)
+FAST = quick_settings(replica_lag_time_max_ms=200.0)
 LIFE = BrokerIncarnation(2, 50, "host", 9092, fenced=False, stopping=False)
 
 

@@ -6,9 +6,8 @@ import pytest
 
 from minilog.partition_key import PartitionKey
 from minilog_broker.replication.follower.throttle import Throttle
-from minilog_broker.replication.settings import ReplicationSettings
 from tests.unit.replication.broker import batch
-from tests.unit.replication.cluster import KEY, TOPIC_ID, ReplicaCluster
+from tests.unit.replication.cluster import KEY, TOPIC_ID, ReplicaCluster, quick_settings
 
 OTHER = PartitionKey(TOPIC_ID, 1)
 RATE = 100_000
@@ -80,7 +79,7 @@ def test_a_leader_that_sees_only_the_end_of_both_counts_nothing_of_before() -> N
 
 
 def test_a_replica_that_goes_gives_back_the_credit_of_what_waits_for_its_disk() -> None:
-    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=4_000))
+    cluster = ReplicaCluster(settings=quick_settings(replica_fetch_max_bytes=4_000))
     cluster.controller.create(OTHER, (1, 2, 3), 1)
     cluster.settle()
     for _ in range(6):
@@ -103,7 +102,7 @@ def test_a_replica_that_goes_gives_back_the_credit_of_what_waits_for_its_disk() 
 
 
 def test_an_added_replica_fetches_at_its_rate() -> None:
-    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
+    cluster = ReplicaCluster(settings=quick_settings(replica_fetch_max_bytes=20_000))
     without(cluster, 3)
     cluster.settle()
     produced(cluster, 500)
@@ -120,7 +119,7 @@ def test_an_added_replica_fetches_at_its_rate() -> None:
 
 
 def test_those_of_one_rate_share_it() -> None:
-    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
+    cluster = ReplicaCluster(settings=quick_settings(replica_fetch_max_bytes=20_000))
     cluster.controller.create(OTHER, (1, 2), 1)
     without(cluster, 3)
     cluster.settle()
@@ -145,7 +144,7 @@ def test_what_is_in_the_isr_is_not_throttled() -> None:
 
 
 def test_one_that_is_held_back_holds_up_no_other_of_its_session() -> None:
-    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
+    cluster = ReplicaCluster(settings=quick_settings(replica_fetch_max_bytes=20_000))
     cluster.controller.create(OTHER, (1, 2, 3), 1)
     without(cluster, 3)
     cluster.settle()
@@ -159,7 +158,7 @@ def test_one_that_is_held_back_holds_up_no_other_of_its_session() -> None:
 
 
 def test_the_brokers_own_limit_counts_too_and_the_lower_one_wins() -> None:
-    settings = ReplicationSettings(replica_fetch_max_bytes=20_000, follower_replication_throttled_rate_bytes=RATE)
+    settings = quick_settings(replica_fetch_max_bytes=20_000, follower_replication_throttled_rate_bytes=RATE)
     cluster = ReplicaCluster(settings=settings)
     without(cluster, 3)
     cluster.settle()
@@ -170,7 +169,7 @@ def test_the_brokers_own_limit_counts_too_and_the_lower_one_wins() -> None:
 
 
 def test_a_limit_that_is_lifted_lets_go_at_once() -> None:
-    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
+    cluster = ReplicaCluster(settings=quick_settings(replica_fetch_max_bytes=20_000))
     without(cluster, 3)
     cluster.settle()
     produced(cluster, 500)
@@ -183,7 +182,7 @@ def test_a_limit_that_is_lifted_lets_go_at_once() -> None:
 
 
 def test_a_limit_that_is_set_later_holds_for_what_is_under_way() -> None:
-    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
+    cluster = ReplicaCluster(settings=quick_settings(replica_fetch_max_bytes=20_000))
     without(cluster, 3)
     cluster.settle()
     produced(cluster, 500)
@@ -201,7 +200,7 @@ def test_a_limit_that_is_set_later_holds_for_what_is_under_way() -> None:
 
 
 def test_a_new_session_does_not_get_round_the_limit() -> None:
-    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=20_000))
+    cluster = ReplicaCluster(settings=quick_settings(replica_fetch_max_bytes=20_000))
     without(cluster, 3)
     cluster.settle()
     produced(cluster, 500)

@@ -10,7 +10,6 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication.replica_effects import FetcherStreamReady, SessionReady
 from minilog_broker.replication.sessions.session import MAX_RUNS
-from minilog_broker.replication.settings import ReplicationSettings
 from tests.unit.replication.cluster import (
     KEY,
     TOPIC_ID,
@@ -19,6 +18,7 @@ from tests.unit.replication.cluster import (
     ReplicaCluster,
     batch,
     count_effects,
+    quick_settings,
     runs_of,
 )
 
@@ -126,7 +126,7 @@ def test_news_needs_no_credit() -> None:
 
 
 def test_every_byte_received_is_given_back() -> None:
-    settings = ReplicationSettings(replica_fetch_max_bytes=3_000)
+    settings = quick_settings(replica_fetch_max_bytes=3_000)
     cluster = ReplicaCluster(settings=settings)
     for _ in range(60):
         cluster.produce(1, batch(size_bytes=500))
@@ -135,7 +135,7 @@ def test_every_byte_received_is_given_back() -> None:
 
 
 def test_dropped_bytes_are_given_back_too() -> None:
-    cluster = ReplicaCluster(settings=ReplicationSettings(replica_fetch_max_bytes=2_000))
+    cluster = ReplicaCluster(settings=quick_settings(replica_fetch_max_bytes=2_000))
     for times in range(20):
         cluster.produce(1, batch(size_bytes=700))
         while not last_link(cluster).down:
