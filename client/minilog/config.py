@@ -40,6 +40,7 @@ class ClientConfig:
     client_id: str
     acks: int
     linger_ms: int
+    lingers_alone: bool  # linger.ms was set: also while nothing of the producer is on its way
     batch_size: int
     buffer_memory: int
     compression_type: str
@@ -177,7 +178,7 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "transaction.timeout.ms": (_integer(0), 0),  # since the last sign of life of a writer; 0: the brokers' own
 }
 _FIELD = {name: name.replace(".", "_") for name in _TABLE} | {"max.in.flight.requests.per.connection": "max_in_flight"}
-assert sorted(_FIELD.values()) == sorted(field.name for field in fields(ClientConfig))
+assert {*_FIELD.values(), "lingers_alone"} == {field.name for field in fields(ClientConfig)}
 
 
 def config_names() -> list[str]:
@@ -206,7 +207,7 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
         _check_transactional(given, values)
     if values["delivery_timeout_ms"] < values["linger_ms"]:
         raise _refuse("delivery.timeout.ms", values["delivery_timeout_ms"], "at least linger.ms")
-    return ClientConfig(**values)
+    return ClientConfig(**values, lingers_alone="linger.ms" in given)
 
 
 def _check_transactional(given: Mapping[str, object], values: Mapping[str, Any]) -> None:

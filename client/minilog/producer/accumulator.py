@@ -1,6 +1,7 @@
 """Records into batches, per partition, within buffer.memory: the one part of a producer that user threads touch.
 
-A batch is ready when it is full (batch.size), when it has waited linger.ms, or when somebody flushes. Memory is charged
+A batch is ready when it is full (batch.size), when it has waited linger.ms, when somebody flushes, or when its sender
+says that nothing lingers, since nothing else is on its way. Memory is charged
 when a record is taken and given back when its batch is settled; a full buffer is answered with NO_SPACE, and the caller
 waits or gives up (back-pressure). All methods take the lock themselves; time comes in as an argument. What is asked at
 each message does not walk the partitions: a topic may have thousands.
@@ -209,14 +210,18 @@ class Accumulator:
                 self._used_bytes += size
             return Taken.WAKE
 
-    def newly_ready(self, now_ms: float) -> list[PartitionKey]:
+    def newly_ready(self, now_ms: float, *, lingers: bool = True) -> list[PartitionKey]:
         """The partitions whose first batch may go, and could not when this was asked last. From then on they may until
-        `take` finds none."""
+        `take` finds none. With `lingers` false all may that have anything."""
         with self.changed:
             while self._lingering and self._is_ready(self._lingering[0], now_ms):
                 batch = self._lingering.popleft()
                 if not batch.closed:
                     self._may_go(batch.key)
+            if not lingers:
+                for batch in self._lingering:  # they stay: who cannot be sent now lingers on
+                    if not batch.closed:
+                        self._may_go(batch.key)
             found, self._newly_ready = self._newly_ready, []
             return found
 
@@ -227,11 +232,11 @@ class Accumulator:
     def _is_ready(self, batch: Batch, now_ms: float) -> bool:
         return batch.closed or now_ms >= batch.created_ms + self._linger_ms
 
-    def take(self, key: PartitionKey, now_ms: float) -> Batch | None:
+    def take(self, key: PartitionKey, now_ms: float, *, lingers: bool = True) -> Batch | None:
         """The first batch of a partition if it may go; it is closed and belongs to the sender from now on."""
         with self.changed:
             queue = self._queues.get(key)
-            if queue and self._is_ready(queue[0], now_ms):
+            if queue and (not lingers or self._is_ready(queue[0], now_ms)):
                 return self._pop(key, queue)
             self._ready.pop(key, None)
             return None

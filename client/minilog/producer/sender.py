@@ -316,13 +316,22 @@ class Sender:
     def _fill_all(self, now_ms: float, timestamp_us: int) -> None:
         """All that may go, as far as there is room. A partition is looked at when something of it became ready, or its
         lane has changed; where only its leader is missing, each time."""
-        self._fillable.update(dict.fromkeys(self._accumulator.newly_ready(now_ms)))
+        self._fillable.update(dict.fromkeys(self._accumulator.newly_ready(now_ms, lingers=self._lingers)))
         keys, self._fillable = self._fillable, {}
         for key in keys:
             if not self._has_any(key) or self._end_if_gone(key):
                 continue
             if not self._fill(self._lane(key), now_ms, timestamp_us):
                 self._fillable[key] = None
+
+    @property
+    def _lingers(self) -> bool:
+        """Does a batch wait for more records? Only while others are on their way (Nagle's rule), unless that was asked
+        for: so one record after another is not late, and many at once fill batches."""
+        return self._config.lingers_alone or bool(self._out)
+
+    def _take(self, lane: Lane, now_ms: float) -> Batch | None:
+        return self._accumulator.take(lane.key, now_ms, lingers=self._lingers)
 
     def _has_any(self, key: PartitionKey) -> bool:
         """Is anything to go to it? Who asked for a leader where nothing is would ask for ever."""
@@ -339,7 +348,7 @@ class Sender:
                 return False
             if not lane.may_go_to(leader, self._config.acks):
                 return True
-            batch = lane.waiting.popleft() if lane.waiting else self._accumulator.take(lane.key, now_ms)
+            batch = lane.waiting.popleft() if lane.waiting else self._take(lane, now_ms)
             if batch is None:
                 return True
             sequence = lane.next_sequence if self._config.enable_idempotence else -1

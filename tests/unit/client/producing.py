@@ -21,8 +21,10 @@ from tests.unit.client.brokers import TOPIC, Brokers
 
 
 def config_of(**settings: object) -> ClientConfig:
-    named = {name.replace("_", "."): value for name, value in settings.items()}
-    return parse_config({"bootstrap.servers": "127.0.0.1:9001", "linger.ms": 0, **named})
+    """Nothing lingers; None: as where it is not set."""
+    named = {"linger.ms": 0} | {name.replace("_", "."): value for name, value in settings.items()}
+    given = {name: value for name, value in named.items() if value is not None}
+    return parse_config({"bootstrap.servers": "127.0.0.1:9001", **given})
 
 
 Out: TypeAlias = tuple[int, data_pb2.ProduceEntry, Buffer]

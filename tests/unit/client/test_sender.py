@@ -421,6 +421,56 @@ def test_who_began_to_linger_behind_one_that_is_due_is_waited_for() -> None:
     assert cluster.sender.next_wake_ms(2_005.1) <= 2_008.0
 
 
+def test_a_record_goes_at_once_while_nothing_is_on_its_way_and_others_gather_meanwhile() -> None:
+    cluster = proven(linger_ms=None)
+    sent, cluster.hold = len(cluster.sent), True
+    cluster.append(b"a")
+    cluster.step()
+    assert len(cluster.sent) == sent + 1, "at once"
+    for value in (b"b", b"c"):
+        cluster.append(value)
+        cluster.step()
+    assert len(cluster.sent) == sent + 1, "they wait for more"
+    cluster.now += 5.0
+    cluster.step()
+    assert len(cluster.sent) == sent + 2, "no longer than linger.ms"
+    cluster.append(b"d")
+    cluster.step()
+    assert len(cluster.sent) == sent + 2
+    cluster.release()
+    cluster.run()
+    assert len(cluster.sent) == sent + 3, "all that was answered: nothing lingers"
+
+
+def test_a_linger_that_was_asked_for_is_kept() -> None:
+    cluster = proven(linger_ms=5)
+    sent = len(cluster.sent)
+    cluster.append(b"a")
+    cluster.step()
+    assert len(cluster.sent) == sent
+    cluster.now += 5.0
+    cluster.step()
+    assert len(cluster.sent) == sent + 1
+
+
+def test_what_cannot_go_gathers_though_nothing_is_on_its_way() -> None:
+    cluster = proven(linger_ms=None)
+    cluster.down.add(1)
+    cluster.lose_connection(1)
+    futures = []
+    for _ in range(5):
+        futures.append(cluster.append(b"a"))
+        cluster.step()
+    cluster.down.clear()
+    sent = len(cluster.sent)
+    for _ in range(10):
+        cluster.now += 100.0
+        cluster.step()
+    cluster.run()
+    assert all(each.done() for each in futures)
+    assert len(cluster.sent) == sent + 1, "one batch"
+
+
 def test_what_may_have_been_written_before_a_topic_went_is_unknown() -> None:
     cluster = Producing(Brokers())
     cluster.run()
