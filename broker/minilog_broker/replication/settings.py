@@ -17,7 +17,7 @@ class ReplicationSettings:
     session_keepalive_ms: float = 500.0
     follower_replication_throttled_rate_bytes: int | None = None  # per second, of replicas being added; None: no limit
 
-    message_bytes: int = 1 << 20  # larger ones gain nothing on a stream, smaller ones cost per message
+    message_bytes: int = 4 << 20  # what waits goes together: a message costs 0.3 ms of CPU, whatever is in it
     news_interval_ms: float = 5.0  # a session that waits is woken for news without records at most this often
     consumer_silence_ms: float = 30_000.0  # a consumer is somebody's program: its pauses are not ours to judge at 2.5 s
     retry_pause_ms: float = 50.0  # after an answer that asks to retry: an election is a few of these

@@ -12,7 +12,7 @@ from minilog.producer.batch import Batch
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2
 
-_MESSAGE_BYTES = 1024 * 1024  # what one stream message carries, about
+_MESSAGE_BYTES = 4 * 1024 * 1024  # what one stream message carries, about
 
 
 @dataclass(frozen=True, slots=True)
