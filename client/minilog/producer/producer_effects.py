@@ -69,7 +69,7 @@ Effect: TypeAlias = Connect | Send | RefreshMetadata | NeedProducerId | Delivere
 def messages(
     entries: Iterable[tuple[data_pb2.ProduceEntry, bytes]],
 ) -> Iterator[list[tuple[data_pb2.ProduceEntry, bytes]]]:
-    """Entries with their batches in order, in messages of about 1 MiB and no more entries than one may have; a larger
+    """Entries with their batches in order, in messages of about 4 MiB and no more entries than one may have; a larger
     one goes alone."""
     part: list[tuple[data_pb2.ProduceEntry, bytes]] = []
     size = 0

@@ -147,11 +147,12 @@ def test_dropped_bytes_are_given_back_too() -> None:
         assert cluster[2].ends()[2] == times + 1
 
 
-def test_a_message_carries_about_a_mebibyte() -> None:
-    cluster, session_id = lonely(credit=1 << 30, batches=12, size_bytes=300_000)
+def test_a_message_carries_about_four_mebibytes() -> None:
+    cluster, session_id = lonely(credit=1 << 30, batches=16, size_bytes=700_000)
     sent = data_bytes(messages(cluster, session_id))
     assert len(sent) > 1
-    assert all(size <= (1 << 20) for size in sent)
+    assert all(size <= (4 << 20) for size in sent)
+    assert sent[0] > (3 << 20), "all that waits goes together"
 
 
 def test_ready_partitions_take_turns() -> None:

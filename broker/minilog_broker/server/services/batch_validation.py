@@ -18,7 +18,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog.record_batch.validation import decoded_bytes, validate_batch
 
-INLINE_BYTES = 4 << 20  # decoded, of one message: some milliseconds; our clients send messages of 1 MiB
+INLINE_BYTES = 4 << 20  # decoded, of one message: some milliseconds; our clients send messages of up to 4 MiB
 
 Validated: TypeAlias = BatchHeader | MinilogError | None
 """What came of it; None: not validated here."""
