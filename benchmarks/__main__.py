@@ -161,13 +161,13 @@ def main() -> int:
             with Progress(*columns, console=console) as progress:
                 for each in wanted:
                     results += take_turns(each, arena, chosen.runs or (2 if chosen.quick else each.runs), progress)
+                    save(results, chosen)
         except WrongRecords as error:
             print(f"wrong: {error}", file=sys.stderr)
             return 1
         finally:
             arena.end()
             show(console, results)
-            save(results, chosen)
     return 0
 
 

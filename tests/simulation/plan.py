@@ -58,6 +58,8 @@ class Plan:
     voters: int = 3
     topics: int = 1
     partitions: int = 2
+    silent_partitions: int = 0  # of a topic that nobody writes to
+    look_s: float = 0.2  # between the judge's looks at all disks
     replication_factor: int = 3
     min_in_sync: int = 2
     least_min: int = 1  # to which it may be altered

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from tests.simulation.large import large
 from tests.simulation.narrowing import configured, of_brokers, weights
 from tests.simulation.plan import Plan
 
@@ -575,6 +576,7 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     for each in (
         calm, disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
         epochs, outages, settings, voters, trims, young, stalls, sick_machine, unsynced, unclean,
+        large,
     )
 }  # fmt: skip
-DRAWN = tuple(name for name in THEMES if name != calm.__name__)
+DRAWN = tuple(name for name in THEMES if name not in (calm.__name__, large.__name__))

@@ -117,7 +117,8 @@ class Sender:
         """What a former leader has not answered goes to the new one: a leader epoch that ended can commit nothing."""
         for batch in lane.batches:
             if batch.correlation_id is not None:
-                del self._out[batch.correlation_id]
+                broker_id, _, _ = self._out.pop(batch.correlation_id)
+                self._streams.give_up(broker_id, batch.correlation_id, lane.key)
                 batch.correlation_id = None
                 batch.maybe_written = True
         self._resend_later(lane, now_ms)
@@ -153,6 +154,7 @@ class Sender:
             if error is not None and _learn(self._cache, result, error):
                 self._effects.append(RefreshMetadata())
             if out is None:  # given up on meanwhile, or under acks=0
+                self._streams.answered(broker_id, result.correlation_id)
                 self._effects += [Lost(error)] if error is not None and self._config.acks == 0 else []
                 continue
             _, lane, batch = out
@@ -302,13 +304,14 @@ class Sender:
         return not any(lane.batches for lane in self._lanes.values())
 
     def _connected(self, lane: Lane, now_ms: float) -> LeaderAndEpoch | None:
-        """The leader, if a stream to it is open; else what is missing is set in motion."""
+        """The leader, if a stream to it is open that owes nothing of an earlier epoch; else what is missing is set in
+        motion."""
         leader = self._cache.leader(lane.key)
         if leader is None:
             self._effects.append(RefreshMetadata())
             return None
         if self._streams.is_open(leader.broker_id):
-            return leader
+            return None if self._streams.owes(leader.broker_id, lane.key) else leader
         if (connect := self._streams.open(leader.broker_id, now_ms)) is not None:
             self._effects.append(connect)
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from minilog.config import ClientConfig
+from minilog.partition_key import PartitionKey
 from minilog.producer.producer_effects import Connect, Send, messages
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2
@@ -19,6 +20,7 @@ class Streams:
         self._config = config
         self._open: dict[int, bool] = {}  # broker id: True open, False being opened
         self._reconnect_at_ms: dict[int, float] = {}
+        self._given_up: dict[int, dict[int, PartitionKey]] = {}  # by broker and correlation id: may still be answered
         self._outbox: dict[tuple[int, int], list[tuple[data_pb2.ProduceEntry, bytes]]] = {}  # by broker and acks
 
     def opened(self, broker_id: int) -> None:
@@ -27,6 +29,7 @@ class Streams:
 
     def lost(self, broker_id: int, now_ms: float) -> None:
         self._open.pop(broker_id, None)
+        self._given_up.pop(broker_id, None)
         self._reconnect_at_ms[broker_id] = now_ms + self._config.retry_backoff_ms
 
     def is_open(self, broker_id: int) -> bool:
@@ -42,6 +45,19 @@ class Streams:
     def next_reconnect_ms(self, now_ms: float) -> float:
         """When the next broker may be tried again."""
         return min((at_ms for at_ms in self._reconnect_at_ms.values() if at_ms > now_ms), default=_FOREVER)
+
+    def give_up(self, broker_id: int, correlation_id: int, key: PartitionKey) -> None:
+        """This answer is not waited for any more: it is sent again, to another leader."""
+        self._given_up.setdefault(broker_id, {})[correlation_id] = key
+
+    def answered(self, broker_id: int, correlation_id: int) -> None:
+        """One that was given up came all the same."""
+        self._given_up.get(broker_id, {}).pop(correlation_id, None)
+
+    def owes(self, broker_id: int, key: PartitionKey) -> bool:
+        """May an answer come that was given up? Until then, or until the stream is lost, nothing of the partition goes
+        there again: else more batches than max.in.flight were unanswered."""
+        return key in self._given_up.get(broker_id, {}).values()
 
     def put(self, broker_id: int, entry: data_pb2.ProduceEntry, batch: bytes, acks: int) -> None:
         """It goes with the next `flush`."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.simulation.machines.machine import ClientMachine
 
 TOPIC = "t{}"
+SILENT = "silent"
 _SPECIAL = (transacting.TOPIC, spark_sink.TOPIC)
 IN_FLIGHT = 50
 IDEMPOTENT_SHARE = 0.8  # of producers that wait for all
@@ -92,7 +93,8 @@ class Workload:
         async with Admin(self.settings(request_timeout_ms=3_000), machine) as admin:  # type: ignore[arg-type]
             names = [TOPIC.format(number) for number in range(plan.topics)]
             special = [*([transacting.TOPIC] if plan.writers else []), *([spark_sink.TOPIC] if plan.queries else [])]
-            for name in [*names, *special]:
+            silent = [SILENT] if plan.silent_partitions else []
+            for name in [*names, *special, *silent]:
                 new = self._new(name)
                 while True:
                     try:
@@ -103,6 +105,8 @@ class Workload:
                         await asyncio.sleep(ASK_AGAIN_S)
                         continue
                     break
+                if name in silent:
+                    continue
                 (topic,) = await admin.describe_topics([name])
                 topic_id = admin._cluster.cache.topics[name].topic_id
                 if name in special:
@@ -115,7 +119,8 @@ class Workload:
     def _new(self, name: str) -> NewTopic:
         plan = self._plan
         configs = {"min.insync.replicas": "2"} if name in _SPECIAL else plan.topic_configs
-        return NewTopic(name, plan.partitions, plan.replication_factor, dict(configs))
+        partitions = plan.silent_partitions if name == SILENT else plan.partitions
+        return NewTopic(name, partitions, plan.replication_factor, dict(configs))
 
     def keys_of_special(self, topic: str) -> dict[int, PartitionKey]:
         """By partition; of a topic of writers with transactions, or of queries."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.machines.calls import SimulatedCall
 
-LOOK_S = 0.2
-
 
 class Judge:
     """All watchers, and when they look."""
@@ -99,7 +97,7 @@ class Judge:
     async def watch(self) -> None:
         """Until cancelled: at all disks, whether anybody speaks or not."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self._cluster.plan.look_s)
             try:
                 self._hearing.look()
                 self.truth.look()

@@ -43,6 +43,25 @@ def test_what_a_superseded_leader_does_not_answer_goes_to_the_new_one_once_and_i
     assert values(cluster.brokers)[:5] == [b"first", b"0", b"1", b"2", b"3"]
 
 
+def test_a_leader_that_leads_again_is_sent_nothing_again_before_it_answers_or_is_lost() -> None:
+    """Seed 920032: a broker was cut off, another led, and then it again: ten batches of one partition were unanswered
+    on one stream."""
+    cluster = proven()
+    cluster.hold = True
+    futures = [cluster.send(b"%d" % number) for number in range(4)]
+    cluster.run(200)
+    cluster.brokers.move(leader=2)
+    cluster.run(2 * PATIENCE_MS)
+    cluster.brokers.move(leader=1)
+    cluster.run(4 * PATIENCE_MS)
+    assert [broker for broker, _, _ in cluster.sent[1:]] == [1] * 4 + [2] * 4
+    cluster.hold = False
+    cluster.release()
+    cluster.run(4 * PATIENCE_MS)
+    assert [future.result(0).offset for future in futures] == [1, 2, 3, 4]
+    assert values(cluster.brokers) == [b"first", b"0", b"1", b"2", b"3"]
+
+
 def test_a_leader_that_is_only_slow_is_waited_for() -> None:
     cluster = proven()
     cluster.hold = True
