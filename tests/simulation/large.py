@@ -1,5 +1,5 @@
-"""A cluster as large as a company's: 50 brokers, 5,000 partitions of which 100 are written to. Hand-picked, not drawn: a
-seed takes minutes. The judge looks at all disks at intervals, at messages as ever."""
+"""A cluster as large as a company has: 50 brokers, 5,000 partitions, 100 of them written to. Not drawn: a seed takes
+minutes. The judge looks at all disks at intervals, at messages as ever."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOK_S = 2.0
 
 
 def large(plan: Plan, chance: random.Random) -> Plan:
-    """Brokers die, lose power, stop and are cut off, in ones and by the half, under load on a part of the partitions."""
+    """Brokers die, lose power, stop and are cut off, alone and by the half, under load on some partitions."""
     plan = of_brokers(plan, BROKERS)
     shipped = configured(
         plan,

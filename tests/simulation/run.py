@@ -76,6 +76,8 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     if "reassign" in plan.faults:
         await workload.look_at_replicas()
     await check_over(cluster, history, workload, faults, exceptions)
+    if plan.silent_partitions:
+        judge.check_all_led()
     if plan.writers:
         await check_transactions(cluster, transacting, faults)
     if plan.queries:

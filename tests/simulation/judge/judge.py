@@ -24,6 +24,7 @@ from tests.simulation.judge.replication import Replication
 from tests.simulation.judge.sessions import Sessions
 from tests.simulation.judge.transactions import Transactions, is_marked
 from tests.simulation.judge.truth import Truth
+from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
@@ -85,6 +86,14 @@ class Judge:
         """Whether the end of that producer stands in some copy of the partition."""
         name = self.truth.log_name(key)
         return name is not None and any(is_marked(copy, producer_id) for copy in self.truth.copies.all_of(name))
+
+    def check_all_led(self) -> None:
+        """V19, of each partition that is known to be committed, whether anybody writes to it or not."""
+        states = self.truth.metadata.states
+        leaderless = [key for key, state in states.items() if state.leader_id < 0]
+        if leaderless:
+            text = f"{len(leaderless)} of {len(states)} partitions have no leader"
+            raise Violation("V19", text, key=leaderless[0])
 
     def _written(self, number: int, path: str) -> None:
         """A file of a host took this name."""

@@ -326,16 +326,30 @@ class Metadata:
         """The lowest min.insync.replicas of a topic that a majority of the voters has on disk, known to be committed or
         not: the controller goes by it as soon as it is."""
         known = self.topics[topic_id].config.min_in_sync_replicas
-        found: list[int] = []
+        found = [min((known, *map(int, said))) for said in self._later_values(topic_id, "min.insync.replicas")]
+        return sorted(found)[len(self.voters) // 2]
+
+    def later_unsynced(self, topic_id: bytes) -> bool:
+        """Whether a majority of the voters has on disk that a topic is under flush.policy=os: the same."""
+        found = ["os" in said for said in self._later_values(topic_id, "flush.policy")]
+        return sum(found) > len(self.voters) // 2
+
+    def _later_values(self, topic_id: bytes, name: str) -> Iterator[list[str]]:
+        """Of each voter: what its disk says of a setting of a topic behind what is known to be committed."""
         for voter in self.voters:
             view = self._copies.of(voter, LOG_NAME).durable
-            lows = [known]
-            for header in list(view.from_offset(self.end)):
-                for batch in _decoded(view, header):
-                    said = [each.topic_config for each in batch.records if each.HasField("topic_config")]
-                    lows += [int(each.value) for each in said if _is_min(each, topic_id)]
-            found.append(min(lows))
-        return sorted(found)[len(self.voters) // 2]
+            configs = (
+                record.topic_config
+                for header in list(view.from_offset(self.end))
+                for batch in _decoded(view, header)
+                for record in batch.records
+                if record.HasField("topic_config")
+            )
+            yield [
+                each.value
+                for each in configs
+                if (each.topic_id, each.name) == (topic_id, name) and each.HasField("value")
+            ]
 
     def later_producer_ids(self) -> Iterator[int]:
         """Ends of blocks of producer ids that a majority of the voters has on disk."""
@@ -352,10 +366,6 @@ class Metadata:
                     )
             found.append(max(ends))
         yield sorted(found, reverse=True)[len(self.voters) // 2]
-
-
-def _is_min(config: records_pb2.TopicConfigRecord, topic_id: bytes) -> bool:
-    return (config.topic_id, config.name) == (topic_id, "min.insync.replicas") and config.HasField("value")
 
 
 def _decoded(view: View, header: BatchHeader) -> list[CommittedBatch]:

@@ -23,6 +23,7 @@ from minilog.v1 import records_pb2
 from tests.simulation.judge.copies import Copies, Copy, View, first_from
 from tests.simulation.judge.damage import KnownDamage
 from tests.simulation.judge.metadata import JudgedChange, Metadata, is_same
+from tests.simulation.judge.registrations import HEARD_S
 from tests.simulation.violation import Violation
 
 
@@ -100,6 +101,9 @@ class JudgedPartition:
             return []
         copy = self.copies.of(number, self.name)
         view = self.view(copy)
+        if view.end < high_watermark and self.unsynced_since_s is None:
+            self._look_at_later_policy(copy)
+            view = self.view(copy)
         if not self.damage.excuses(number, self.key):
             self._check_own(number, copy, view, high_watermark)
         if high_watermark <= self.end:
@@ -121,6 +125,11 @@ class JudgedPartition:
         self._check_holders(number)
         self.check_members()
         return self.batches[known:]
+
+    def _look_at_later_policy(self, copy: Copy) -> None:
+        """A leader that is the controller, too, goes by flush.policy=os before anybody else is told of it."""
+        if self.metadata.later_unsynced(self.key.topic_id):
+            self.unsynced_since_s = copy.host.loop.now_s - HEARD_S
 
     def _learn_from(self, members: Iterable[int], high_watermark: int) -> None:
         """Whose copy is damaged still says what is committed: the other members have it, until it is deleted."""

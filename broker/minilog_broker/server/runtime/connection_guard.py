@@ -1,8 +1,9 @@
 """Keeps what connections may ask of this process within its limits, and ends the process before it is deaf.
 
 Every 100 ms one number is read, the resident memory; the connections are looked at (connections.py) when it has grown,
-when a client waits for room, and once a second. A look needs a descriptor. Where there is none for some seconds the
-broker could not accept a connection either: gRPC says nothing of that, so the look is the probe for it.
+when a client waits for room, and once a second. A look reads each descriptor, of files, too: with ten thousand it takes
+20 ms, and so looks come the more rarely the longer they take. A look needs a descriptor. Where there is none for some
+seconds the broker could not accept a connection either: gRPC says nothing of that, so the look is the probe for it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ logger = structlog.get_logger()
 
 INTERVAL_S = 0.1
 LOOK_EVERY_S = 1.0
+IDLE_LOOKS, LOOKS = (
+    200,
+    10,
+)  # so many times as long as a look takes pass until the next: where nothing asks for it, or so
 GROWTH_BYTES = 16 << 20  # of resident memory: then the sockets are looked at
 DEAF_S = 5.0
 _STATM = pathlib.Path("/proc/self/statm")
@@ -36,6 +41,7 @@ class ConnectionGuard:
         self._flow = flow
         self._limits = limits
         self._looked_s = float("-inf")
+        self._look_took_s = 0.0
         self._resident_bytes = 0
         self._deaf_since_s: float | None = None
         self._silenced: dict[str, float] = {}  # reasons, and until when they are not logged again
@@ -48,9 +54,11 @@ class ConnectionGuard:
             now_s, resident_bytes = clock(), resident()
             waited_for = self._flow.responses.waiting > 0
             grown = resident_bytes - self._resident_bytes >= GROWTH_BYTES
-            if grown or waited_for or now_s >= self._looked_s + LOOK_EVERY_S:
+            factor, least_s = (LOOKS, 0.0) if grown or waited_for else (IDLE_LOOKS, LOOK_EVERY_S)
+            if now_s >= self._looked_s + max(least_s, factor * self._look_took_s):
                 self._look(now_s, waited_for=waited_for)
                 self._looked_s, self._resident_bytes = now_s, resident_bytes
+                self._look_took_s = clock() - now_s
 
     def _look(self, now_s: float, *, waited_for: bool) -> None:
         try:
