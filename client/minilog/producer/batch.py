@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
-from minilog.producer.futures import BatchOutcome, RecordFuture
+from minilog.producer.futures import BatchOutcome
 from minilog.record_batch.builder import build_batch, records_to_columns, set_producer
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.types import BatchMetadata, Headers, RecordMetadata
@@ -156,20 +156,9 @@ class RecordsCompletion:
             settle(future.set_exception, error)
 
 
-class ThreadedRecordsCompletion:
+def threaded_records(batch: Batch) -> BatchOutcome:
     """One future per record of `send`, of threads."""
-
-    __slots__ = ("_count", "_outcome", "delivered", "failed")
-
-    def __init__(self, batch: Batch) -> None:
-        self._outcome = BatchOutcome(_place_of(batch))
-        self._count = 0
-        self.delivered = self._outcome.delivered
-        self.failed = self._outcome.failed
-
-    def add(self, future: RecordFuture) -> None:
-        future.join(self._outcome, self._count)
-        self._count += 1
+    return BatchOutcome(_place_of(batch))
 
 
 def _place_of(batch: Batch) -> Callable[[int, int], RecordMetadata]:

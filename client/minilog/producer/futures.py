@@ -5,16 +5,23 @@ collector then walks: more than all the rest of `send` costs. One of these is a 
 its number in the batch; nobody but the program holds it. Sharing is sound because the futures of a batch are all done
 at the same moment, under the shared lock: no waiter is ever woken whose future is still open. (`Future` counts on
 that.) For the same reason they cannot be cancelled; a record that was taken is on its way anyhow.
+
+Who waits takes the lock. Callbacks, and a look at what is done, do without: the state is set before the callbacks are
+taken out, and who adds one looks at the state afterwards. So one of the two takes it out, and a deque hands it out once.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 from minilog.types import RecordMetadata
+
+_log = logging.getLogger(__name__)
 
 # Of all batches: concurrent.futures.wait takes the locks of all its futures at once, in the order of the futures' ids,
 # which is no order of batches. So with a lock for each two threads could wait for each other.
@@ -23,28 +30,42 @@ _PENDING, _FINISHED = "PENDING", "FINISHED"  # concurrent.futures' own words
 
 
 class BatchOutcome:
-    """What became of a batch's records, once it is known; and who waits for one of them. `place_of` tells the place of
-    a record from its number in the batch and the offset of the first one."""
+    """What became of a batch's records, once it is known; and who waits for one of them. The Completion of a batch of
+    records. `place_of` tells the place of a record from its number in the batch and the offset of the first one."""
 
-    __slots__ = ("_base_offset", "_listened", "_place_of", "condition", "exception", "state")
+    __slots__ = ("_base_offset", "_callbacks", "_count", "_place_of", "_waited", "condition", "exception", "state")
 
     def __init__(self, place_of: Callable[[int, int], RecordMetadata]) -> None:
         self._place_of = place_of
+        self._count = 0
         self._base_offset = -1
         self.condition = threading.Condition(_LOCK)
         self.state = _PENDING
         self.exception: BaseException | None = None
-        self._listened: list[RecordFuture] = []  # futures that somebody listens to
+        self._waited: list[RecordFuture] = []  # those that somebody waits for
+        self._callbacks: deque[tuple[RecordFuture, Callable[[RecordFuture], object]]] = deque()
+
+    def add(self, future: RecordFuture) -> None:
+        """It is that of the next record."""
+        future._outcome = self
+        future._number = self._count
+        self._count += 1
 
     def place(self, number: int) -> RecordMetadata | None:
         """Of a record that is written."""
         written = self.state is _FINISHED and self.exception is None
         return self._place_of(number, self._base_offset) if written else None
 
-    def listened(self, future: RecordFuture) -> None:
-        """Somebody listens to it; under the condition."""
+    def waited(self, future: RecordFuture) -> None:
+        """Somebody waits for it; under the condition."""
         if self.state is _PENDING:
-            self._listened.append(future)
+            self._waited.append(future)
+
+    def when_done(self, future: RecordFuture, callback: Callable[[RecordFuture], object]) -> None:
+        """Call back once, with that future."""
+        self._callbacks.append((future, callback))
+        if self.state is _FINISHED:
+            self._call_back()
 
     def delivered(self, base_offset: int) -> None:
         """All are written."""
@@ -58,32 +79,54 @@ class BatchOutcome:
     def _finish(self, error: BaseException | None) -> None:
         with self.condition:
             self.exception, self.state = error, _FINISHED
-            listened, self._listened = self._listened, []
-            for future in listened:
+            waited, self._waited = self._waited, []
+            for future in waited:
                 for waiter in future._waiters:
                     (waiter.add_result if error is None else waiter.add_exception)(future)
             self.condition.notify_all()
-        for future in listened:
-            future._invoke_callbacks()  # type: ignore[attr-defined]
+        self._call_back()
+
+    def _call_back(self) -> None:
+        take = self._callbacks.popleft
+        while True:
+            try:
+                future, callback = take()
+            except IndexError:  # each is called by whoever took it
+                return
+            try:
+                callback(future)
+            except Exception:
+                _log.exception("a callback of %r failed", future)
 
 
 class RecordFuture(Future[RecordMetadata]):
-    """One record's future; usable once it has joined its batch."""
+    """One record's future; usable once it was added to its batch's outcome."""
 
-    __slots__ = ("_listeners", "_number", "_outcome")
+    __slots__ = ("_number", "_outcome", "_waiting")
+
+    _outcome: BatchOutcome
+    _number: int
+    _waiting: list[Any]
 
     def __init__(self) -> None:  # the parent's is not called: what it makes is the outcome's
         pass
 
-    def join(self, outcome: BatchOutcome, number: int) -> None:
-        """Belong to a batch, as this record of it."""
-        self._outcome = outcome
-        self._number = number
-        self._listeners: tuple[list[Any], list[Callable[[RecordFuture], object]]] | None = None
-
     def cancel(self) -> bool:
         """Never possible."""
         return False
+
+    def done(self) -> bool:
+        """Whether it is known what became of the record."""
+        return self._outcome.state is _FINISHED
+
+    def add_done_callback(self, fn: Callable[[Future[RecordMetadata]], object]) -> None:
+        """Call `fn` with this future once it is done; at once where it is. An exception of it is logged."""
+        self._outcome.when_done(self, fn)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As of any future: None where the record is written."""
+        outcome = self._outcome
+        return outcome.exception if outcome.state is _FINISHED else super().exception(timeout)
 
     # -- what the parent's methods read; nobody sets any of it
 
@@ -105,15 +148,10 @@ class RecordFuture(Future[RecordMetadata]):
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
-        return self._heard_by()[0]
-
-    @property
-    def _done_callbacks(self) -> list[Callable[[RecordFuture], object]]:
-        return self._heard_by()[1]
-
-    def _heard_by(self) -> tuple[list[Any], list[Callable[[RecordFuture], object]]]:
-        """What concurrent.futures.wait and as_completed leave here, and what add_done_callback does."""
-        if self._listeners is None:
-            self._listeners = ([], [])
-            self._outcome.listened(self)
-        return self._listeners
+        """What concurrent.futures.wait and as_completed leave here."""
+        try:
+            return self._waiting
+        except AttributeError:
+            self._waiting = []
+            self._outcome.waited(self)
+            return self._waiting

@@ -20,7 +20,7 @@ from minilog.net.metadata_cache import CachedTopic
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.producer.accumulator import Taken
 from minilog.producer.arguments import check_record, checked_headers, cut_columns
-from minilog.producer.batch import ThreadedRecordsCompletion
+from minilog.producer.batch import threaded_records
 from minilog.producer.futures import RecordFuture
 from minilog.sync.loop import shared_loop
 from minilog.sync.transaction import Participation, Transaction
@@ -41,7 +41,7 @@ class Producer:
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self._shell = ProducerShell(parse_config(config), SYSTEM_RUNTIME, ThreadedRecordsCompletion)
+        self._shell = ProducerShell(parse_config(config), SYSTEM_RUNTIME, threaded_records)
         self._run = run_of(self._shell.config, SYSTEM_RUNTIME)
         self._loop = shared_loop()
         self._accumulator = self._shell.accumulator

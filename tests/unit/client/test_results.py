@@ -82,8 +82,8 @@ def test_small_batches_are_joined_and_cut_at_the_start() -> None:
 def joined(count: int) -> tuple[list[concurrent.futures.Future[RecordMetadata]], BatchOutcome]:
     outcome = BatchOutcome(lambda number, base_offset: RecordMetadata("flights", 0, base_offset + number, 0))
     futures = [RecordFuture() for _ in range(count)]
-    for number, future in enumerate(futures):
-        future.join(outcome, number)
+    for future in futures:
+        outcome.add(future)
     return [*futures], outcome
 
 
@@ -141,6 +141,39 @@ def test_futures_fail_together() -> None:
     for future in concurrent.futures.as_completed(futures, 0):
         with pytest.raises(TimedOut):
             future.result(0)
+
+
+def test_a_callback_is_called_once_by_whoever_finishes_or_adds_it() -> None:
+    """A thread adds callbacks while another finishes the batch, a hundred times."""
+    for _ in range(100):
+        futures, outcome = joined(50)
+        called: list[int] = []
+        begun = threading.Event()
+
+        def finish(outcome: BatchOutcome = outcome, begun: threading.Event = begun) -> None:
+            begun.wait(10)
+            outcome.delivered(0)
+
+        finishing = threading.Thread(target=finish)
+        finishing.start()
+        for number, future in enumerate(futures):
+            future.add_done_callback(lambda done, into=called: into.append(done.result().offset))  # type: ignore[misc]
+            if number == 10:
+                begun.set()
+        finishing.join(10)
+        assert sorted(called) == list(range(50))
+
+
+def test_a_callback_that_fails_is_logged_and_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    futures, outcome = joined(2)
+    called: list[int] = []
+    futures[0].add_done_callback(lambda _: 1 // 0)
+    futures[0].add_done_callback(lambda _: called.append(1))
+    outcome.delivered(0)
+    assert called == [1]
+    assert "ZeroDivisionError" in caplog.text
+    futures[1].add_done_callback(lambda _: called.append(2))
+    assert called == [1, 2]
 
 
 def test_silence_is_five_keepalives_long() -> None:
