@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,6 +37,16 @@ def test_each_kind_of_trouble_comes_right(theme: str, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     (result,) = run_many((THEMED_SEED,), 1, theme=theme)
     assert result.failure is None
+
+
+@pytest.mark.timeout(300)
+def test_a_large_cluster_comes_right_in_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The theme `large` with a tenth of its brokers and partitions; the whole one takes minutes."""
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    plan = replace(Plan.draw(1, "large"), brokers=6, partitions=10, silent_partitions=200, safety_s=8.0)
+    (result,) = run_many((1,), 1, plan=plan)
+    assert result.failure is None
+    assert result.writes["ok"] > 500
 
 
 def test_a_plan_has_only_faults_that_there_are() -> None:

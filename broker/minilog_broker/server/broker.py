@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
 import structlog
 
 from minilog.errors import MinilogError
+from minilog.limits import MAX_ADMIN_PARTITIONS, parts_of
 from minilog.malloc import keep_freed_memory
 from minilog.partition_key import PartitionKey
 from minilog.v1 import (
@@ -100,6 +101,7 @@ class Broker:
         self._stop = asyncio.Event()
         self._crash: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._proposals: list[ProposeInSyncReplicas] = []  # that go with the next turn of the loop
         self._turns = Turns()
         self._session_pending: asyncio.Task[None] | None = None
         self._registered = self._stopped = self._closed_cleanly = False
@@ -417,16 +419,25 @@ class Broker:
         self._replicas.run()
 
     def _propose(self, effect: ProposeInSyncReplicas) -> None:
-        async def ask() -> None:
-            answer = await self._link.propose(effect)
-            manager = self._replicas.manager
+        """What is proposed in one turn of the loop goes in one call: where many partitions come into sync at once, a
+        call for each cost the controller more than all else."""
+        self._proposals.append(effect)
+        if len(self._proposals) == 1:
+            self._spawn(self._propose_all())
+
+    async def _propose_all(self) -> None:
+        effects, self._proposals = self._proposals, []
+        for part in parts_of(effects, MAX_ADMIN_PARTITIONS):
+            self._spawn(self._ask_for(part))
+
+    async def _ask_for(self, effects: Sequence[ProposeInSyncReplicas]) -> None:
+        manager = self._replicas.manager
+        for effect, answer in zip(effects, await self._link.propose(effects), strict=True):
             if answer is None:
                 manager.proposal_lost(effect.key, now_ms())
             else:
                 manager.proposal_answered(effect.key, answer, now_ms())
-            self._replicas.run()
-
-        self._spawn(ask())
+        self._replicas.run()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task of this broker's; an error in it that nobody expected ends the broker."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from minilog.errors import BrokerNotAvailable, RequestTimedOut
@@ -107,16 +108,13 @@ def former_log_answers() -> Patches:
 def lost_proposal_is_not_told() -> Patches:
     """A proposal without an answer is not told to the core: it waits for what was asked once."""
 
-    def mutant(self: Broker, effect: ProposeInSyncReplicas) -> None:
-        async def ask() -> None:
-            answer = await self._link.propose(effect)
+    async def mutant(self: Broker, effects: Sequence[ProposeInSyncReplicas]) -> None:
+        for effect, answer in zip(effects, await self._link.propose(effects), strict=True):
             if answer is not None:
                 self._replicas.manager.proposal_answered(effect.key, answer, now_ms())
-                self._replicas.run()
+        self._replicas.run()
 
-        self._spawn(ask())
-
-    return [(Broker, "_propose", mutant)]
+    return [(Broker, "_ask_for", mutant)]
 
 
 def broken_stream_is_not_told() -> Patches:

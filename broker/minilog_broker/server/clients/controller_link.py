@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -205,27 +205,26 @@ class ControllerLink:
 
     # -- ISR proposals and producer ids
 
-    async def propose(self, effect: ProposeInSyncReplicas) -> ProposalAnswer | None:
-        """The controller's answer; None where there was none (the core asks again)."""
-        members = [peer_pb2.InSyncReplica(broker_id=broker, broker_epoch=epoch) for broker, epoch in effect.members]
-        proposal = peer_pb2.InSyncReplicasProposal(
-            partition_id=effect.key.to_wire(),
-            leader_epoch=effect.leader_epoch,
-            partition_epoch=effect.partition_epoch,
-            in_sync_replicas=members,
-        )
+    async def propose(self, effects: Sequence[ProposeInSyncReplicas]) -> list[ProposalAnswer | None]:
+        """The controller's answer to each, at most MAX_ADMIN_PARTITIONS; None where there was none (the core asks again)."""
         request = peer_pb2.ProposeInSyncReplicasRequest(
-            client=self._client, broker_id=self._broker_id, broker_epoch=self.broker_epoch, proposals=[proposal]
+            client=self._client,
+            broker_id=self._broker_id,
+            broker_epoch=self.broker_epoch,
+            proposals=[_proposal(effect) for effect in effects],
         )
+        nothing: list[ProposalAnswer | None] = [None] * len(effects)
         try:
             answer: peer_pb2.ProposeInSyncReplicasResponse = await self.call("ProposeInSyncReplicas", request)
         except MinilogError as error:
-            logger.debug("an ISR proposal was not answered", error=str(error))
-            return None
+            logger.debug("proposals of ISRs were not answered", proposals=len(effects), error=str(error))
+            return nothing
         whole = error_from_wire(answer.error)
-        if (whole is not None and whole.retriable) or not answer.answers:
-            return None
-        return ProposalAnswer(whole or error_from_wire(answer.answers[0].error))
+        if whole is not None:
+            return nothing if whole.retriable else [ProposalAnswer(whole)] * len(effects)
+        if len(answer.answers) != len(effects):
+            return nothing
+        return [ProposalAnswer(error_from_wire(each.error)) for each in answer.answers]
 
     async def allocate_producer_ids(self) -> range:
         """A fresh block of producer ids for this broker to hand out."""
@@ -249,6 +248,17 @@ class ControllerLink:
     async def close(self) -> None:
         if self._channel is not None:
             await self._channel.close()
+
+
+def _proposal(effect: ProposeInSyncReplicas) -> peer_pb2.InSyncReplicasProposal:
+    return peer_pb2.InSyncReplicasProposal(
+        partition_id=effect.key.to_wire(),
+        leader_epoch=effect.leader_epoch,
+        partition_epoch=effect.partition_epoch,
+        in_sync_replicas=[
+            peer_pb2.InSyncReplica(broker_id=broker, broker_epoch=epoch) for broker, epoch in effect.members
+        ],
+    )
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
