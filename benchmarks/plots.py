@@ -58,9 +58,17 @@ def _ratios(results: Sequence[Result], path: pathlib.Path) -> None:
         times.append(ratio if result.target.better is Better.HIGHER else 1 / ratio)
     figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.4 * len(results)))
     names = [result.target.name for result in results]
-    axes.barh(names, times, color=[_OURS if each >= 1 else "#c2593f" for each in times])
+    axes.barh(names, [each - 1 for each in times], left=1, color=[_OURS if each >= 1 else "#c2593f" for each in times])
     axes.axvline(1.0, color="#444444", linewidth=1)
+    for place, each in enumerate(times):
+        axes.annotate(f"{each:.2g}", (max(each, 1), place), xytext=(4, 0), textcoords="offset points", va="center")
     axes.set_xscale("log")
+    lowest, highest = min(0.5, *times) / 1.1, max(2, *times) * 1.3
+    ticks = [each for each in (0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 50, 100) if lowest <= each <= highest]
+    axes.set_xticks(ticks, [f"{each:g}" for each in ticks])
+    axes.set_xlim(lowest, highest)
+    axes.minorticks_off()
+    axes.margins(y=0.01)
     axes.invert_yaxis()
     axes.set_xlabel("times better than the peer (left of the line: worse)")
     axes.spines[["top", "right"]].set_visible(False)

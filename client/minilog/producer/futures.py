@@ -7,7 +7,7 @@ at the same moment, under the shared lock: no waiter is ever woken whose future 
 that.) For the same reason they cannot be cancelled; a record that was taken is on its way anyhow.
 
 Who waits takes the lock. Callbacks, and a look at what is done, do without: the state is set before the callbacks are
-taken out, and who adds one looks at the state afterwards. So one of the two takes it out, and a deque hands it out once.
+taken out, and who adds one looks at the state afterwards. So one of the two takes it out; a deque gives it once.
 """
 
 from __future__ import annotations

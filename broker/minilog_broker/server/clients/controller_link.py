@@ -206,7 +206,8 @@ class ControllerLink:
     # -- ISR proposals and producer ids
 
     async def propose(self, effects: Sequence[ProposeInSyncReplicas]) -> list[ProposalAnswer | None]:
-        """The controller's answer to each, at most MAX_ADMIN_PARTITIONS; None where there was none (the core asks again)."""
+        """The controller's answer to each, of at most MAX_ADMIN_PARTITIONS; None where there was none: the core asks
+        again."""
         request = peer_pb2.ProposeInSyncReplicasRequest(
             client=self._client,
             broker_id=self._broker_id,
