@@ -103,7 +103,7 @@ def first_cells(document: pathlib.Path, pattern: str) -> set[str]:
 INVARIANTS = first_cells(SPEC / "invariants.md", r"^V\d+$")
 WRONG_RULES = first_cells(SPEC / "wrong-rules.md", r"^\d+$")
 REPAIRS = first_cells(ROOT / "docs" / "repairs.md", r"R\d+")
-TARGETS = first_cells(SPEC / "performance.md", r"^T\d+r?$")
+TARGETS = first_cells(ROOT / "docs/spec/performance.md", r"^T\d+r?$")
 ALL_MUTANTS = [*MUTANTS, *QUORUM_MUTANTS, *REPLICATION_MUTANTS, *SMALL_MUTANTS]
 
 
