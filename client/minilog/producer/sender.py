@@ -140,6 +140,7 @@ class Sender:
         """The message has left this process: under acks=0 that is all there is to know of what it carries."""
         for entry in request.entries if request.acks == 0 else ():
             out = self._out.pop(entry.correlation_id, None)
+            self._streams.came(entry.correlation_id)
             if out is not None:
                 _, lane, batch = out
                 batch.correlation_id = None
@@ -154,7 +155,7 @@ class Sender:
             if error is not None and _learn(self._cache, result, error):
                 self._effects.append(RefreshMetadata())
             if out is None:  # given up on meanwhile, or under acks=0
-                self._streams.answered(broker_id, result.correlation_id)
+                self._streams.came(result.correlation_id)
                 self._effects += [Lost(error)] if error is not None and self._config.acks == 0 else []
                 continue
             _, lane, batch = out

@@ -20,7 +20,7 @@ class Streams:
         self._config = config
         self._open: dict[int, bool] = {}  # broker id: True open, False being opened
         self._reconnect_at_ms: dict[int, float] = {}
-        self._given_up: dict[int, dict[int, PartitionKey]] = {}  # by broker and correlation id: may still be answered
+        self._given_up: dict[int, tuple[int, PartitionKey]] = {}  # by correlation id, and to whom: may still be answered
         self._outbox: dict[tuple[int, int], list[tuple[data_pb2.ProduceEntry, bytes]]] = {}  # by broker and acks
 
     def opened(self, broker_id: int) -> None:
@@ -29,7 +29,7 @@ class Streams:
 
     def lost(self, broker_id: int, now_ms: float) -> None:
         self._open.pop(broker_id, None)
-        self._given_up.pop(broker_id, None)
+        self._given_up = {each: to for each, to in self._given_up.items() if to[0] != broker_id}
         self._reconnect_at_ms[broker_id] = now_ms + self._config.retry_backoff_ms
 
     def is_open(self, broker_id: int) -> bool:
@@ -48,16 +48,16 @@ class Streams:
 
     def give_up(self, broker_id: int, correlation_id: int, key: PartitionKey) -> None:
         """This answer is not waited for any more: it is sent again, to another leader."""
-        self._given_up.setdefault(broker_id, {})[correlation_id] = key
+        self._given_up[correlation_id] = broker_id, key
 
-    def answered(self, broker_id: int, correlation_id: int) -> None:
-        """One that was given up came all the same."""
-        self._given_up.get(broker_id, {}).pop(correlation_id, None)
+    def came(self, correlation_id: int) -> None:
+        """The answer to one that was given up; under acks=0, where there is none: it has left this process."""
+        self._given_up.pop(correlation_id, None)
 
     def owes(self, broker_id: int, key: PartitionKey) -> bool:
         """May an answer come that was given up? Until then, or until the stream is lost, nothing of the partition goes
         there again: else more batches than max.in.flight were unanswered."""
-        return key in self._given_up.get(broker_id, {}).values()
+        return (broker_id, key) in self._given_up.values()
 
     def put(self, broker_id: int, entry: data_pb2.ProduceEntry, batch: bytes, acks: int) -> None:
         """It goes with the next `flush`."""

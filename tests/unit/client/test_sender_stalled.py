@@ -62,6 +62,26 @@ def test_a_leader_that_leads_again_is_sent_nothing_again_before_it_answers_or_is
     assert values(cluster.brokers) == [b"first", b"0", b"1", b"2", b"3"]
 
 
+def test_what_was_given_up_under_acks_0_is_owed_until_it_has_left() -> None:
+    """Nobody answers it: the connection took it at last, and that is all there is to know."""
+    cluster = proven(acks=0)
+    cluster.clogged = True
+    cluster.send(b"late")
+    cluster.run(2 * PATIENCE_MS)
+    clogged = cluster.requests[-1]
+    cluster.brokers.move(leader=2)
+    cluster.run(2 * PATIENCE_MS)
+    cluster.clogged = False
+    cluster.sender.written(clogged)
+    cluster.brokers.move(leader=1)
+    cluster.cache.apply(cluster.brokers.metadata())
+    cluster.sender.metadata_changed(cluster.now)
+    cluster.lose_connection(2)
+    cluster.send(b"after")
+    cluster.run(4 * PATIENCE_MS)
+    assert values(cluster.brokers)[-1] == b"after"
+
+
 def test_a_leader_that_is_only_slow_is_waited_for() -> None:
     cluster = proven()
     cluster.hold = True
