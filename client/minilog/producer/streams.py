@@ -20,7 +20,7 @@ class Streams:
         self._config = config
         self._open: dict[int, bool] = {}  # broker id: True open, False being opened
         self._reconnect_at_ms: dict[int, float] = {}
-        self._given_up: dict[int, tuple[int, PartitionKey]] = {}  # by correlation id, and to whom: may still be answered
+        self._given_up: dict[int, tuple[int, PartitionKey]] = {}  # by correlation id: where, of what
         self._outbox: dict[tuple[int, int], list[tuple[data_pb2.ProduceEntry, bytes]]] = {}  # by broker and acks
 
     def opened(self, broker_id: int) -> None:
