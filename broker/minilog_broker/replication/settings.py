@@ -14,12 +14,12 @@ class ReplicationSettings:
     replica_lag_time_max_ms: float = 10_000.0
     replica_lag_max_records: int | None = None
     replica_fetch_max_bytes: int = 16 << 20  # a session's credit
-    session_keepalive_ms: float = 500.0
+    session_keepalive_ms: float = 1_000.0
     follower_replication_throttled_rate_bytes: int | None = None  # per second, of replicas being added; None: no limit
 
     message_bytes: int = 4 << 20  # what waits goes together: a message costs 0.3 ms of CPU, whatever is in it
     news_interval_ms: float = 5.0  # a session that waits is woken for news without records at most this often
-    consumer_silence_ms: float = 30_000.0  # a consumer is somebody's program: its pauses are not ours to judge at 2.5 s
+    consumer_silence_ms: float = 30_000.0  # a consumer is somebody's program: its pauses are not ours to judge at 5 s
     retry_pause_ms: float = 50.0  # after an answer that asks to retry: an election is a few of these
     corrupt_pause_ms: float = 200.0  # a corrupt batch is not asked for again in a spin
     no_space_pause_ms: float = 1_000.0  # a full disk is tried again this often

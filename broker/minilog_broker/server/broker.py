@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import structlog
@@ -167,7 +168,7 @@ class Broker:
         self._found = await asyncio.to_thread(self._logs.recover)
         self._disk = runtime.disk("data-disk", self._failed)
         self._disk_stall = DiskStall(self._disk, self._config.replica_lag_time_max_ms, now_ms)
-        settings, listeners = self._replication_settings(), self._quorum_listeners()
+        settings, listeners = self._metadata_settings(), self._quorum_listeners()
         self._quorum = QuorumShell(
             self._options, files, directory, reserve, self._client, settings, self._failed, listeners, runtime
         )
@@ -186,6 +187,12 @@ class Broker:
             session_keepalive_ms=config.session_keepalive_ms,
             follower_replication_throttled_rate_bytes=config.follower_replication_throttled_rate_bytes,
         )
+
+    def _metadata_settings(self) -> ReplicationSettings:
+        """A voter that heard nothing for quorum.fetch.timeout.ms stands: the streams of the metadata log say something
+        at least four times in it, however rarely those of topics do."""
+        settings, longest_ms = self._replication_settings(), self._config.quorum_fetch_timeout_ms / 4
+        return replace(settings, session_keepalive_ms=min(settings.session_keepalive_ms, longest_ms))
 
     async def _build(self) -> None:
         """Make the parts and join them."""

@@ -126,7 +126,7 @@ class BrokerConfig:
     replica_lag_time_max_ms: int = _setting(_integer(1), 10_000)
     replica_lag_max_records: int | None = _setting(_integer(1, none_word="off"), None)
     replica_fetch_max_bytes: int = _setting(_integer(1024, 1024 * _MIB), 16 * _MIB)
-    session_keepalive_ms: int = _setting(_integer(1), 500)
+    session_keepalive_ms: int = _setting(_integer(1), 1_000)
     follower_replication_throttled_rate_bytes: int | None = _setting(_integer(1, none_word="off"), None)
     """Per second, for replicas that are being added to this broker and are not in the ISR yet (Kafka's
     follower.replication.throttled.rate, with its unit); `minilog topic reassign --throttle` sets it for one command."""

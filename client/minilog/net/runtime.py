@@ -24,7 +24,8 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a channel opened anew is a connection opened anew
-    ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 16 << 20),
 ]
 
 
