@@ -25,6 +25,7 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a channel opened anew is a connection opened anew
     ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.max_frame_size", 1 << 20),
     ("grpc.http2.lookahead_bytes", 16 << 20),
 ]
 

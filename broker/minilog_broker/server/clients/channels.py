@@ -19,7 +19,7 @@ FRAME_OVERHEAD_BYTES = 2 << 20  # what a message may hold besides its largest ba
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + FRAME_OVERHEAD_BYTES
 MAX_STREAMS = 100  # of one connection: what RFC 9113 advises as the least; clients have a connection for each stream
 HANDSHAKE_TIMEOUT_MS = 10_000  # a connection that says nothing of HTTP/2 for so long is closed
-_WINDOWS = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16 << 20))
+_WINDOWS = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16 << 20), ("grpc.http2.max_frame_size", 1 << 20))
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 30_000, 10_000  # who does not answer a ping is gone: a machine that lost power
 
 _CHANNEL_OPTIONS = (
