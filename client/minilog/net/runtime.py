@@ -15,7 +15,9 @@ from typing import Protocol
 import grpc
 
 from minilog.config import Address
+from minilog.net.http2 import http2_options
 
+_WINDOW_BYTES = 16 << 20  # of one stream; a consumer's credit and a connection's memory are bounded elsewhere
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_send_message_length", -1),  # bounded by batch.size, buffer.memory and the session's credit
     ("grpc.max_receive_message_length", -1),
@@ -24,9 +26,7 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a channel opened anew is a connection opened anew
-    ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.max_frame_size", 1 << 20),
-    ("grpc.http2.lookahead_bytes", 16 << 20),
+    *http2_options(_WINDOW_BYTES),
 ]
 
 

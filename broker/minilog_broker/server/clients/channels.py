@@ -12,18 +12,20 @@ import asyncio
 import grpc
 
 from minilog.errors import CorruptMessage
+from minilog.net.http2 import http2_options
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog_broker.version import CLIENT_VERSION
 
 FRAME_OVERHEAD_BYTES = 2 << 20  # what a message may hold besides its largest batch
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + FRAME_OVERHEAD_BYTES
+WINDOW_BYTES = 16 << 20  # what a client may have on its way: five batches each for three partitions
+PEER_WINDOW_BYTES = 64 << 20  # what a leader may: credits bound it, and a link of 80 ms is not to
 MAX_STREAMS = 100  # of one connection: what RFC 9113 advises as the least; clients have a connection for each stream
 HANDSHAKE_TIMEOUT_MS = 10_000  # a connection that says nothing of HTTP/2 for so long is closed
-_WINDOWS = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16 << 20), ("grpc.http2.max_frame_size", 1 << 20))
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 30_000, 10_000  # who does not answer a ping is gone: a machine that lost power
 
 _CHANNEL_OPTIONS = (
-    *_WINDOWS,
+    *http2_options(PEER_WINDOW_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 50),
     # Despite its name the time that one attempt to connect is given. On a machine under load a handshake takes long:
     # attempts that are ended before it is done never connect, and make the load worse.
@@ -49,7 +51,7 @@ def create_server(*, most_connections: int, connection_idle_ms: int) -> grpc.aio
     """
     return grpc.aio.server(
         options=(
-            *_WINDOWS,
+            *http2_options(WINDOW_BYTES),
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
             ("grpc.max_send_message_length", MAX_FRAME_BYTES),

@@ -35,7 +35,7 @@ _DESCRIPTORS = "/dev/fd"
 _IP = (socket.AF_INET, socket.AF_INET6)
 
 # What HTTP/2 sends besides messages, from above: a shorter look would take a long-lived connection's for a message.
-_FRAMES_SHARE = 1024  # a frame's head on at least so many times its bytes: frames have 16 KiB, heads 9 bytes
+_FRAMES_SHARE = 1024  # a frame's head on at least so many times its bytes: frames have 16 KiB or more, heads 9 bytes
 _MESSAGE_BYTES = 64  # heads and pings, by message
 _WINDOWS_SHARE = 1024  # window updates, by what was sent to the other side
 _CONNECTION_BYTES = 8192
