@@ -87,7 +87,7 @@ def prepared(workload: Workload, arena: Arena, result: Result) -> dict[str, Turn
 
 
 def take_turns(workload: Workload, arena: Arena, runs: int, progress: Progress) -> list[Result]:
-    """A B A B; the first of each warm up."""
+    """A B A B; the first of each warm up. Whose records are missing or too many has no figure, and no further turn."""
     result = workload.result()
     turns = prepared(workload, arena, result)
     task = progress.add_task(
@@ -95,10 +95,17 @@ def take_turns(workload: Workload, arena: Arena, runs: int, progress: Progress) 
     )
     for number in range(-workload.warm_ups, runs):
         for name, turn in turns.items():
-            run = turn(number)
+            progress.advance(task)
+            if name in result.wrong:
+                continue
+            try:
+                run = turn(number)
+            except WrongRecords as error:
+                result.wrong[name] = str(error)
+                result.runs.pop(name, None)
+                continue
             if number >= 0:
                 result.runs.setdefault(name, []).append(run)
-            progress.advance(task)
     return [result, *workload.detail_results(result)]
 
 
@@ -106,7 +113,7 @@ def show(console: Console, results: Sequence[Result]) -> None:
     table = Table("target", "what", "unit", "minilog", "peer", "ratio", "to reach")
     for result in results:
         ours, theirs = ([run.figure for run in result.runs.get(name, ())] for name in (result.ours, result.theirs))
-        cells = (spread(ours), spread(theirs) or result.missing.get(result.theirs, ""), spread(result.ratios(), 2))
+        cells = (spread(ours), spread(theirs) or result.absent().get(result.theirs, ""), spread(result.ratios(), 2))
         table.add_row(
             result.target.name,
             result.target.title,
@@ -162,13 +169,13 @@ def main() -> int:
                 for each in wanted:
                     results += take_turns(each, arena, chosen.runs or (2 if chosen.quick else each.runs), progress)
                     save(results, chosen)
-        except WrongRecords as error:
-            print(f"wrong: {error}", file=sys.stderr)
-            return 1
         finally:
             arena.end()
             show(console, results)
-    return 0
+    wrong = [f"{result.target.name}, {name}: {why}" for result in results for name, why in result.wrong.items()]
+    for each in wrong:
+        print(f"wrong: {each}", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -52,6 +52,12 @@ class Result:
     runs: dict[str, list[Run]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     """Contestants that could not take part, and why."""
+    wrong: dict[str, str] = field(default_factory=dict)
+    """Contestants that lost or doubled records: how many."""
+
+    def absent(self) -> dict[str, str]:
+        """Contestants without a figure, and why."""
+        return self.missing | {name: f"wrong: {why}" for name, why in self.wrong.items()}
 
     def ratios(self) -> list[float]:
         """One for each turn in which both sides ran."""
@@ -78,7 +84,7 @@ class Result:
             "aim": self.target.aim,
             "title": self.target.title,
             "contestants": {name: _to_json(runs) for name, runs in self.runs.items()},
-            "missing": self.missing,
+            "missing": self.absent(),
         }
 
 
@@ -117,7 +123,7 @@ def markdown(results: Sequence[Result]) -> str:
         lines += ["", f"### {result.target.name}: {result.target.title}", ""]
         lines += ["| | " + result.target.unit + " | CPU s per GB | brokers | clients |", "|---|---|---|---|---|"]
         lines += [_row(name, runs) for name, runs in result.runs.items()]
-        lines += [f"| {name} | not there: {why} | | | |" for name, why in result.missing.items()]
+        lines += [f"| {name} | not there: {why} | | | |" for name, why in result.absent().items()]
     return "\n".join(lines) + "\n"
 
 

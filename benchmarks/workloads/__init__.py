@@ -42,7 +42,7 @@ class Workload:
             one = Result(each.target, self.ours, self.theirs)
             for name, runs in result.runs.items():
                 one.runs[name] = [Run(run.details[each.detail], run.cost, run.amount_bytes) for run in runs]
-            one.missing = result.missing
+            one.missing = result.absent()
             found.append(one)
         return found
 
