@@ -173,8 +173,7 @@ def main() -> int:
             arena.end()
             show(console, results)
     wrong = [f"{result.target.name}, {name}: {why}" for result in results for name, why in result.wrong.items()]
-    for each in wrong:
-        print(f"wrong: {each}", file=sys.stderr)
+    print("".join(f"wrong: {line}\n" for line in wrong), end="", file=sys.stderr)
     return 1 if wrong else 0
 
 
