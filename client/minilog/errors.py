@@ -126,6 +126,12 @@ class InvalidTopic(InvalidArgument):
     code = "INVALID_TOPIC"
 
 
+class InvalidSchema(InvalidArgument):
+    """A schema, or a change of one, that breaks a rule of typed topics."""
+
+    code = "INVALID_SCHEMA"
+
+
 class InvalidPartitions(InvalidArgument):
     """A number of partitions that is not allowed."""
 

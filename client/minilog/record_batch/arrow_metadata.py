@@ -42,10 +42,31 @@ class ArrowMessage:
     """
 
     row_count: int
-    node_count: int
-    buffer_count: int
+    nodes: list[tuple[int, int]]
+    """Of each column, nested ones behind theirs: rows, nulls."""
+    buffers: list[tuple[int, int]]
+    """Place in the body, and bytes."""
     codec: str
     uncompressed_bytes: int
+    body: memoryview
+
+    @property
+    def node_count(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def buffer_count(self) -> int:
+        return len(self.buffers)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowPlaces:
+    """Where the metadata of a message has what differs between two batches of one schema; positions in the message."""
+
+    body_bytes: int
+    row_count: int
+    nodes: int
+    buffers: int
 
 
 def read_arrow_metadata(message: Buffer, *, max_buffers: int) -> ArrowMessage:
@@ -53,6 +74,23 @@ def read_arrow_metadata(message: Buffer, *, max_buffers: int) -> ArrowMessage:
 
     Raises CorruptMessage where it is none, has more than `max_buffers` buffers, or one that is outside the body.
     """
+    root, body = _open(message)
+    return _record_batch(root.table(2), body, max_buffers)
+
+
+def find_arrow_places(message: Buffer) -> ArrowPlaces:
+    """The places in the metadata of a message of our own, which has rows. Raises CorruptMessage."""
+    root, _ = _open(message)
+    table = root.table(2)
+    if table is None:
+        raise CorruptMessage("the Arrow message has no header")
+    nodes, buffers = table.place_of(1, is_vector=True), table.place_of(2, is_vector=True)
+    places = root.place_of(3), table.place_of(0), nodes + _U32.size, buffers + _U32.size
+    return ArrowPlaces(*(_PREFIX_BYTES + each for each in places))
+
+
+def _open(message: Buffer) -> tuple[_Table, memoryview]:
+    """The flatbuffer's root, and the body."""
     view = memoryview(message)
     if len(view) < _PREFIX_BYTES or _read(_U32, view, 0) != _CONTINUATION:
         raise CorruptMessage("the payload of the record batch does not start as an Arrow message does")
@@ -67,7 +105,7 @@ def read_arrow_metadata(message: Buffer, *, max_buffers: int) -> ArrowMessage:
         raise CorruptMessage("the payload of the record batch is not an Arrow RecordBatch message of version 5")
     if root.number(3, _I64) != len(body):
         raise CorruptMessage(f"the Arrow message has a body of {root.number(3, _I64)} bytes, {len(body)} are there")
-    return _record_batch(root.table(2), body, max_buffers)
+    return root, body
 
 
 def _record_batch(table: _Table | None, body: memoryview, max_buffers: int) -> ArrowMessage:
@@ -79,7 +117,7 @@ def _record_batch(table: _Table | None, body: memoryview, max_buffers: int) -> A
     if row_count < 0 or any(length < 0 or not 0 <= nulls <= length for length, nulls in nodes):
         raise CorruptMessage("the Arrow message has a column of a negative length, or of more nulls than values")
     uncompressed_bytes = sum(_uncompressed_bytes(body, offset, length, codec) for offset, length in buffers)
-    return ArrowMessage(row_count, len(nodes), len(buffers), codec, uncompressed_bytes)
+    return ArrowMessage(row_count, nodes, buffers, codec, uncompressed_bytes, body)
 
 
 def _codec(compression: _Table | None) -> str:
@@ -139,6 +177,13 @@ class _Table:
         if len(pairs) != count * _PAIR.size:
             raise CorruptMessage("the Arrow metadata is cut")
         return list(_PAIR.iter_unpack(pairs))
+
+    def place_of(self, field: int, *, is_vector: bool = False) -> int:
+        """Where `field` lies; of a vector its count, which its elements follow."""
+        position = self._follow(field) if is_vector else self._find(field)
+        if position is None:
+            raise CorruptMessage(f"the Arrow metadata does not have field {field}")
+        return position
 
     def _find(self, field: int) -> int | None:
         entry = 4 + 2 * field

@@ -81,6 +81,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_OFFSET_METADATA_TOO_LARGE: _ErrorCode.ValueType  # 55
     ERROR_CODE_RESOURCE_EXHAUSTED: _ErrorCode.ValueType  # 56
     ERROR_CODE_LEVEL_NOT_REACHED: _ErrorCode.ValueType  # 57
+    ERROR_CODE_INVALID_SCHEMA: _ErrorCode.ValueType  # 58
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """The names are Kafka's where Kafka has one. minilog.errors holds the table of meanings and of what may be retried."""
@@ -143,6 +144,7 @@ ERROR_CODE_GROUP_ID_NOT_FOUND: ErrorCode.ValueType  # 54
 ERROR_CODE_OFFSET_METADATA_TOO_LARGE: ErrorCode.ValueType  # 55
 ERROR_CODE_RESOURCE_EXHAUSTED: ErrorCode.ValueType  # 56
 ERROR_CODE_LEVEL_NOT_REACHED: ErrorCode.ValueType  # 57
+ERROR_CODE_INVALID_SCHEMA: ErrorCode.ValueType  # 58
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

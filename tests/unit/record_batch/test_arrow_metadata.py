@@ -21,7 +21,11 @@ def with_pair(old: tuple[int, int], new: tuple[int, int]) -> bytes:
 
 
 def test_an_honest_message_is_told_of() -> None:
-    assert read_arrow_metadata(_MESSAGE, max_buffers=3) == ArrowMessage(5, 1, 3, "none", 24 + 500)
+    body = _MESSAGE[-24 - 504 :]  # the last buffer is padded
+    buffers = [(0, 0), (0, 24), _VALUES]
+    assert read_arrow_metadata(_MESSAGE, max_buffers=3) == ArrowMessage(
+        5, [(5, 0)], buffers, "none", 24 + 500, memoryview(body)
+    )
 
 
 @pytest.mark.parametrize("pair", [(24, 513), (536, 8), (-8, 8), (24, -1), (25, 8), (24, 2**63 - 1), (2**63 - 8, 8)])

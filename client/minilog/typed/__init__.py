@@ -1,0 +1,1 @@
+"""Topics with a schema: what their columns are, and how they may change."""

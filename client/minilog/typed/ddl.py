@@ -1,0 +1,183 @@
+"""Columns in words, as Spark's SQL writes them: `carrier string NOT NULL, delay int, tags array<string>`. Pure.
+
+The text may come from anybody: it is bounded, read once from left to right, and nesting is bounded by the depth of a
+schema. Comments of columns are read and left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from minilog.errors import InvalidSchema
+from minilog.typed.fields import PRIMITIVE_NAMES, Array, Decimal, Field, FieldType, Map, Primitive, Struct
+from minilog.typed.topic_schema import MAX_DEPTH
+
+MAX_DDL_CHARACTERS = 1 << 18
+_SYNONYMS = {
+    "bool": "boolean",
+    "tinyint": "byte",
+    "smallint": "short",
+    "integer": "int",
+    "bigint": "long",
+    "real": "float",
+    "timestamp_ltz": "timestamp",
+}
+_TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|'((?:[^'\\]|\\.)*)'|([^\W\d]\w*|\d+)|([<>(),:]))")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str  # "name" (quoted), "text", "word", "sign", "end"
+    text: str
+    at: int
+
+    def is_word(self, *words: str) -> bool:
+        return self.kind == "word" and self.text.lower() in words
+
+
+def parse_ddl(text: str) -> tuple[Field, ...]:
+    """The columns that `text` names, without ids. Raises InvalidSchema, naming the place."""
+    if len(text) > MAX_DDL_CHARACTERS:
+        raise InvalidSchema(f"the columns take {len(text)} characters, the most is {MAX_DDL_CHARACTERS}")
+    return _Parser(text).columns()
+
+
+def parse_type(text: str) -> FieldType:
+    """One type in words: `decimal(10,2)`, `array<struct<a: int>>`. Raises InvalidSchema."""
+    if len(text) > MAX_DDL_CHARACTERS:
+        raise InvalidSchema(f"a type takes {len(text)} characters, the most is {MAX_DDL_CHARACTERS}")
+    return _Parser(text).whole_type()
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise _unreadable(text, at, "a name or a type")
+        kind = ("name", "text", "word", "sign")[(found.lastindex or 1) - 1]
+        said = found.group(found.lastindex or 1)
+        yield _Token(kind, said.replace("``", "`") if kind == "name" else said, found.start(found.lastindex or 1))
+        at = found.end()
+    yield _Token("end", "the end", end)
+
+
+def _unreadable(text: str, at: int, wanted: str) -> InvalidSchema:
+    return InvalidSchema(
+        f"cannot read columns at {text[at : at + 20].strip()!r} (character {at + 1}): {wanted} is missing"
+    )
+
+
+class _Parser:
+    """Recursive descent, one token ahead."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = _tokens(text)
+        self._next = next(self._tokens)
+        self._depth = 0
+
+    def columns(self) -> tuple[Field, ...]:
+        found = self._fields()
+        self._end()
+        return found
+
+    def whole_type(self) -> FieldType:
+        found = self._type()
+        self._end()
+        return found
+
+    def _end(self) -> None:
+        if self._next.kind != "end":
+            raise self._missing("a comma or the end")
+
+    def _missing(self, wanted: str) -> InvalidSchema:
+        return _unreadable(self._text, self._next.at, wanted)
+
+    def _take(self) -> _Token:
+        token, self._next = self._next, next(self._tokens, self._next)
+        return token
+
+    def _takes(self, sign: str) -> bool:
+        if self._next.kind == "sign" and self._next.text == sign:
+            self._take()
+            return True
+        return False
+
+    def _expect(self, sign: str) -> None:
+        if not self._takes(sign):
+            raise self._missing(repr(sign))
+
+    def _fields(self) -> tuple[Field, ...]:
+        found = [self._field()]
+        while self._takes(","):
+            found.append(self._field())
+        return tuple(found)
+
+    def _field(self) -> Field:
+        if self._next.kind not in ("name", "word"):
+            raise self._missing("the name of a column")
+        name = self._take().text
+        self._takes(":")
+        kind, nullable = self._type(), True
+        if self._next.is_word("not"):
+            self._take()
+            if not self._next.is_word("null"):
+                raise self._missing("NULL behind NOT")
+            self._take()
+            nullable = False
+        if self._next.is_word("comment"):
+            self._take()
+            if self._next.kind != "text":
+                raise self._missing("a comment in quotes")
+            self._take()
+        return Field(name, kind, nullable)
+
+    def _type(self) -> FieldType:
+        if self._next.kind != "word":
+            raise self._missing("a type")
+        token = self._take()
+        word = token.text.lower()
+        if word in ("decimal", "dec", "numeric"):
+            return self._decimal()
+        if word in ("array", "struct", "map"):
+            return self._nested(word)
+        name = _SYNONYMS.get(word, word)
+        if name not in PRIMITIVE_NAMES:
+            known = ", ".join([*sorted(PRIMITIVE_NAMES), "decimal(p,s)", "array<>", "struct<>", "map<,>"])
+            raise InvalidSchema(f"there is no type {token.text!r} (character {token.at + 1}): use {known}")
+        return Primitive(name)
+
+    def _decimal(self) -> Decimal:
+        if not self._takes("("):
+            return Decimal(10, 0)  # Spark's
+        precision, scale = self._number(), 0
+        if self._takes(","):
+            scale = self._number()
+        self._expect(")")
+        return Decimal(precision, scale)
+
+    def _number(self) -> int:
+        if self._next.kind != "word" or not self._next.text.isdecimal() or len(self._next.text) > 3:
+            raise self._missing("a number of at most three digits")
+        return int(self._take().text)
+
+    def _nested(self, word: str) -> FieldType:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise InvalidSchema(f"columns are nested deeper than {MAX_DEPTH} levels: flatten them")
+        self._expect("<")
+        found: FieldType
+        if word == "array":
+            found = Array(Field("element", self._type()))
+        elif word == "struct":
+            found = Struct(self._fields())
+        else:
+            key = self._type()
+            self._expect(",")
+            found = Map(Field("key", key, nullable=False), Field("value", self._type()))
+        self._expect(">")
+        self._depth -= 1
+        return found

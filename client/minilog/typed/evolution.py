@@ -1,0 +1,244 @@
+"""How the schema of a topic may change: Iceberg's rules, by field id. Pure.
+
+    add       a nullable field, anywhere; it gets an id that no field ever had
+    drop      a field; its id is never used again, so that a later field of the same name is another one
+    rename    the id stays, and so does what was written
+    widen     int to long and so on, float to double, a decimal to more digits before the point
+    loosen    NOT NULL to nullable
+    move      a column to another place
+
+All else is refused with the rule, whoever asks: `check_evolution` compares two versions and is what the controller
+asks; the functions above it make the next version of one. A reader may meet every version, in any order, and reads each
+by id: what it does not have is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from minilog.errors import InvalidSchema
+from minilog.typed.fields import Decimal, Field, FieldType, Map, Primitive, Struct, children, walk, with_children
+from minilog.typed.topic_schema import TopicSchema, check_schema, give_ids
+
+_WIDER: Mapping[str, tuple[str, ...]] = {
+    "byte": ("short", "int", "long"),
+    "short": ("int", "long"),
+    "int": ("long",),
+    "float": ("double",),
+}
+FIRST, LAST = "first", "last"
+
+
+def add_column(schema: TopicSchema, field: Field, path: str = "", *, after: str = LAST) -> TopicSchema:
+    """A new column, or with `path` a new field of the struct there, behind the field `after`. Raises InvalidSchema."""
+    here = f"{path}.{field.name}" if path else field.name
+    if not field.nullable:
+        raise InvalidSchema(f"a new column has no values in what was written before: {here!r} has to be nullable")
+    new = _without_ids(field)
+    if not path:
+        return _next(schema, _placed(schema.fields, new, after))
+
+    def added(struct: Field) -> Field:
+        if not isinstance(struct.type, Struct):
+            raise InvalidSchema(f"{path!r} is {struct.type} and no struct: nothing can be added to it")
+        return replace(struct, type=Struct(_placed(struct.type.fields, new, after)))
+
+    return _next(schema, _at(schema.fields, path, added))
+
+
+def drop_column(schema: TopicSchema, path: str) -> TopicSchema:
+    """Without a column, or a field of a struct. Raises InvalidSchema where a key or the time stamp is made of it."""
+    parent, _, name = path.rpartition(".")
+
+    def dropped(fields: tuple[Field, ...]) -> tuple[Field, ...]:
+        _of(fields, name, path)
+        return tuple(each for each in fields if each.name != name)
+
+    if not parent:
+        return _next(schema, dropped(schema.fields))
+    return _next(schema, _at(schema.fields, parent, lambda struct: _changed_struct(struct, parent, dropped)))
+
+
+def rename_column(schema: TopicSchema, path: str, name: str) -> TopicSchema:
+    """Another name for what stays the same field; key and time stamp follow. Raises InvalidSchema."""
+    fields = _at(schema.fields, path, lambda field: replace(field, name=name))
+    if "." in path:
+        return _next(schema, fields)
+    keys = tuple(name if each == path else each for each in schema.key_columns)
+    timestamp = name if schema.timestamp_column == path else schema.timestamp_column
+    return _next(replace(schema, key_columns=keys, timestamp_column=timestamp), fields, of=schema)
+
+
+def widen_column(schema: TopicSchema, path: str, kind: FieldType) -> TopicSchema:
+    """A type that holds all that was written, too. Raises InvalidSchema."""
+    return _next(schema, _at(schema.fields, path, lambda field: replace(field, type=kind)))
+
+
+def loosen_column(schema: TopicSchema, path: str) -> TopicSchema:
+    """NOT NULL no longer. Raises InvalidSchema."""
+    return _next(schema, _at(schema.fields, path, lambda field: replace(field, nullable=True)))
+
+
+def move_column(schema: TopicSchema, name: str, *, after: str) -> TopicSchema:
+    """A top-level column behind another one, or `first` or `last`. Raises InvalidSchema."""
+    moved = schema.column(name)
+    return _next(schema, _placed(tuple(each for each in schema.fields if each.name != name), moved, after))
+
+
+def merged(schema: TopicSchema, wanted: tuple[Field, ...]) -> TopicSchema:
+    """The next version that also takes rows of `wanted`, matched by name: new columns are added as nullable ones, wider
+    types widen. What may not be null stays so, since Spark calls each column nullable. The same object where nothing
+    changes. Raises InvalidSchema."""
+    fields = _merged(schema.fields, wanted)
+    return schema if fields == schema.fields else _next(schema, fields)
+
+
+def check_evolution(old: TopicSchema, new: TopicSchema) -> None:
+    """Whether `new` may follow `old` as the next version of a topic. Raises InvalidSchema, with the rule."""
+    if new.version != old.version + 1:
+        raise InvalidSchema(f"version {new.version} does not follow version {old.version}: read the schema again")
+    check_schema(new)
+    if new.last_field_id < old.last_field_id:
+        raise InvalidSchema(f"ids up to {old.last_field_id} were given: they are not given again")
+    _check_roles(old, new)
+    _check_fields(old.fields, new.fields, "", old.last_field_id)
+    homes = {each.id: parent for parent, each in _with_parents(old.fields)}
+    for parent, each in _with_parents(new.fields):
+        if homes.get(each.id, parent) != parent:
+            raise InvalidSchema(
+                f"field {each.name!r} was part of something else: drop it there, and add a new one here"
+            )
+
+
+def _check_roles(old: TopicSchema, new: TopicSchema) -> None:
+    keys = [[schema.column(name).id for name in schema.key_columns] for schema in (old, new)]
+    if keys[0] != keys[1]:
+        raise InvalidSchema(
+            f"the key is made of {', '.join(old.key_columns) or 'nothing'}, and stays so: records of one key would lie "
+            "in two partitions. Write to a new topic"
+        )
+    if new.timestamp_column is None and old.timestamp_column is not None:
+        raise InvalidSchema(f"the time stamp is column {old.timestamp_column!r}: it cannot be dropped")
+    stamps = [schema.column(schema.timestamp_column).id for schema in (old, new) if schema.timestamp_column]
+    if len(stamps) == 2 and stamps[0] != stamps[1]:
+        raise InvalidSchema(f"the time stamp is column {old.timestamp_column!r}, and stays so")
+    for name in new.key_columns:
+        field = new.column(name)
+        if old.by_id[field.id].type != field.type:
+            raise InvalidSchema(f"key column {name!r} stays {old.by_id[field.id].type}: its keys are hashed as that")
+
+
+def _check_fields(old: tuple[Field, ...], new: tuple[Field, ...], path: str, last_id: int) -> None:
+    before = {each.id: each for each in old}
+    for each in new:
+        here = f"{path}.{each.name}" if path else each.name
+        known = before.get(each.id)
+        if known is not None:
+            _check_field(known, each, here, last_id)
+        elif each.id <= last_id:
+            raise InvalidSchema(f"field {here!r} has the id {each.id} of a field that was dropped or is elsewhere")
+        elif not each.nullable:
+            raise InvalidSchema(f"a new column has no values in what was written before: {here!r} has to be nullable")
+
+
+def _check_field(old: Field, new: Field, path: str, last_id: int) -> None:
+    if old.nullable and not new.nullable:
+        raise InvalidSchema(f"column {path!r} may be null in what was written: it cannot become NOT NULL")
+    if isinstance(old.type, Map) and isinstance(new.type, Map) and old.type.key != new.type.key:
+        raise InvalidSchema(f"the keys of map {path!r} stay as they are: {old.type.key.type}")
+    parts = children(old.type), children(new.type)
+    if type(old.type) is type(new.type) and parts[0]:
+        if not isinstance(old.type, Struct) and [each.id for each in parts[0]] != [each.id for each in parts[1]]:
+            raise InvalidSchema(f"what {path!r} is made of stays the same field: drop the column, and add a new one")
+        _check_fields(*parts, path, last_id)
+    elif not is_widened(old.type, new.type):
+        raise InvalidSchema(
+            f"column {path!r} cannot become {new.type} from {old.type}: only wider integers, double from float, and "
+            "decimals with more digits before the point; else drop it, and add a new one"
+        )
+
+
+def is_widened(old: FieldType, new: FieldType) -> bool:
+    """Whether each value of `old` is one of `new`: the same type or a wider one, both without parts."""
+    match old, new:
+        case Primitive(narrow), Primitive(wide):
+            return narrow == wide or wide in _WIDER.get(narrow, ())
+        case Decimal(few, scale), Decimal(many, new_scale):
+            return new_scale == scale and many >= few
+        case _:
+            return old == new
+
+
+def _with_parents(fields: tuple[Field, ...], parent: int = 0) -> list[tuple[int, Field]]:
+    found = []
+    for each in fields:
+        found.append((parent, each))
+        found.extend(_with_parents(children(each.type), each.id))
+    return found
+
+
+def _next(schema: TopicSchema, fields: tuple[Field, ...], *, of: TopicSchema | None = None) -> TopicSchema:
+    old = of or schema
+    new = replace(schema, fields=fields, version=old.version + 1)
+    check_schema(new, with_ids=False)
+    given = give_ids(new)
+    check_evolution(old, given)
+    return given
+
+
+def _without_ids(field: Field) -> Field:
+    parts = tuple(_without_ids(each) for each in children(field.type))
+    return replace(field, id=0, type=with_children(field.type, parts))
+
+
+def _placed(fields: tuple[Field, ...], new: Field, after: str) -> tuple[Field, ...]:
+    if after == FIRST:
+        return (new, *fields)
+    if after == LAST:
+        return (*fields, new)
+    names = [each.name for each in fields]
+    if after not in names:
+        raise InvalidSchema(f"there is no column {after!r} to be behind: there are {', '.join(names)}")
+    place = names.index(after) + 1
+    return (*fields[:place], new, *fields[place:])
+
+
+def _of(fields: tuple[Field, ...], name: str, path: str) -> Field:
+    for each in fields:
+        if each.name == name:
+            return each
+    raise InvalidSchema(f"there is no column {path!r}: there are {', '.join(where for where, _ in walk(fields))}")
+
+
+def _at(fields: tuple[Field, ...], path: str, change: Callable[[Field], Field]) -> tuple[Field, ...]:
+    """The same fields with the one at a dotted path changed."""
+    name, _, rest = path.partition(".")
+    found = _of(fields, name, path)
+    if rest:
+        new = replace(found, type=with_children(found.type, _at(children(found.type), rest, change)))
+    else:
+        new = change(found)
+    return tuple(new if each is found else each for each in fields)
+
+
+def _changed_struct(field: Field, path: str, change: Callable[[tuple[Field, ...]], tuple[Field, ...]]) -> Field:
+    if not isinstance(field.type, Struct):
+        raise InvalidSchema(f"{path!r} is {field.type} and no struct: it stays as it is")
+    return replace(field, type=Struct(change(field.type.fields)))
+
+
+def _merged(old: tuple[Field, ...], wanted: tuple[Field, ...]) -> tuple[Field, ...]:
+    by_name = {each.name: each for each in wanted}
+    kept = tuple(_merged_field(each, by_name[each.name]) if each.name in by_name else each for each in old)
+    known = {each.name for each in old}
+    return (*kept, *(replace(_without_ids(each), nullable=True) for each in wanted if each.name not in known))
+
+
+def _merged_field(old: Field, wanted: Field) -> Field:
+    kind = old.type
+    if type(old.type) is type(wanted.type) and children(old.type):
+        kind = with_children(old.type, _merged(children(old.type), children(wanted.type)))
+    elif not is_widened(wanted.type, old.type):  # what is narrower fits as it is
+        kind = wanted.type
+    return replace(old, type=kind)

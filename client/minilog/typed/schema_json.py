@@ -1,0 +1,121 @@
+"""A schema as JSON: what `df.schema.json()` of Spark says, and beside it ids, key columns and the time stamp's. Pure.
+
+    {"type": "struct", "fields": [{"name": "carrier", "type": "string", "nullable": true, "id": 1}, ...],
+     "key_columns": ["carrier"], "timestamp_column": "scheduled", "version": 1, "last_field_id": 12}
+
+A file that Spark wrote can be given as it is; ids, version and last_field_id are the brokers' and are only read where a
+broker wrote them. `type` is also understood in words (`array<string>`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minilog.errors import InvalidSchema
+from minilog.typed.ddl import parse_type
+from minilog.typed.fields import Array, Field, FieldType, Map, Struct
+from minilog.typed.topic_schema import MAX_DEPTH, TopicSchema, first_version
+
+MAX_JSON_CHARACTERS = 1 << 20
+_SPARK_NAMES = {"int": "integer"}  # JSON's names where they are not SQL's
+
+
+def schema_from_json(text: str) -> TopicSchema:
+    """The first version of a schema that a person wrote, or Spark. Raises InvalidSchema."""
+    if len(text) > MAX_JSON_CHARACTERS:
+        raise InvalidSchema(f"the schema takes {len(text)} characters, the most is {MAX_JSON_CHARACTERS}")
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSchema(f"the schema is no JSON ({error}): give what df.schema.json() says") from None
+    if isinstance(said, list):
+        said = {"fields": said}
+    if not isinstance(said, dict) or not isinstance(said.get("fields"), list):
+        raise InvalidSchema('the schema has no list "fields": give what df.schema.json() says')
+    keys, timestamp = said.get("key_columns", []), said.get("timestamp_column")
+    if not isinstance(keys, list) or not all(isinstance(each, str) for each in keys):
+        raise InvalidSchema("key_columns is not a list of names")
+    if timestamp is not None and not isinstance(timestamp, str):
+        raise InvalidSchema("timestamp_column is not a name")
+    return first_version(_fields(said["fields"], 1), keys, timestamp)
+
+
+def schema_to_json(schema: TopicSchema) -> str:
+    """All of it, ids too, over several lines."""
+    said: dict[str, Any] = {
+        "type": "struct",
+        "fields": [_field_said(each) for each in schema.fields],
+        "key_columns": list(schema.key_columns),
+        "timestamp_column": schema.timestamp_column,
+        "version": schema.version,
+        "last_field_id": schema.last_field_id,
+    }
+    return json.dumps(said, indent=2, ensure_ascii=False)
+
+
+def _fields(said: Sequence[Any], depth: int) -> tuple[Field, ...]:
+    return tuple(_field(each, depth) for each in said)
+
+
+def _field(said: Any, depth: int) -> Field:
+    if not isinstance(said, dict) or not isinstance(said.get("name"), str) or "type" not in said:
+        raise InvalidSchema(f'a field has a "name" and a "type", and {json.dumps(said)[:80]} has not')
+    nullable = said.get("nullable", True)
+    if not isinstance(nullable, bool):
+        raise InvalidSchema(f"nullable of field {said['name']!r} is neither true nor false")
+    return Field(said["name"], _type(said["type"], said["name"], depth), nullable)
+
+
+def _type(said: Any, name: str, depth: int) -> FieldType:
+    if depth > MAX_DEPTH:
+        raise InvalidSchema(f"columns are nested deeper than {MAX_DEPTH} levels: flatten them")
+    match said:
+        case str(words):
+            return parse_type(words)
+        case {"type": "struct", "fields": list(fields)}:
+            return Struct(_fields(fields, depth + 1))
+        case {"type": "array", "elementType": element, **rest}:
+            return Array(Field("element", _type(element, name, depth + 1), rest.get("containsNull", True) is not False))
+        case {"type": "map", "keyType": key, "valueType": value, **rest}:
+            return Map(
+                Field("key", _type(key, name, depth + 1), nullable=False),
+                Field("value", _type(value, name, depth + 1), rest.get("valueContainsNull", True) is not False),
+            )
+        case _:
+            raise InvalidSchema(f"field {name!r} has the unknown type {json.dumps(said)[:80]}: use Spark's types")
+
+
+def _field_said(field: Field) -> dict[str, Any]:
+    return {
+        "name": field.name,
+        "type": _type_said(field.type),
+        "nullable": field.nullable,
+        "metadata": {},
+        "id": field.id,
+    }
+
+
+def _type_said(kind: FieldType) -> str | Mapping[str, Any]:
+    match kind:
+        case Struct(fields):
+            return {"type": "struct", "fields": [_field_said(each) for each in fields]}
+        case Array(element):
+            return {
+                "type": "array",
+                "elementType": _type_said(element.type),
+                "containsNull": element.nullable,
+                "elementId": element.id,
+            }
+        case Map(key, value):
+            return {
+                "type": "map",
+                "keyType": _type_said(key.type),
+                "valueType": _type_said(value.type),
+                "valueContainsNull": value.nullable,
+                "keyId": key.id,
+                "valueId": value.id,
+            }
+        case _:
+            return _SPARK_NAMES.get(str(kind), str(kind))

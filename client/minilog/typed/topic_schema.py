@@ -1,0 +1,181 @@
+"""The schema of a typed topic: one version of it, and what every version must keep to. Pure.
+
+Versions count from 1. Ids are given once, over all versions of a topic: `last_field_id` is the highest ever given, so
+that the id of a dropped field is never used again (Iceberg's rule).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from minilog.errors import InvalidSchema
+from minilog.typed.fields import (
+    MAX_PRECISION,
+    PRIMITIVE_NAMES,
+    Decimal,
+    Field,
+    Map,
+    Primitive,
+    Struct,
+    arrow_field,
+    children,
+    field_from_arrow,
+    mapped,
+    walk,
+)
+
+MAX_FIELDS = 1_000  # nested ones counted
+MAX_DEPTH = 16
+MAX_NAME_BYTES = 255
+# What readers may ask for beside the columns: a column of that name could not be told from it.
+METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp", "_key")
+# What a key may be hashed of: types with one way to write each value.
+KEY_TYPES = PRIMITIVE_NAMES - {"float", "double"}
+
+
+@dataclass(frozen=True)
+class TopicSchema:
+    """One version. `key_columns` and `timestamp_column` name top-level columns, by the names of this version."""
+
+    fields: tuple[Field, ...]
+    key_columns: tuple[str, ...] = ()
+    timestamp_column: str | None = None
+    version: int = 1
+    last_field_id: int = 0
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns in order, without ids or metadata."""
+        return pa.schema([arrow_field(each) for each in self.fields])
+
+    @cached_property
+    def by_id(self) -> dict[int, Field]:
+        """Every field, nested ones too."""
+        return {each.id: each for _, each in walk(self.fields)}
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names in order."""
+        return tuple(each.name for each in self.fields)
+
+    def column(self, name: str) -> Field:
+        """A top-level column. Raises InvalidSchema."""
+        for each in self.fields:
+            if each.name == name:
+                return each
+        raise InvalidSchema(f"there is no column {name!r}: there are {', '.join(self.names)}")
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.fields))
+
+
+def first_version(
+    fields: Iterable[Field], key_columns: Sequence[str] = (), timestamp_column: str | None = None
+) -> TopicSchema:
+    """A new topic's schema: ids are given in order, outer fields first. Raises InvalidSchema."""
+    schema = TopicSchema(tuple(fields), tuple(key_columns), timestamp_column)
+    check_schema(schema, with_ids=False)
+    return give_ids(replace(schema, fields=mapped(schema.fields, lambda each: replace(each, id=0))))
+
+
+def schema_from_arrow(
+    arrow: pa.Schema, key_columns: Sequence[str] = (), timestamp_column: str | None = None
+) -> TopicSchema:
+    """What can take a table of this Arrow schema, as first_version. Raises InvalidSchema."""
+    return first_version((field_from_arrow(each) for each in arrow), key_columns, timestamp_column)
+
+
+def give_ids(schema: TopicSchema) -> TopicSchema:
+    """Fields without an id get the next ones, each before what is in it."""
+    ids = itertools.count(schema.last_field_id + 1)
+    fields = mapped(schema.fields, lambda each: each if each.id else replace(each, id=next(ids)))
+    return replace(schema, fields=fields, last_field_id=next(ids) - 1)
+
+
+def check_schema(schema: TopicSchema, *, with_ids: bool = True) -> None:
+    """Every rule that holds for one version alone. Raises InvalidSchema with the first column that breaks one."""
+    if not schema.fields:
+        raise InvalidSchema("a schema has at least one column")
+    _check_size(schema.fields)
+    _check_names(schema.fields, "")
+    for name in schema.names:
+        if name.lower() in METADATA_COLUMNS:
+            raise InvalidSchema(f"column {name!r} has the name of what readers get beside the columns: rename it")
+    for path, field in walk(schema.fields):
+        _check_type(path, field)
+    _check_roles(schema)
+    if with_ids:
+        _check_ids(schema)
+
+
+def _check_size(fields: tuple[Field, ...]) -> None:
+    """Before anything recurses: a schema may come from the network."""
+    level, depth, count = list(fields), 0, 0
+    while level:
+        depth, count = depth + 1, count + len(level)
+        if depth > MAX_DEPTH:
+            raise InvalidSchema(f"columns are nested deeper than {MAX_DEPTH} levels: flatten them")
+        if count > MAX_FIELDS:
+            raise InvalidSchema(
+                f"there are more than {MAX_FIELDS} fields, nested ones counted: use more than one topic"
+            )
+        level = [part for each in level for part in children(each.type)]
+
+
+def _check_names(fields: tuple[Field, ...], path: str) -> None:
+    seen: dict[str, str] = {}
+    for each in fields:
+        here = f"{path}.{each.name}" if path else each.name
+        if not each.name or not each.name.isprintable() or len(each.name.encode()) > MAX_NAME_BYTES:
+            raise InvalidSchema(
+                f"the name {here[:80]!r} is not a column's: 1 to {MAX_NAME_BYTES} bytes of printable characters"
+            )
+        if "." in each.name:
+            raise InvalidSchema(f"the name {here!r} has a dot in it, which is the way into a struct: use another sign")
+        if each.name.lower() in seen:
+            raise InvalidSchema(
+                f"two fields are called {here!r} ({seen[each.name.lower()]!r} is the other; Spark does not tell upper "
+                "from lower case): rename one of them"
+            )
+        seen[each.name.lower()] = each.name
+        _check_names(children(each.type), here)
+
+
+def _check_type(path: str, field: Field) -> None:
+    match field.type:
+        case Primitive(name) if name not in PRIMITIVE_NAMES:
+            raise InvalidSchema(
+                f"column {path!r} has the unknown type {name!r}: use {', '.join(sorted(PRIMITIVE_NAMES))}"
+            )
+        case Decimal(precision, scale) if not (1 <= precision <= MAX_PRECISION and 0 <= scale <= precision):
+            raise InvalidSchema(
+                f"column {path!r} is {field.type}: use a precision of 1 to 38, and a scale of at most that"
+            )
+        case Struct(fields) if not fields:
+            raise InvalidSchema(f"column {path!r} is a struct without fields: give it one, or leave it out")
+        case Map(key, _) if key.nullable:
+            raise InvalidSchema(f"the keys of map {path!r} may be null: say that they are not")
+
+
+def _check_roles(schema: TopicSchema) -> None:
+    if len(set(schema.key_columns)) != len(schema.key_columns):
+        raise InvalidSchema(f"key_columns names a column twice: {', '.join(schema.key_columns)}")
+    for name in schema.key_columns:
+        kind = schema.column(name).type
+        if not isinstance(kind, Decimal) and not (isinstance(kind, Primitive) and kind.name in KEY_TYPES):
+            raise InvalidSchema(f"key column {name!r} is {kind}, which has no one way to be hashed: choose another")
+    if schema.timestamp_column is not None:
+        kind = schema.column(schema.timestamp_column).type
+        if kind != Primitive("timestamp"):
+            raise InvalidSchema(f"timestamp_column {schema.timestamp_column!r} is {kind}: it has to be a timestamp")
+
+
+def _check_ids(schema: TopicSchema) -> None:
+    ids = [each.id for _, each in walk(schema.fields)]
+    if min(ids) < 1 or max(ids) > schema.last_field_id or len(set(ids)) != len(ids):
+        raise InvalidSchema(f"field ids are 1 to {schema.last_field_id}, each once: let the brokers give them")

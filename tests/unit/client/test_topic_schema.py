@@ -1,0 +1,267 @@
+"""Schemas of typed topics: what they may be, in words and JSON, in Arrow, and how they may change."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minilog.errors import InvalidSchema
+from minilog.typed.ddl import parse_ddl, parse_type
+from minilog.typed.evolution import (
+    FIRST,
+    add_column,
+    check_evolution,
+    drop_column,
+    loosen_column,
+    merged,
+    move_column,
+    rename_column,
+    widen_column,
+)
+from minilog.typed.fields import PRIMITIVE_NAMES, Array, Decimal, Field, FieldType, Map, Primitive, Struct, walk
+from minilog.typed.schema_json import schema_from_json, schema_to_json
+from minilog.typed.topic_schema import (
+    MAX_DEPTH,
+    MAX_FIELDS,
+    TopicSchema,
+    check_schema,
+    first_version,
+    schema_from_arrow,
+)
+
+FLIGHTS = (
+    "carrier string NOT NULL, delay int, fare decimal(8,2), at timestamp, "
+    "stops array<struct<airport: string, min: int>>"
+)
+
+
+def flights() -> TopicSchema:
+    return first_version(parse_ddl(FLIGHTS), ["carrier"], "at")
+
+
+def names() -> st.SearchStrategy[str]:
+    return st.text("abcdefgh `é-", min_size=1, max_size=3)
+
+
+def types() -> st.SearchStrategy[FieldType]:
+    primitives = st.sampled_from(sorted(PRIMITIVE_NAMES)).map(Primitive)
+    decimals = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: Decimal(p, s)))
+    return st.recursive(
+        st.one_of(primitives, decimals),
+        lambda inner: st.one_of(
+            inner.map(lambda kind: Array(Field("element", kind))),
+            st.tuples(inner, inner).map(lambda two: Map(Field("key", two[0], False), Field("value", two[1]))),
+            columns(inner).map(Struct),
+        ),
+        max_leaves=6,
+    )
+
+
+def columns(kinds: st.SearchStrategy[FieldType]) -> st.SearchStrategy[tuple[Field, ...]]:
+    fields = st.builds(Field, names(), kinds, st.booleans())
+    return st.lists(fields, min_size=1, max_size=4, unique_by=lambda each: each.name).map(tuple)
+
+
+@given(columns(types()))
+def test_words_json_and_arrow_tell_the_same_columns(fields: tuple[Field, ...]) -> None:
+    schema = first_version(fields)
+    check_schema(schema)
+    assert first_version(parse_ddl(str(schema))) == schema
+    assert schema_from_json(schema_to_json(schema)) == schema
+    assert schema_from_arrow(schema.arrow_schema) == schema
+
+
+@given(st.text(max_size=60))
+def test_words_are_understood_or_refused(text: str) -> None:
+    try:
+        fields = parse_ddl(text)
+    except InvalidSchema:
+        return
+    assert fields
+
+
+def test_ids_are_given_outer_fields_first_and_each_once() -> None:
+    ids = {path: each.id for path, each in walk(flights().fields)}
+    assert ids == {
+        "carrier": 1,
+        "delay": 2,
+        "fare": 3,
+        "at": 4,
+        "stops": 5,
+        "stops.element": 6,
+        "stops.element.airport": 7,
+        "stops.element.min": 8,
+    }
+    assert flights().last_field_id == 8
+
+
+def test_what_spark_says_of_a_frame_is_a_schema() -> None:
+    said = {
+        "type": "struct",
+        "fields": [
+            {"name": "id", "type": "long", "nullable": False, "metadata": {}},
+            {"name": "n", "type": "integer", "nullable": True, "metadata": {}},
+            {
+                "name": "tags",
+                "type": {"type": "map", "keyType": "string", "valueType": "decimal(5,1)", "valueContainsNull": False},
+                "nullable": True,
+                "metadata": {},
+            },
+        ],
+    }
+    schema = schema_from_json(json.dumps(said))
+    assert str(schema) == "id long NOT NULL, n int, tags map<string, decimal(5,1)>"
+    assert not schema.column("tags").type.value.nullable  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("", "the name of a column is missing"),
+        ("a", "a type is missing"),
+        ("a int,", "the name of a column is missing"),
+        ("a int b int", "a comma or the end is missing"),
+        ("a decimal(39,2)", "precision of 1 to 38"),
+        ("a decimal(4,5)", "scale of at most that"),
+        ("a uint", "there is no type 'uint'"),
+        ("a interval day", "there is no type 'interval'"),
+        ("a array<int", "'>' is missing"),
+        ("a int, A string", "two fields are called 'A'"),
+        ("`` int", "a name or a type is missing"),
+        ("_offset long", "what readers get beside the columns"),
+        ("a int not", "NULL behind NOT is missing"),
+        ("a " + "array<" * 40 + "int" + ">" * 40, "nested deeper"),
+        (", ".join(f"c{n} int" for n in range(MAX_FIELDS + 1)), "more than 1000 fields"),
+        ("a int;", "is missing"),
+        (f"`{'x' * 300}` int", "1 to 255 bytes"),
+        ("`a\nb` int", "printable"),
+        ("`a.b` int", "has a dot"),
+    ],
+)
+def test_what_is_no_schema_is_refused_with_a_sentence(words: str, complaint: str) -> None:
+    with pytest.raises(InvalidSchema, match=complaint.replace("(", r"\(")):
+        first_version(parse_ddl(words))
+
+
+@pytest.mark.parametrize("text", ["{", "1", '{"fields": [1]}', '{"fields": [{"name": "a"}]}', "[" * 100_000])
+def test_what_is_no_json_schema_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSchema):
+        schema_from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("keys", "timestamp", "complaint"),
+    [
+        (["stops"], None, "no one way to be hashed"),
+        (["nothing"], None, "there is no column 'nothing'"),
+        (["delay", "delay"], None, "twice"),
+        ([], "delay", "has to be a timestamp"),
+        ([], "nothing", "there is no column"),
+    ],
+)
+def test_key_and_time_stamp_are_columns_that_can_be_so(keys: list[str], timestamp: str | None, complaint: str) -> None:
+    with pytest.raises(InvalidSchema, match=complaint):
+        first_version(parse_ddl(FLIGHTS), keys, timestamp)
+
+
+def test_an_arrow_schema_is_widened_to_what_a_topic_has() -> None:
+    arrow = pa.schema(
+        [
+            ("u", pa.uint16()),
+            ("t", pa.timestamp("ns")),
+            ("s", pa.dictionary(pa.int8(), pa.large_string())),
+            ("l", pa.large_list(pa.float16())),
+            ("d", pa.date64()),
+        ]
+    )
+    assert str(schema_from_arrow(arrow)) == "u int, t timestamp_ntz, s string, l array<float>, d date"
+    with pytest.raises(InvalidSchema, match=r"column 'x\.y' is uint64"):
+        schema_from_arrow(pa.schema([("x", pa.struct([("y", pa.uint64())]))]))
+
+
+def test_an_added_column_gets_an_id_that_no_field_ever_had() -> None:
+    without = drop_column(flights(), "delay")
+    again = add_column(without, Field("delay", Primitive("int")), after="carrier")
+    assert [each.name for each in again.fields] == ["carrier", "delay", "fare", "at", "stops"]
+    assert again.column("delay").id == 9
+    assert (again.version, again.last_field_id) == (3, 9)
+
+
+def test_fields_of_structs_are_added_renamed_and_dropped() -> None:
+    schema = add_column(flights(), Field("gate", Primitive("string")), "stops.element")
+    schema = rename_column(schema, "stops.element.min", "minutes")
+    schema = drop_column(schema, "stops.element.airport")
+    assert str(schema.column("stops").type) == "array<struct<minutes: int, gate: string>>"
+    assert {path: each.id for path, each in walk(schema.fields)}["stops.element.minutes"] == 8
+
+
+def test_key_and_time_stamp_follow_their_columns() -> None:
+    schema = rename_column(rename_column(flights(), "carrier", "airline"), "at", "scheduled")
+    assert (schema.key_columns, schema.timestamp_column) == (("airline",), "scheduled")
+    assert schema.column("airline").id == 1
+
+
+def test_types_widen_and_nulls_are_let_in() -> None:
+    schema = widen_column(widen_column(flights(), "delay", Primitive("long")), "fare", Decimal(12, 2))
+    schema = loosen_column(move_column(schema, "fare", after=FIRST), "carrier")
+    assert str(schema).startswith("fare decimal(12,2), carrier string, delay long, at timestamp")
+
+
+REFUSED = {
+    "a new column that may not be null": lambda s: add_column(s, Field("x", Primitive("int"), False)),
+    "a name that is there": lambda s: add_column(s, Field("DELAY", Primitive("int"))),
+    "a name that is taken": lambda s: rename_column(s, "delay", "fare"),
+    "a narrower integer": lambda s: widen_column(s, "delay", Primitive("short")),
+    "an integer as text": lambda s: widen_column(s, "delay", Primitive("string")),
+    "an integer as a double": lambda s: widen_column(s, "delay", Primitive("double")),
+    "fewer digits": lambda s: widen_column(s, "fare", Decimal(6, 2)),
+    "another scale": lambda s: widen_column(s, "fare", Decimal(9, 3)),
+    "a list as a map": lambda s: widen_column(s, "stops", parse_type("map<string,int>")),
+    "without its key": lambda s: drop_column(s, "carrier"),
+    "without its time stamp": lambda s: drop_column(s, "at"),
+    "without the element of a list": lambda s: drop_column(s, "stops.element"),
+    "part of what is no struct": lambda s: add_column(s, Field("x", Primitive("int")), "delay"),
+    "a column that is not there": lambda s: drop_column(s, "nothing"),
+    "behind a column that is not there": lambda s: move_column(s, "delay", after="nothing"),
+    "another key": lambda s: check_evolution(s, replace(s, version=2, key_columns=("delay",))),
+    "a version left out": lambda s: check_evolution(s, replace(s, version=3)),
+    "ids that are given again": lambda s: check_evolution(s, replace(s, version=2, last_field_id=7)),
+    "a field that moved out of its struct": lambda s: check_evolution(
+        s, replace(s, version=2, fields=(*s.fields[:4], Field("min", Primitive("int"), True, 8)))
+    ),
+    "an id of a dropped field": lambda s: check_evolution(
+        drop_column(s, "delay"),
+        replace(s, version=3, fields=(*drop_column(s, "delay").fields, Field("x", Primitive("int"), True, 2))),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", REFUSED.values(), ids=REFUSED.keys())
+def test_no_other_change_is_allowed(change: object) -> None:
+    with pytest.raises(InvalidSchema):
+        change(flights())  # type: ignore[operator]
+
+
+def test_a_frame_with_more_columns_and_wider_types_merges() -> None:
+    wanted = parse_ddl("delay bigint, carrier string, stops array<struct<gate string, airport string>>, tail string")
+    schema = merged(flights(), wanted)
+    assert str(schema) == (
+        "carrier string NOT NULL, delay long, fare decimal(8,2), at timestamp, "
+        "stops array<struct<airport: string, min: int, gate: string>>, tail string"
+    )
+    assert merged(schema, parse_ddl("delay smallint")) is schema
+    with pytest.raises(InvalidSchema, match="cannot become string"):
+        merged(schema, parse_ddl("delay string"))
+
+
+def test_depth_is_bounded() -> None:
+    kind: FieldType = Primitive("int")
+    for _ in range(MAX_DEPTH):
+        kind = Array(Field("element", kind))
+    with pytest.raises(InvalidSchema, match="nested deeper"):
+        first_version([Field("a", kind)])
