@@ -2,8 +2,8 @@
 
 A payload is one Arrow message: metadata, then the buffers of all columns, each compressed alone. A projection writes
 the metadata of a message that has some of the columns only, and names the pieces of the stored body that are its
-buffers; nothing is decoded or compressed, and no buffer is copied. What the metadata of any batch of the projected schema looks
-like is written by Arrow itself, once; per batch four numbers and two tables of it are filled in.
+buffers; nothing is decoded or compressed, and no buffer is copied. What the metadata of any batch of the projected
+schema looks like is written by Arrow itself, once; per batch two numbers and two tables of it are filled in.
 """
 
 from __future__ import annotations
