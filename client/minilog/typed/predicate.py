@@ -1,0 +1,200 @@
+"""What a `where` becomes once it is bound to a schema: conditions on columns, by field id. Pure.
+
+SQL has three truth values. `evaluate` gives one for each row, in Arrow (null: unknown): a reader keeps the rows that
+are true. `outcomes` tells from statistics which of the three are possible for the rows of a batch: where true is not
+among them, nobody needs the batch. Both follow the same few conditions, so that `not` and `or` are right by themselves.
+
+Values are compared as Spark compares them: text by its UTF-8 bytes, NaN equal to itself and above all other numbers,
+-0.0 equal to 0.0. What is compared has the column's own type: where.py has made it so, without a loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+TRUE, FALSE, UNKNOWN = 1, 2, 4  # outcomes are sums of these
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """Of one column in one batch: nulls and rows, and bounds of what is not null (None where nothing is).
+
+    A lowest or highest value may be below or above all that are there, never the other way round."""
+
+    row_count: int
+    null_count: int
+    lowest: Any = None
+    highest: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The same for every row; None: unknown."""
+
+    value: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """`value` where the column is not null, unknown where it is: what no value of the column's type can change."""
+
+    field_id: int
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """column = value; an Arrow scalar of the column's type."""
+
+    field_id: int
+    value: pa.Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Less:
+    """column < value, or with `or_equal` column <= value."""
+
+    field_id: int
+    value: pa.Scalar
+    or_equal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith:
+    """column LIKE 'prefix%', of text."""
+
+    field_id: int
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """Never unknown."""
+
+    field_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    part: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    parts: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    parts: tuple[Predicate, ...]
+
+
+Predicate: TypeAlias = Constant | Known | Equal | Less | StartsWith | IsNull | Not | And | Or
+
+
+def field_ids(predicate: Predicate) -> frozenset[int]:
+    """The columns that are looked at."""
+    match predicate:
+        case Constant():
+            return frozenset()
+        case Not(part):
+            return field_ids(part)
+        case And(parts) | Or(parts):
+            return frozenset[int]().union(*map(field_ids, parts))
+        case _:
+            return frozenset((predicate.field_id,))
+
+
+def evaluate(predicate: Predicate, column: Callable[[int], pa.Array], row_count: int) -> pa.BooleanArray:
+    """True, false or null for each row. `column` gives the values of a field by its id."""
+    match predicate:
+        case Constant(value):
+            return pa.nulls(row_count, pa.bool_()) if value is None else pa.repeat(pa.scalar(value), row_count)
+        case Known(field_id, value):
+            return pc.if_else(column(field_id).is_valid(), value, pa.scalar(None, pa.bool_()))
+        case Equal(field_id, value):
+            return pc.equal(column(field_id), value)
+        case Less(field_id, value, or_equal):
+            return (pc.less_equal if or_equal else pc.less)(column(field_id), value)
+        case StartsWith(field_id, prefix):
+            return pc.starts_with(column(field_id), prefix)
+        case IsNull(field_id):
+            return column(field_id).is_null()
+        case Not(part):
+            return pc.invert(evaluate(part, column, row_count))
+        case And(parts):
+            return reduce(pc.and_kleene, (evaluate(each, column, row_count) for each in parts))
+        case Or(parts):
+            return reduce(pc.or_kleene, (evaluate(each, column, row_count) for each in parts))
+
+
+def outcomes(predicate: Predicate, statistics: Callable[[int], ColumnStatistics | None]) -> int:
+    """Which truth values rows may have, as far as is known; `statistics` gives None for a column without any."""
+    match predicate:
+        case Constant(value):
+            return UNKNOWN if value is None else TRUE if value else FALSE
+        case Not(part):
+            return _swapped(outcomes(part, statistics))
+        case And(parts):
+            return reduce(_both, (outcomes(each, statistics) for each in parts))
+        case Or(parts):
+            swapped = (_swapped(outcomes(each, statistics)) for each in parts)
+            return _swapped(reduce(_both, swapped))
+        case _:
+            found = statistics(predicate.field_id)
+            return TRUE | FALSE | UNKNOWN if found is None else _of_column(predicate, found)
+
+
+def _swapped(found: int) -> int:
+    return found & UNKNOWN | (TRUE if found & FALSE else 0) | (FALSE if found & TRUE else 0)
+
+
+def _both(left: int, right: int) -> int:
+    """What `and` of two may be: false where either is, true where both are, else unknown."""
+    found = (left | right) & FALSE | left & right & TRUE
+    may_both = left & (TRUE | UNKNOWN) and right & (TRUE | UNKNOWN)
+    return found | ((left | right) & UNKNOWN if may_both else 0)
+
+
+def _of_column(predicate: Known | Equal | Less | StartsWith | IsNull, found: ColumnStatistics) -> int:
+    nulls, values = found.null_count > 0, found.null_count < found.row_count
+    if isinstance(predicate, IsNull):
+        return (TRUE if nulls else 0) | (FALSE if values else 0)
+    return (_of_values(predicate, found) if values else 0) | (UNKNOWN if nulls else 0)
+
+
+def _of_values(predicate: Known | Equal | Less | StartsWith, found: ColumnStatistics) -> int:
+    if isinstance(predicate, Known):
+        return TRUE if predicate.value else FALSE
+    if found.lowest is None or found.highest is None:
+        return TRUE | FALSE
+    low, high = _order(found.lowest), _order(found.highest)
+    match predicate:
+        case Equal(_, value):
+            at = _order(plain_value(value))
+            true, false = low <= at <= high, not low == at == high
+        case Less(_, value, or_equal):
+            at = _order(plain_value(value))
+            true, false = (low <= at, high > at) if or_equal else (low < at, high >= at)
+        case StartsWith(_, prefix):
+            length = len(prefix)
+            true, false = low[:length] <= prefix <= high[:length], not low[:length] == prefix == high[:length]
+    return (TRUE if true else 0) | (FALSE if false else 0)
+
+
+def plain_value(scalar: pa.Scalar) -> Any:
+    """A value as statistics have it: days or microseconds as a number, all else as Python has it."""
+    kind = scalar.type
+    return scalar.value if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else scalar.as_py()
+
+
+def _order(value: Any) -> Any:
+    """What sorts as Spark does: NaN above all other numbers."""
+    return (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value
