@@ -1,0 +1,160 @@
+"""What a batch says of its columns, so that readers can do without it: nulls and bounds, made by its producer. Pure.
+
+Text and bytes are cut to BOUND_BYTES: the lowest value to a beginning of it, the highest to a beginning that is raised
+by one in its last place, or to nothing where that cannot be. So bounds may be wider than the values, never narrower.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from minilog.errors import CorruptMessage
+from minilog.typed.fields import Decimal, Field, Primitive, children
+from minilog.typed.predicate import ColumnStatistics, plain_value
+from minilog.typed.topic_schema import TopicSchema
+from minilog.v1 import typed_pb2
+
+BOUND_BYTES = 32
+DEFAULT_COLUMNS = 16  # numbers and dates, besides the key and the time stamp
+MAX_COLUMNS = 256  # of which one batch tells
+_NUMBERS = {"byte", "short", "int", "long", "float", "double", "date", "timestamp", "timestamp_ntz"}
+_TEXTS = {"string", "binary"}
+_DECIMAL_BYTES = 17  # 38 digits and a sign
+_HIGHEST_SIGN = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+
+def default_columns(schema: TopicSchema) -> tuple[str, ...]:
+    """Those whose statistics are told where nobody names any: the key, the time stamp, the first numbers and dates."""
+    stamps = () if schema.timestamp_column is None else (schema.timestamp_column,)
+    numbers = [each.name for each in schema.fields if isinstance(each.type, Decimal) or _is_of(each, _NUMBERS)]
+    return tuple(dict.fromkeys((*schema.key_columns, *stamps, *numbers[:DEFAULT_COLUMNS])))
+
+
+def statistics_of(columns: Iterable[tuple[Field, pa.Array]]) -> list[typed_pb2.ColumnStatistics]:
+    """What is told of these columns of one batch."""
+    return [_statistics_of(field, values) for field, values in columns]
+
+
+def read_statistics(
+    told: Sequence[typed_pb2.ColumnStatistics], schema: TopicSchema, row_count: int
+) -> dict[int, ColumnStatistics]:
+    """By field id. Raises CorruptMessage where they cannot be those of a batch of this schema."""
+    if len(told) > MAX_COLUMNS:
+        raise CorruptMessage(f"a batch tells of {len(told)} columns, the most is {MAX_COLUMNS}")
+    found: dict[int, ColumnStatistics] = {}
+    for each in told:
+        field = schema.by_id.get(each.field_id)
+        if field is None or each.field_id in found or not 0 <= each.null_count <= row_count:
+            raise CorruptMessage(f"a batch of {row_count} rows tells of column {each.field_id} what cannot be")
+        lowest, highest = (_value_of(bound, field) for bound in (each.lowest, each.highest))
+        found[each.field_id] = ColumnStatistics(row_count, each.null_count, lowest, highest)
+    return found
+
+
+def check_statistics(told: typed_pb2.ColumnStatistics, field: Field, values: pa.Array) -> None:
+    """Whether they are those of `values`, to the letter: there is one way to tell them. Raises CorruptMessage."""
+    if (true := _statistics_of(field, values)).SerializeToString() != told.SerializeToString():
+        raise CorruptMessage(
+            f"a batch says of column {field.name!r} {_shown(told)}, and its rows {_shown(true)}: its producer is wrong"
+        )
+
+
+def _shown(told: typed_pb2.ColumnStatistics) -> str:
+    return str(told).replace("\n", " ").strip() or "nothing"
+
+
+def _is_of(field: Field, names: set[str]) -> bool:
+    return isinstance(field.type, Primitive) and field.type.name in names
+
+
+def _statistics_of(field: Field, values: pa.Array) -> typed_pb2.ColumnStatistics:
+    told = typed_pb2.ColumnStatistics(field_id=field.id, null_count=values.null_count)
+    if children(field.type) or values.null_count == len(values):
+        return told
+    bounds = pc.min_max(values)
+    lowest, highest = plain_value(bounds["min"]), plain_value(bounds["max"])
+    if pa.types.is_floating(values.type):
+        lowest, highest = _with_nan(values, lowest, highest)
+    if _is_of(field, _TEXTS):
+        lowest, highest = _cut(lowest), _raised(highest)
+    for bound, value in ((told.lowest, lowest), (told.highest, highest)):
+        if value is not None:
+            _set(bound, value)
+    return told
+
+
+def _with_nan(values: pa.Array, lowest: float, highest: float) -> tuple[float, float]:
+    """NaN is above all: Arrow leaves it out. -0.0 and 0.0 are one number."""
+    is_nan = pc.is_nan(values)
+    if pc.all(is_nan).as_py():
+        return math.nan, math.nan
+    return lowest + 0.0, math.nan if pc.any(is_nan).as_py() else highest + 0.0
+
+
+def _cut(value: str | bytes) -> str | bytes:
+    if isinstance(value, bytes):
+        return value[:BOUND_BYTES]
+    return value.encode()[:BOUND_BYTES].decode(errors="ignore")
+
+
+def _raised(value: str | bytes) -> str | bytes | None:
+    """The value, or something short that is above all values that begin as it does."""
+    short = _cut(value)
+    if short == value:
+        return value
+    if isinstance(short, bytes):
+        kept = short.rstrip(b"\xff")
+        return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
+    kept_text = short.rstrip(chr(_HIGHEST_SIGN))
+    if not kept_text:
+        return None
+    following = ord(kept_text[-1]) + 1
+    return kept_text[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
+
+
+def _set(bound: typed_pb2.Bound, value: Any) -> None:
+    match value:
+        case bool() | int():
+            bound.integer = int(value)
+        case float():
+            bound.number = value
+        case decimal.Decimal():
+            sign, digits, _ = value.as_tuple()
+            unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
+            bound.unscaled = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
+        case str():
+            bound.content = value.encode()
+        case _:
+            bound.content = value
+
+
+def _value_of(bound: typed_pb2.Bound, field: Field) -> Any:
+    """As plain_value has it; None where it is not told."""
+    kind, said = field.type, bound.WhichOneof("value")
+    if said is None:
+        return None
+    match kind, said:
+        case Decimal(_, scale), "unscaled":
+            return decimal.Decimal(f"{int.from_bytes(bound.unscaled[:_DECIMAL_BYTES], 'big', signed=True)}e-{scale}")
+        case Primitive("boolean"), "integer":
+            return bool(bound.integer)
+        case Primitive("float" | "double"), "number":
+            return bound.number
+        case Primitive("binary"), "content":
+            return bound.content
+        case Primitive("string"), "content":
+            try:
+                return bound.content.decode()
+            except UnicodeDecodeError as error:
+                raise CorruptMessage(f"a batch has a bound of column {field.name!r} that is no text: {error}") from None
+        case Primitive(name), "integer" if name in _NUMBERS - {"float", "double"}:
+            return bound.integer
+        case _:
+            raise CorruptMessage(f"a batch has a bound of column {field.name!r} that is no {kind}")
