@@ -165,7 +165,7 @@ class QuorumLeader:
             wake=lambda woken: member.emit(SessionReady(woken)),
             hold=lambda held, due_ms: member.context.timers.arm(TimerKind.SESSION, held, due_ms),
             opened_ms=now_ms,
-            keepalive_ms=member.settings.session_keepalive_ms,
+            keepalive_ms=member.settings.peer_keepalive_ms(first.keepalive_ms),
             broker_id=first.broker_id,
             broker_epoch=first.broker_epoch,
         )

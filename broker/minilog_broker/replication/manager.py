@@ -330,9 +330,12 @@ class ReplicaManager:
         audience = Audience.CONSUMER if uncommitted else Audience.COMMITTED_CONSUMER
         self._served.open(session_id, audience, now_ms, self._context.settings.client_keepalive_ms(first.keepalive_ms))
 
-    def open_follower_session(self, session_id: int, broker_id: int, broker_epoch: int, now_ms: float) -> None:
-        """A follower's session: one per broker, the newest; of an earlier life it is refused."""
-        self._served.open_follower(session_id, broker_id, broker_epoch, now_ms)
+    def open_follower_session(
+        self, session_id: int, broker_id: int, broker_epoch: int, now_ms: float, *, keepalive_ms: int = 0
+    ) -> None:
+        """A follower's session: one per broker, the newest; of an earlier life it is refused. `keepalive_ms`: how often
+        it is to say something, 0 where the follower does not say."""
+        self._served.open_follower(session_id, broker_id, broker_epoch, keepalive_ms, now_ms)
 
     def close_session(self, session_id: int, now_ms: float) -> None:
         """The stream is gone. What its follower told counts on while it is in the ISR; it joins none by it."""

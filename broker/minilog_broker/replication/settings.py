@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from minilog.limits import MAX_KEEPALIVE_MS
 
+LEAST_KEEPALIVE_MS = 100.0  # nobody says something more often because another asks for it
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
@@ -30,8 +32,16 @@ class ReplicationSettings:
     refused_joiner_pause_ms: float = 1_000.0  # a joiner the controller refused is not proposed again before
 
     def client_keepalive_ms(self, asked_ms: int) -> float:
-        """How often a client's stream says something: as the client asks, within bounds; 0: as brokers do."""
-        return max(self.session_keepalive_ms, min(float(asked_ms), MAX_KEEPALIVE_MS))
+        """How often a client's stream says something: as the client asks, within bounds; 0: as brokers do. A client
+        that asked for less than it gets would drop every idle stream."""
+        if not asked_ms:
+            return self.session_keepalive_ms
+        return min(max(float(asked_ms), min(self.session_keepalive_ms, LEAST_KEEPALIVE_MS)), MAX_KEEPALIVE_MS)
+
+    def peer_keepalive_ms(self, asked_ms: int) -> float:
+        """How often a follower's stream says something: as often as the follower does, and no more rarely than this
+        broker. One of an older version does not ask, and may drop what is silent for half a second."""
+        return min(self.session_keepalive_ms, max(float(asked_ms), LEAST_KEEPALIVE_MS))
 
     @property
     def silence_ms(self) -> float:

@@ -7,7 +7,8 @@ at the same moment, under the shared lock: no waiter is ever woken whose future 
 that.) For the same reason they cannot be cancelled; a record that was taken is on its way anyhow.
 
 Who waits takes the lock. Callbacks, and a look at what is done, do without: the state is set before the callbacks are
-taken out, and who adds one looks at the state afterwards. So one of the two takes it out; a deque gives it once.
+taken out, and who adds one looks at the state afterwards. So one of the two finds it, and takes it out of a list of its
+own, which gives it once.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class BatchOutcome:
         self.state = _PENDING
         self.exception: BaseException | None = None
         self._waited: list[RecordFuture] = []  # those that somebody waits for
-        self._callbacks: deque[tuple[RecordFuture, Callable[[RecordFuture], object]]] = deque()
+        self._callbacks: deque[tuple[RecordFuture, list[Callable[[RecordFuture], object]]]] = deque()
 
     def add(self, future: RecordFuture) -> None:
         """It is that of the next record."""
@@ -62,10 +63,14 @@ class BatchOutcome:
             self._waited.append(future)
 
     def when_done(self, future: RecordFuture, callback: Callable[[RecordFuture], object]) -> None:
-        """Call back once, with that future."""
-        self._callbacks.append((future, callback))
-        if self.state is _FINISHED:
-            self._call_back()
+        """Call back once, with that future: here where it is known by now, and no callback of anybody else."""
+        if self.state is _PENDING:
+            mine = [callback]
+            self._callbacks.append((future, mine))
+            if self.state is not _PENDING:  # it came meanwhile: the loop may have looked before
+                _call(future, mine)
+        else:
+            _call(future, [callback])
 
     def delivered(self, base_offset: int) -> None:
         """All are written."""
@@ -87,16 +92,20 @@ class BatchOutcome:
         self._call_back()
 
     def _call_back(self) -> None:
-        take = self._callbacks.popleft
-        while True:
-            try:
-                future, callback = take()
-            except IndexError:  # each is called by whoever took it
-                return
-            try:
-                callback(future)
-            except Exception:
-                _log.exception("a callback of %r failed", future)
+        while self._callbacks:
+            _call(*self._callbacks.popleft())
+
+
+def _call(future: RecordFuture, callback: list[Callable[[RecordFuture], object]]) -> None:
+    """Whoever takes the one callback out of its list calls it: a list gives it once."""
+    try:
+        taken = callback.pop()
+    except IndexError:
+        return
+    try:
+        taken(future)
+    except Exception:
+        _log.exception("a callback of %r failed", future)
 
 
 class RecordFuture(Future[RecordMetadata]):

@@ -58,10 +58,14 @@ class Lane:
         allowed = max_in_flight if self.proven else 1
         return not self.resending and self.rewind_to is None and len(self.batches) < allowed
 
-    def may_go_to(self, leader: LeaderAndEpoch, acks: int) -> bool:
-        """Under acks=0 another leader proves that it takes anything by one batch, when all for the former has gone."""
+    def meets(self, leader: LeaderAndEpoch, acks: int) -> None:
+        """Under acks=0 another leader proves that it takes anything, by one batch that it answers."""
         if acks == 0 and leader != self.tried:
             self.proven = False
+
+    def may_go_to(self, leader: LeaderAndEpoch, acks: int) -> bool:
+        """Whether a new batch may: to one that has proven itself, or when all for the former has gone."""
+        self.meets(leader, acks)
         return self.proven or not self.batches
 
     def acknowledged(self, batch: Batch) -> None:

@@ -110,7 +110,7 @@ class Sender:
                 continue
             if lane.is_superseded_by(leader, now_ms - _PATIENCE_MS):
                 self._take_back(lane, now_ms)
-            if lane.resending:
+            if lane.resending and not self._is_owed(lane):
                 lane.retry_at_ms = now_ms
 
     def _take_back(self, lane: Lane, now_ms: float) -> None:
@@ -317,6 +317,10 @@ class Sender:
             self._effects.append(connect)
         return None
 
+    def _is_owed(self, lane: Lane) -> bool:
+        leader = self._cache.leader(lane.key)
+        return leader is not None and self._streams.owes(leader.broker_id, lane.key)
+
     def _fill_all(self, now_ms: float, timestamp_us: int) -> None:
         """All that may go, as far as there is room. A partition is looked at when something of it became ready, or its
         lane has changed; where only its leader is missing, each time."""
@@ -331,8 +335,9 @@ class Sender:
     @property
     def _lingers(self) -> bool:
         """Does a batch wait for more records? Only while others are on their way (Nagle's rule), unless that was asked
-        for: so one record after another is not late, and many at once fill batches."""
-        return self._config.lingers_alone or bool(self._out)
+        for: so one record after another is not late, and many at once fill batches. Under acks=0 nothing tells how long
+        one is on its way."""
+        return self._config.lingers_alone or self._config.acks == 0 or bool(self._out)
 
     def _take(self, lane: Lane, now_ms: float) -> Batch | None:
         return self._accumulator.take(lane.key, now_ms, lingers=self._lingers)
@@ -380,9 +385,11 @@ class Sender:
         leader = self._connected(lane, now_ms)
         if leader is None:  # while a stream to it is being opened, somebody else may come to lead
             lane.retry_at_ms = now_ms + self._config.retry_backoff_ms
-            self._effects.append(RefreshMetadata())
+            if not self._is_owed(lane):  # else the answers are what is missing, and not who leads
+                self._effects.append(RefreshMetadata())
             return
-        lane.resending = False
+        lane.meets(leader, self._config.acks)
+        lane.resending = not lane.proven and len(lane.batches) > 1  # the others follow when the first is answered
         self._fillable[lane.key] = None
         for batch in list(lane.batches) if lane.proven else [lane.batches[0]]:
             self._send(lane, batch, leader, now_ms)

@@ -344,6 +344,7 @@ class ReplicateRequest(_message.Message):
     CLUSTER_METADATA_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    KEEPALIVE_MS_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     broker_epoch: _builtins.int
     """-1 for the metadata log before registration."""
@@ -355,6 +356,10 @@ class ReplicateRequest(_message.Message):
     """In the first message of a stream. Empty: a new data directory, which knows of no cluster yet."""
     directory_id: _builtins.bytes
     """In the first message of a metadata stream, 16 bytes: a voter's progress counts only from its recorded directory."""
+    keepalive_ms: _builtins.int
+    """In the first message of a stream: the follower says something at least so often, and expects as much. 0: it does
+    not say.
+    """
     @_builtins.property
     def client(self) -> _common_pb2.ClientIdentity:
         """The three in the first message of a stream."""
@@ -380,10 +385,11 @@ class ReplicateRequest(_message.Message):
         cluster_metadata: _builtins.bool = ...,
         cluster_id: _builtins.str = ...,
         directory_id: _builtins.bytes = ...,
+        keepalive_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "client", b"client", "cluster_id", b"cluster_id", "cluster_metadata", b"cluster_metadata", "credit_bytes", b"credit_bytes", "directory_id", b"directory_id", "forgotten", b"forgotten", "positions", b"positions", "progress", b"progress"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "client", b"client", "cluster_id", b"cluster_id", "cluster_metadata", b"cluster_metadata", "credit_bytes", b"credit_bytes", "directory_id", b"directory_id", "forgotten", b"forgotten", "keepalive_ms", b"keepalive_ms", "positions", b"positions", "progress", b"progress"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -164,6 +164,23 @@ def test_a_callback_is_called_once_by_whoever_finishes_or_adds_it() -> None:
         assert sorted(called) == list(range(50))
 
 
+def test_a_callback_may_add_another_to_its_own_future_which_is_called_at_once_and_no_other() -> None:
+    """Whoever added one to a future that was done called back those of others, each in the one before: a thousand deep,
+    and under whatever lock the thread held."""
+    futures, outcome = joined(1000)
+    called: list[str] = []
+
+    def first(number: int) -> None:
+        called.append(f"{number} begins")
+        futures[number].add_done_callback(lambda _: called.append(f"{number} again"))
+        called.append(f"{number} ends")
+
+    for number, future in enumerate(futures):
+        future.add_done_callback(lambda _, number=number: first(number))  # type: ignore[misc]
+    outcome.delivered(0)
+    assert called == [f"{number} {what}" for number in range(1000) for what in ("begins", "again", "ends")]
+
+
 def test_a_callback_that_fails_is_logged_and_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
     futures, outcome = joined(2)
     called: list[int] = []

@@ -62,6 +62,28 @@ def test_a_leader_that_leads_again_is_sent_nothing_again_before_it_answers_or_is
     assert values(cluster.brokers) == [b"first", b"0", b"1", b"2", b"3"]
 
 
+def test_metadata_is_not_asked_for_in_a_spin_while_a_leader_owes_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer made the lane due at once, which found that it was owed, and asked again."""
+    cluster = proven()
+    cluster.hold = True
+    cluster.send(b"a")
+    cluster.run(200)
+    cluster.brokers.move(leader=2)
+    cluster.run(2 * PATIENCE_MS)
+    cluster.brokers.move(leader=1)
+    asked = 0
+    metadata = cluster.brokers.metadata
+
+    def counted() -> object:
+        nonlocal asked
+        asked += 1
+        return metadata()
+
+    monkeypatch.setattr(cluster.brokers, "metadata", counted)
+    cluster.run(10 * PATIENCE_MS)
+    assert asked <= 30
+
+
 def test_what_was_given_up_under_acks_0_is_owed_until_it_has_left() -> None:
     """Nobody answers it: the connection took it at last, and that is all there is to know."""
     cluster = proven(acks=0)

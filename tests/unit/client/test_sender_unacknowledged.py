@@ -61,3 +61,19 @@ def test_acks_0_looks_who_leads_as_soon_as_it_is_refused() -> None:
     assert cluster.brokers.log().end == 2
     assert [type(error) for error in cluster.lost] == [NotLeaderOrFollower]
     assert [request.acks for request in cluster.requests] == [1, 0, 1], "the new leader proves itself first"
+
+
+def test_acks_0_what_is_sent_again_to_another_leader_is_asked_for_an_answer_first() -> None:
+    """A stream broke and another leads: the new leader may not know of it yet, and would refuse what nobody misses."""
+    cluster = unasked()
+    cluster.clogged = True
+    futures = [cluster.send(b"%d" % number) for number in range(5)]
+    cluster.run()
+    before = len(cluster.requests)
+    cluster.brokers.move(2)
+    cluster.clogged = False
+    cluster.lose_connection(1)
+    cluster.run(1000)
+    assert [future.result(0).offset for future in futures] == [-1] * 5
+    assert [(request.acks, len(request.entries)) for request in cluster.requests[before:]] == [(1, 1), (0, 4)]
+    assert (cluster.brokers.log().end, cluster.lost) == (1 + 5, [])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import pytest
+
 from minilog.limits import MAX_POSITIONS
 from minilog.partition_key import PartitionKey
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication.replica_effects import FetcherStreamReady, SessionReady
 from minilog_broker.replication.sessions.session import MAX_RUNS
+from minilog_broker.replication.settings import ReplicationSettings
 from tests.unit.replication.cluster import (
     KEY,
     TOPIC_ID,
@@ -426,3 +429,14 @@ def test_a_session_of_many_partitions_says_all_in_messages_of_no_more_than_one_m
     while (message := leader.next_message(session_id, cluster.now_ms)) is not None and message.payloads:
         told.append(len(message.payloads))
     assert told == [MAX_RUNS, MAX_RUNS, 100]
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "client_ms", "peer_ms"), [(0, 1000, 100), (50, 100, 100), (200, 200, 200), (5000, 5000, 1000)]
+)
+def test_a_stream_says_something_as_often_as_the_other_side_expects(
+    asked_ms: int, client_ms: float, peer_ms: float
+) -> None:
+    """Who asked for 200 ms was given the broker's 1,000, and dropped each idle stream after five times its own."""
+    settings = ReplicationSettings()
+    assert (settings.client_keepalive_ms(asked_ms), settings.peer_keepalive_ms(asked_ms)) == (client_ms, peer_ms)

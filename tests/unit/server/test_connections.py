@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypedDict
 
 from minilog_broker.server.runtime.budget import Budget
+from minilog_broker.server.runtime.connection_guard import pause_s
 from minilog_broker.server.runtime.connections import (
     LITTLE_BYTES,
     LONG_MESSAGE_S,
@@ -157,3 +158,9 @@ def test_who_asks_for_room_in_a_spent_budget_waits_until_it_is_freed() -> None:
         assert budget.waiting == 0
 
     asyncio.run(run())
+
+
+def test_looks_are_rarer_the_longer_they_take_within_bounds() -> None:
+    """A look in which the process stood still for two seconds kept the guard from the next for twenty."""
+    assert [pause_s(took_s, is_asked_for=True) for took_s in (0.0, 0.02, 2.0)] == [0.0, 0.2, 1.0]
+    assert [pause_s(took_s, is_asked_for=False) for took_s in (0.0, 0.01, 0.02, 2.0)] == [1.0, 2.0, 4.0, 5.0]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import math
 import random
 from dataclasses import dataclass
 
@@ -320,6 +321,7 @@ class ReplicaFetcher:
             self._first = False
             request.broker_id = self._context.broker_id
             request.broker_epoch = -1 if self._context.broker_epoch is None else self._context.broker_epoch
+            request.keepalive_ms = math.ceil(self._context.settings.session_keepalive_ms)
         self._last_sent_ms = now_ms
         return request
 

@@ -51,14 +51,18 @@ class ServedSessions:
         self._sessions[session_id] = session
         return session
 
-    def open_follower(self, session_id: int, broker_id: int, broker_epoch: int, now_ms: float) -> None:
+    def open_follower(
+        self, session_id: int, broker_id: int, broker_epoch: int, keepalive_ms: int, now_ms: float
+    ) -> None:
         """A follower's, in place of its older one."""
         if self._is_stale(broker_id, broker_epoch):
             self._context.emit(SessionRefused(session_id, self._stale(broker_id, broker_epoch)))
             return
         if (older := self._of_follower.get(broker_id)) is not None:
             self._refuse(older, StaleBrokerEpoch(f"broker {broker_id} has opened a newer session"), now_ms)
-        session = self.open(session_id, Audience.FOLLOWER, now_ms, self._context.settings.session_keepalive_ms)
+        session = self.open(
+            session_id, Audience.FOLLOWER, now_ms, self._context.settings.peer_keepalive_ms(keepalive_ms)
+        )
         session.broker_id, session.broker_epoch = broker_id, broker_epoch
         self._of_follower[broker_id] = session_id
 

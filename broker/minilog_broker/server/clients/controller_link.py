@@ -105,15 +105,21 @@ class ControllerLink:
             raise BrokerNotAvailable(
                 f"the controller at {self._channel_address} did not answer {method}: {reason(error)}"
             ) from error
+        except asyncio.CancelledError:  # also what a call says whose channel another call has closed
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise BrokerNotAvailable(f"the controller moved before it answered {method}") from None
 
     async def _controller_channel(self) -> grpc.aio.Channel:
         address = self._find_controller()
         if address is None:
             raise BrokerNotAvailable("no controller is known yet")
         if self._channel is None or address != self._channel_address:
-            if self._channel is not None:
-                await self._channel.close()
+            former = self._channel
             self._channel, self._channel_address = self._runtime.open_channel(address), address
+            if former is not None:
+                await former.close()
         return self._channel
 
     # -- registration

@@ -24,10 +24,10 @@ logger = structlog.get_logger()
 
 INTERVAL_S = 0.1
 LOOK_EVERY_S = 1.0
-IDLE_LOOKS, LOOKS = (
-    200,
-    10,
-)  # so many times as long as a look takes pass until the next: where nothing asks for it, or so
+# So many times as long as a look takes pass until the next, and at most so many seconds: a look in which the process
+# stood still says nothing of the next. Where something asks for it, and where nothing does.
+LOOKS, MOST_S = 10, 1.0
+IDLE_LOOKS, IDLE_MOST_S = 200, 5.0
 GROWTH_BYTES = 16 << 20  # of resident memory: then the sockets are looked at
 DEAF_S = 5.0
 _STATM = pathlib.Path("/proc/self/statm")
@@ -54,8 +54,7 @@ class ConnectionGuard:
             now_s, resident_bytes = clock(), resident()
             waited_for = self._flow.responses.waiting > 0
             grown = resident_bytes - self._resident_bytes >= GROWTH_BYTES
-            factor, least_s = (LOOKS, 0.0) if grown or waited_for else (IDLE_LOOKS, LOOK_EVERY_S)
-            if now_s >= self._looked_s + max(least_s, factor * self._look_took_s):
+            if now_s >= self._looked_s + pause_s(self._look_took_s, is_asked_for=grown or waited_for):
                 self._look(now_s, waited_for=waited_for)
                 self._looked_s, self._resident_bytes = now_s, resident_bytes
                 self._look_took_s = clock() - now_s
@@ -92,6 +91,13 @@ class ConnectionGuard:
             unsent_bytes=one.unsent_bytes,
             silent_ms=round(one.silent_ms),
         )
+
+
+def pause_s(look_took_s: float, *, is_asked_for: bool) -> float:
+    """How long after a look the next one comes."""
+    if is_asked_for:
+        return min(LOOKS * look_took_s, MOST_S)
+    return max(LOOK_EVERY_S, min(IDLE_LOOKS * look_took_s, IDLE_MOST_S))
 
 
 def resident() -> int:

@@ -76,7 +76,9 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
 
         session_id = replicas.sessions.open()
         try:
-            manager.open_follower_session(session_id, first.broker_id, first.broker_epoch, now_ms())
+            manager.open_follower_session(
+                session_id, first.broker_id, first.broker_epoch, now_ms(), keepalive_ms=first.keepalive_ms
+            )
             replicas.run()
             await replicas.sessions.serve(session_id, first, rest, stream, receive, replicas.next_message)
         finally:
