@@ -7,6 +7,7 @@ ready. Nothing waits here: the core answers when the high watermark, a time-out 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,7 +40,13 @@ class ProduceStream:
     keepalive_ms: float
     results: list[data_pb2.ProduceResult] = field(default_factory=list)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    paced: asyncio.Event = field(default_factory=asyncio.Event)  # the client has said how often it expects something
     sent_at_ms: float = field(default_factory=now_ms)
+
+    def pace(self, keepalive_ms: float) -> None:
+        """From now on something goes at least so often."""
+        self.keepalive_ms = keepalive_ms
+        self.paced.set()
 
     def answer(self, result: data_pb2.ProduceResult) -> None:
         self.results.append(result)
@@ -170,7 +177,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
     def _produce(self, stream: ProduceStream, produced: _Produced) -> None:
         manager, replicas = self._replicas.manager, self._replicas
         if produced.keepalive_ms:
-            stream.keepalive_ms = self._settings.client_keepalive_ms(produced.keepalive_ms)
+            stream.pace(self._settings.client_keepalive_ms(produced.keepalive_ms))
         if produced.acks not in ACKS:
             self._refuse_acks(stream, produced)
             return
@@ -249,5 +256,7 @@ def _transaction(entry: data_pb2.ProduceEntry) -> TransactionalWrite | None:
 
 async def _wake_for_keepalives(stream: ProduceStream) -> None:
     while True:
-        await asyncio.sleep(stream.keepalive_ms / 1000.0)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stream.paced.wait(), stream.keepalive_ms / 1000.0)
+        stream.paced.clear()
         stream.ready.set()
