@@ -1,0 +1,190 @@
+"""A user's table as the columns of a topic: matched by name, cast without a loss, or refused. Pure.
+
+Refused is whatever a reader could not get back: a number that does not fit, digits behind the last one, an instant
+below a microsecond, a null where the schema forbids it, a column that the topic does not have. What is refused is told
+by its column, its first row and how many rows there are, before anything leaves the producer. Text is never read as a
+number, nor a time without a zone as an instant: that would be a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from minilog.errors import InvalidRecord
+from minilog.typed.fields import Array, Field, Map, Struct, arrow_type
+from minilog.typed.topic_schema import TopicSchema
+
+_IsKind = Callable[[pa.DataType], bool]
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+
+
+def _is_binary_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    wide = pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)
+    return bool(pa.types.is_binary(kind) or wide)
+
+
+def _is_instant(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
+
+
+def _is_local_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
+
+
+_ALL_INTEGERS = pa.decimal128(20, 0)
+# Values of one kind are cast to another type of the same kind, where none of them is lost.
+_KINDS: tuple[_IsKind, ...] = (
+    _is_exact,
+    _is_binary_number,
+    _is_text,
+    _is_bytes,
+    pa.types.is_date,
+    _is_instant,
+    _is_local_time,
+)
+
+
+def rows_of(table: pa.RecordBatch | pa.Table, schema: TopicSchema) -> pa.RecordBatch:
+    """The rows of `table` as columns of `schema`, in its order; a column that is not there is null.
+
+    Raises InvalidRecord, naming the column, the first row that does not fit, and how many do not."""
+    names = table.schema.names
+    if unknown := [name for name in names if name not in schema.names]:
+        raise InvalidRecord(
+            f"the topic has no column {', '.join(map(repr, unknown))}: it has {', '.join(schema.names)}. Add it to the "
+            "schema (minilog topic schema evolve), or leave it out"
+        )
+    if doubled := {name for name in names if names.count(name) > 1}:
+        raise InvalidRecord(f"the rows have two columns {sorted(doubled)[0]!r}: rename one of them")
+    columns = [_column(table, field) for field in schema.fields]
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
+
+
+def _column(table: pa.RecordBatch | pa.Table, field: Field) -> pa.Array:
+    if field.name not in table.schema.names:
+        values = pa.nulls(table.num_rows, arrow_type(field.type))
+    else:
+        given = table.column(field.name)
+        whole = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
+        values = _cast(whole, field, field.name)
+    _check_nulls(values, field, field.name, pa.repeat(pa.scalar(True), len(values)))
+    return values
+
+
+def _cast(values: pa.Array, field: Field, path: str) -> pa.Array:
+    kind = arrow_type(field.type)
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if values.type == kind:
+        return values
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), kind)
+    match field.type:
+        case Struct(fields) if pa.types.is_struct(values.type):
+            return _cast_struct(values, fields, path)
+        case Array(element) if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
+            inner = _cast(values.flatten(), element, f"{path}.element")
+            return pa.ListArray.from_arrays(_offsets(values), inner, kind, mask=values.is_null())
+        case Map(key, value) if pa.types.is_map(values.type):
+            return _cast_map(values, key, value, path)
+    if not any(is_kind(values.type) and is_kind(kind) for is_kind in _KINDS):
+        raise InvalidRecord(f"column {path!r} is {field.type}, and the rows have {values.type}: cast it yourself")
+    return _cast_values(values, kind, path, str(field.type))
+
+
+def _cast_values(values: pa.Array, kind: pa.DataType, path: str, name: str) -> pa.Array:
+    """Each value as it was, or none."""
+    found = _exactly(values, kind)
+    if found is not None:
+        return found
+    row, count = _first_lost(values, kind)
+    more = f", and {count - 1:,} more" if count > 1 else ""
+    raise InvalidRecord(f"column {path!r} is {name}, and {values[row].as_py()!r} in row {row} does not fit{more}")
+
+
+def _exactly(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Cast, None where anything is lost. Arrow sees all of that but the digits of a double."""
+    if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):
+        values = pc.cast(values, _ALL_INTEGERS)
+    try:
+        found = pc.cast(values, kind)
+    except pa.ArrowInvalid:
+        return None
+    if pa.types.is_floating(values.type) and pa.types.is_floating(kind):
+        same = pc.or_(pc.equal(pc.cast(found, values.type), values), pc.is_nan(values))
+        return found if pc.all(same).as_py() in (True, None) else None
+    return found
+
+
+def _first_lost(values: pa.Array, kind: pa.DataType) -> tuple[int, int]:
+    """The first row that cannot be cast, and how many cannot: one by one, since the batch is refused anyway."""
+    lost = [row for row in range(len(values)) if _exactly(values.slice(row, 1), kind) is None]
+    return lost[0], len(lost)
+
+
+def _cast_struct(values: pa.Array, fields: tuple[Field, ...], path: str) -> pa.Array:
+    given = {values.type.field(place).name: place for place in range(values.type.num_fields)}
+    if unknown := sorted(given.keys() - {each.name for each in fields}):
+        raise InvalidRecord(f"column {path!r} has no field {unknown[0]!r}: leave it out, or add it to the schema")
+    parts = [
+        _cast(values.field(given[each.name]), each, f"{path}.{each.name}")
+        if each.name in given
+        else pa.nulls(len(values), arrow_type(each.type))
+        for each in fields
+    ]
+    wanted = [pa.field(each.name, arrow_type(each.type), each.nullable) for each in fields]
+    return pa.StructArray.from_arrays(parts, fields=wanted, mask=values.is_null())
+
+
+def _cast_map(values: pa.Array, key: Field, value: Field, path: str) -> pa.Array:
+    entries = _entries(values)
+    flat = entries.flatten()
+    keys = _cast(flat.field(0), key, f"{path}.key")
+    items = _cast(flat.field(1), value, f"{path}.value")
+    kind = arrow_type(Map(key, value))
+    return pa.MapArray.from_arrays(_offsets(entries), keys, items, kind, mask=values.is_null())
+
+
+def _entries(values: pa.Array) -> pa.Array:
+    """A map as the list that it is."""
+    return values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
+
+
+def _offsets(values: pa.Array) -> pa.Array:
+    """Of a list whose values were flattened: nulls and what lies before a slice have no values there."""
+    lengths = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+
+
+def _check_nulls(values: pa.Array, field: Field, path: str, there: pa.Array) -> None:
+    """Nulls only where the schema allows them; `there`: whether what this is part of is not null itself."""
+    missing = pc.and_(there, values.is_null())
+    if not field.nullable and pc.any(missing).as_py():
+        row, count = pc.index(missing, True).as_py(), pc.sum(missing).as_py()
+        more = f", and {count - 1:,} more" if count > 1 else ""
+        raise InvalidRecord(f"column {path!r} may not be null, and row {row} has no value for it{more}")
+    if isinstance(field.type, Struct):
+        present = pc.and_(there, values.is_valid())
+        for place, each in enumerate(field.type.fields):
+            _check_nulls(values.field(place), each, f"{path}.{each.name}", present)
+    elif isinstance(field.type, Array):
+        inner = values.flatten()
+        _check_nulls(inner, field.type.element, f"{path}.element", pa.repeat(pa.scalar(True), len(inner)))
+    elif isinstance(field.type, Map):
+        inner = _entries(values).flatten()
+        everywhere = pa.repeat(pa.scalar(True), len(inner))
+        _check_nulls(inner.field(1), field.type.value, f"{path}.value", everywhere)
