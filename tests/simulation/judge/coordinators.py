@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from minilog.errors import CorruptMessage
 from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.partition_key import PartitionKey
-from minilog.record_batch.header import BatchHeader
+from minilog.record_batch.header import BatchHeader, check_crc
 from minilog.record_batch.reader import read_payload
 from minilog.v1 import common_pb2, coordinator_pb2, coordinator_records_pb2
 from tests.simulation.judge.partition import JudgedPartition
@@ -34,6 +35,14 @@ _COMMITTED = (
 )
 
 
+def _is_whole(content: bytes, key: PartitionKey, header: BatchHeader) -> bool:
+    try:
+        check_crc(key.topic_id, key.partition, content, header)
+    except CorruptMessage:
+        return False
+    return True
+
+
 @dataclass(slots=True)
 class _Log:
     """What one copy of one partition of `__transactions` says. `decided`: (committed, end of the decision)."""
@@ -45,8 +54,9 @@ class _Log:
     generation_of: dict[int, tuple[str, int]] = field(default_factory=dict)  # of a winner
     registered: set[tuple[int, PartitionKey]] = field(default_factory=set)
 
-    def read(self, view: View) -> None:
-        """Take in what is new; all anew where what was read last is not there any more."""
+    def read(self, view: View, key: PartitionKey) -> None:
+        """Take in what is new, up to what a loss of power has torn (its broker may not be back to cut it); all anew
+        where what was read last is not there any more."""
         if self.last is not None and next(iter(view.from_offset(self.last.base_offset)), None) != self.last:
             self.last = None
             self.decided.clear()
@@ -54,8 +64,11 @@ class _Log:
             self.winners.clear()
             self.generation_of.clear()
         for header in list(view.from_offset(0 if self.last is None else self.last.next_offset)):
+            content = view.content(header.base_offset)
+            if not _is_whole(content, key, header):
+                return
             if not header.is_control:
-                self._batch(header, view.content(header.base_offset))
+                self._batch(header, content)
             self.last = header
 
     def _batch(self, header: BatchHeader, content: bytes) -> None:
@@ -125,7 +138,7 @@ class JudgeOfCoordinators:
 
     def _log(self, copy: Copy, partition: JudgedPartition) -> _Log:
         log = self._logs.setdefault((copy.host.number, partition.key), _Log())
-        log.read(copy.live)
+        log.read(copy.live, partition.key)
         return log
 
     # -- decisions
