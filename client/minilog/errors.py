@@ -132,6 +132,12 @@ class InvalidSchema(InvalidArgument):
     code = "INVALID_SCHEMA"
 
 
+class UnknownSchemaVersion(RetriableError):
+    """A version of a topic's schema that is not known here yet."""
+
+    code = "UNKNOWN_SCHEMA_VERSION"
+
+
 class InvalidPartitions(InvalidArgument):
     """A number of partitions that is not allowed."""
 

@@ -12,6 +12,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from minilog.v1 import common_pb2 as _common_pb2
+from minilog.v1 import typed_pb2 as _typed_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -81,12 +82,17 @@ class NewTopic(_message.Message):
     NUM_PARTITIONS_FIELD_NUMBER: _builtins.int
     REPLICATION_FACTOR_FIELD_NUMBER: _builtins.int
     CONFIGS_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     num_partitions: _builtins.int
     """Absent: the broker's num.partitions and default.replication.factor."""
     replication_factor: _builtins.int
     @_builtins.property
     def configs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def schema(self) -> _typed_pb2.TopicSchema:
+        """Set: a typed topic. Ids are given by the controller."""
+
     def __init__(
         self,
         *,
@@ -94,10 +100,11 @@ class NewTopic(_message.Message):
         num_partitions: _builtins.int | None = ...,
         replication_factor: _builtins.int | None = ...,
         configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        schema: _typed_pb2.TopicSchema | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "_replication_factor", b"_replication_factor", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "_replication_factor", b"_replication_factor", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "_replication_factor", b"_replication_factor", "configs", b"configs", "name", b"name", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "_replication_factor", b"_replication_factor", "configs", b"configs", "name", b"name", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor", "schema", b"schema"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__num_partitions: _TypeAlias = _typing.Literal["num_partitions"]  # noqa: Y015
     _WhichOneofArgType__num_partitions: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions"]  # noqa: Y015
@@ -287,6 +294,7 @@ class TopicAlteration(_message.Message):
     NUM_PARTITIONS_FIELD_NUMBER: _builtins.int
     SET_CONFIGS_FIELD_NUMBER: _builtins.int
     UNSET_CONFIGS_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     num_partitions: _builtins.int
     """The new total; it can only grow."""
@@ -294,6 +302,10 @@ class TopicAlteration(_message.Message):
     def set_configs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def unset_configs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def schema(self) -> _typed_pb2.TopicSchema:
+        """The next version, by number: INVALID_UPDATE_VERSION where somebody else made it first."""
+
     def __init__(
         self,
         *,
@@ -301,10 +313,11 @@ class TopicAlteration(_message.Message):
         num_partitions: _builtins.int | None = ...,
         set_configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         unset_configs: _abc.Iterable[_builtins.str] | None = ...,
+        schema: _typed_pb2.TopicSchema | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "num_partitions", b"num_partitions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "num_partitions", b"num_partitions", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "name", b"name", "num_partitions", b"num_partitions", "set_configs", b"set_configs", "unset_configs", b"unset_configs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "name", b"name", "num_partitions", b"num_partitions", "schema", b"schema", "set_configs", b"set_configs", "unset_configs", b"unset_configs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__num_partitions: _TypeAlias = _typing.Literal["num_partitions"]  # noqa: Y015
     _WhichOneofArgType__num_partitions: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions"]  # noqa: Y015

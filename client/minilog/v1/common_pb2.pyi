@@ -82,6 +82,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_RESOURCE_EXHAUSTED: _ErrorCode.ValueType  # 56
     ERROR_CODE_LEVEL_NOT_REACHED: _ErrorCode.ValueType  # 57
     ERROR_CODE_INVALID_SCHEMA: _ErrorCode.ValueType  # 58
+    ERROR_CODE_UNKNOWN_SCHEMA_VERSION: _ErrorCode.ValueType  # 59
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """The names are Kafka's where Kafka has one. minilog.errors holds the table of meanings and of what may be retried."""
@@ -145,6 +146,7 @@ ERROR_CODE_OFFSET_METADATA_TOO_LARGE: ErrorCode.ValueType  # 55
 ERROR_CODE_RESOURCE_EXHAUSTED: ErrorCode.ValueType  # 56
 ERROR_CODE_LEVEL_NOT_REACHED: ErrorCode.ValueType  # 57
 ERROR_CODE_INVALID_SCHEMA: ErrorCode.ValueType  # 58
+ERROR_CODE_UNKNOWN_SCHEMA_VERSION: ErrorCode.ValueType  # 59
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -14,6 +14,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from minilog.v1 import common_pb2 as _common_pb2
+from minilog.v1 import typed_pb2 as _typed_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -264,6 +265,7 @@ class FetchPosition(_message.Message):
     LAST_FETCHED_EPOCH_FIELD_NUMBER: _builtins.int
     LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     CAME_DAMAGED_FIELD_NUMBER: _builtins.int
+    SELECTION_FIELD_NUMBER: _builtins.int
     position_number: _builtins.int
     """The client's own counter; each run names it, so that a run sent before a seek is told from one after it."""
     fetch_offset: _builtins.int
@@ -281,6 +283,10 @@ class FetchPosition(_message.Message):
     """
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
+    @_builtins.property
+    def selection(self) -> _typed_pb2.Selection:
+        """Of a typed topic: which columns, and which batches can be done without. Absent: batches as they are stored."""
+
     def __init__(
         self,
         *,
@@ -292,10 +298,11 @@ class FetchPosition(_message.Message):
         last_fetched_epoch: _builtins.int | None = ...,
         limit_bytes: _builtins.int | None = ...,
         came_damaged: _builtins.bool = ...,
+        selection: _typed_pb2.Selection | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "_last_fetched_epoch", b"_last_fetched_epoch", "_limit_bytes", b"_limit_bytes", "end_offset", b"end_offset", "last_fetched_epoch", b"last_fetched_epoch", "limit_bytes", b"limit_bytes", "partition_id", b"partition_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "_last_fetched_epoch", b"_last_fetched_epoch", "_limit_bytes", b"_limit_bytes", "end_offset", b"end_offset", "last_fetched_epoch", b"last_fetched_epoch", "limit_bytes", b"limit_bytes", "partition_id", b"partition_id", "selection", b"selection"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "_last_fetched_epoch", b"_last_fetched_epoch", "_limit_bytes", b"_limit_bytes", "came_damaged", b"came_damaged", "end_offset", b"end_offset", "fetch_offset", b"fetch_offset", "last_fetched_epoch", b"last_fetched_epoch", "leader_epoch", b"leader_epoch", "limit_bytes", b"limit_bytes", "partition_id", b"partition_id", "position_number", b"position_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "_last_fetched_epoch", b"_last_fetched_epoch", "_limit_bytes", b"_limit_bytes", "came_damaged", b"came_damaged", "end_offset", b"end_offset", "fetch_offset", b"fetch_offset", "last_fetched_epoch", b"last_fetched_epoch", "leader_epoch", b"leader_epoch", "limit_bytes", b"limit_bytes", "partition_id", b"partition_id", "position_number", b"position_number", "selection", b"selection"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__end_offset: _TypeAlias = _typing.Literal["end_offset"]  # noqa: Y015
     _WhichOneofArgType__end_offset: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset"]  # noqa: Y015

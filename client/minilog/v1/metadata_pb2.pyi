@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from minilog.v1 import common_pb2 as _common_pb2
+from minilog.v1 import typed_pb2 as _typed_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -246,6 +247,7 @@ class TopicMetadata(_message.Message):
     INTERNAL_FIELD_NUMBER: _builtins.int
     CONFIGS_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    SCHEMAS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     topic_id: _builtins.bytes
     internal: _builtins.bool
@@ -259,6 +261,10 @@ class TopicMetadata(_message.Message):
 
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionMetadata]: ...
+    @_builtins.property
+    def schemas(self) -> _containers.RepeatedCompositeFieldContainer[_typed_pb2.TopicSchema]:
+        """Of a typed topic: every version, the first one first. None: the topic has no schema."""
+
     def __init__(
         self,
         *,
@@ -268,10 +274,11 @@ class TopicMetadata(_message.Message):
         internal: _builtins.bool = ...,
         configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         partitions: _abc.Iterable[Global___PartitionMetadata] | None = ...,
+        schemas: _abc.Iterable[_typed_pb2.TopicSchema] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "error", b"error", "internal", b"internal", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "error", b"error", "internal", b"internal", "name", b"name", "partitions", b"partitions", "schemas", b"schemas", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ from google.protobuf.internal import containers as _containers
 from minilog.v1 import common_pb2 as _common_pb2
 from minilog.v1 import coordinator_pb2 as _coordinator_pb2
 from minilog.v1 import peer_pb2 as _peer_pb2
+from minilog.v1 import typed_pb2 as _typed_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -37,6 +38,7 @@ class MetadataRecord(_message.Message):
     PRODUCER_ID_BLOCK_FIELD_NUMBER: _builtins.int
     VOTER_REPLACED_FIELD_NUMBER: _builtins.int
     CLUSTER_LEVEL_FIELD_NUMBER: _builtins.int
+    TOPIC_SCHEMA_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterRecord: ...
     @_builtins.property
@@ -57,6 +59,8 @@ class MetadataRecord(_message.Message):
     def voter_replaced(self) -> Global___VoterReplacedRecord: ...
     @_builtins.property
     def cluster_level(self) -> Global___ClusterLevelRecord: ...
+    @_builtins.property
+    def topic_schema(self) -> Global___TopicSchemaRecord: ...
     def __init__(
         self,
         *,
@@ -70,12 +74,13 @@ class MetadataRecord(_message.Message):
         producer_id_block: Global___ProducerIdBlockRecord | None = ...,
         voter_replaced: Global___VoterReplacedRecord | None = ...,
         cluster_level: Global___ClusterLevelRecord | None = ...,
+        topic_schema: Global___TopicSchemaRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level", "topic_schema"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -438,6 +443,31 @@ class TopicConfigRecord(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
 
 Global___TopicConfigRecord: _TypeAlias = TopicConfigRecord  # noqa: Y015
+
+@_typing.final
+class TopicSchemaRecord(_message.Message):
+    """One more version of a topic's schema; the first stands behind the topic's record. From level 2 on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.bytes
+    @_builtins.property
+    def schema(self) -> _typed_pb2.TopicSchema: ...
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.bytes = ...,
+        schema: _typed_pb2.TopicSchema | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["schema", b"schema"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema", b"schema", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicSchemaRecord: _TypeAlias = TopicSchemaRecord  # noqa: Y015
 
 @_typing.final
 class TopicDeletionRecord(_message.Message):

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -17,6 +18,23 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Truth:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TruthEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Truth.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRUTH_UNKNOWN: _Truth.ValueType  # 0
+    TRUTH_TRUE: _Truth.ValueType  # 1
+    TRUTH_FALSE: _Truth.ValueType  # 2
+
+class Truth(_Truth, metaclass=_TruthEnumTypeWrapper): ...
+
+TRUTH_UNKNOWN: Truth.ValueType  # 0
+TRUTH_TRUE: Truth.ValueType  # 1
+TRUTH_FALSE: Truth.ValueType  # 2
+Global___Truth: _TypeAlias = Truth  # noqa: Y015
 
 @_typing.final
 class TopicSchema(_message.Message):
@@ -197,22 +215,225 @@ class TypedBatch(_message.Message):
 
     SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
     STATISTICS_FIELD_NUMBER: _builtins.int
+    HAS_TIMESTAMPS_FIELD_NUMBER: _builtins.int
+    FIELD_IDS_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
+    has_timestamps: _builtins.bool
+    """The payload has a column of time stamps. Else they are those of the schema's timestamp column, or all are the
+    header's.
+    """
     @_builtins.property
     def statistics(self) -> _containers.RepeatedCompositeFieldContainer[Global___ColumnStatistics]: ...
+    @_builtins.property
+    def field_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of a projected batch: the top-level columns that its payload has, in its order."""
+
     def __init__(
         self,
         *,
         schema_version: _builtins.int = ...,
         statistics: _abc.Iterable[Global___ColumnStatistics] | None = ...,
+        has_timestamps: _builtins.bool = ...,
+        field_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema_version", b"schema_version", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field_ids", b"field_ids", "has_timestamps", b"has_timestamps", "schema_version", b"schema_version", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TypedBatch: _TypeAlias = TypedBatch  # noqa: Y015
+
+@_typing.final
+class Selection(_message.Message):
+    """What a reader wants of a typed topic. The answer has projected batches where the replica could cut them; of a batch
+    that `where` cannot be true for, the header alone.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
+    FIELD_IDS_FIELD_NUMBER: _builtins.int
+    TIMESTAMPS_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    schema_version: _builtins.int
+    """The version by which the fields and the condition were chosen."""
+    timestamps: _builtins.bool
+    """Of records, where a batch has columns of them."""
+    headers: _builtins.bool
+    @_builtins.property
+    def field_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Top-level columns."""
+
+    @_builtins.property
+    def where(self) -> Global___Predicate:
+        """Absent: all rows."""
+
+    def __init__(
+        self,
+        *,
+        schema_version: _builtins.int = ...,
+        field_ids: _abc.Iterable[_builtins.int] | None = ...,
+        timestamps: _builtins.bool = ...,
+        headers: _builtins.bool = ...,
+        where: Global___Predicate | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["where", b"where"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field_ids", b"field_ids", "headers", b"headers", "schema_version", b"schema_version", "timestamps", b"timestamps", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Selection: _TypeAlias = Selection  # noqa: Y015
+
+@_typing.final
+class Predicate(_message.Message):
+    """A condition on columns (client/minilog/typed/predicate.py)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSTANT_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    EQUAL_FIELD_NUMBER: _builtins.int
+    LESS_FIELD_NUMBER: _builtins.int
+    LESS_OR_EQUAL_FIELD_NUMBER: _builtins.int
+    STARTS_WITH_FIELD_NUMBER: _builtins.int
+    IS_NULL_FIELD_NUMBER: _builtins.int
+    NEGATED_FIELD_NUMBER: _builtins.int
+    ALL_OF_FIELD_NUMBER: _builtins.int
+    ANY_OF_FIELD_NUMBER: _builtins.int
+    constant: Global___Truth.ValueType
+    is_null: _builtins.int
+    """A field."""
+    @_builtins.property
+    def known(self) -> Global___KnownCondition: ...
+    @_builtins.property
+    def equal(self) -> Global___Comparison: ...
+    @_builtins.property
+    def less(self) -> Global___Comparison: ...
+    @_builtins.property
+    def less_or_equal(self) -> Global___Comparison: ...
+    @_builtins.property
+    def starts_with(self) -> Global___PrefixCondition: ...
+    @_builtins.property
+    def negated(self) -> Global___Predicate: ...
+    @_builtins.property
+    def all_of(self) -> Global___Predicates: ...
+    @_builtins.property
+    def any_of(self) -> Global___Predicates: ...
+    def __init__(
+        self,
+        *,
+        constant: Global___Truth.ValueType = ...,
+        known: Global___KnownCondition | None = ...,
+        equal: Global___Comparison | None = ...,
+        less: Global___Comparison | None = ...,
+        less_or_equal: Global___Comparison | None = ...,
+        starts_with: Global___PrefixCondition | None = ...,
+        is_null: _builtins.int = ...,
+        negated: Global___Predicate | None = ...,
+        all_of: Global___Predicates | None = ...,
+        any_of: Global___Predicates | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "condition", b"condition", "constant", b"constant", "equal", b"equal", "is_null", b"is_null", "known", b"known", "less", b"less", "less_or_equal", b"less_or_equal", "negated", b"negated", "starts_with", b"starts_with"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "condition", b"condition", "constant", b"constant", "equal", b"equal", "is_null", b"is_null", "known", b"known", "less", b"less", "less_or_equal", b"less_or_equal", "negated", b"negated", "starts_with", b"starts_with"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_condition: _TypeAlias = _typing.Literal["constant", "known", "equal", "less", "less_or_equal", "starts_with", "is_null", "negated", "all_of", "any_of"]  # noqa: Y015
+    _WhichOneofArgType_condition: _TypeAlias = _typing.Literal["condition", b"condition"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_condition) -> _WhichOneofReturnType_condition | None: ...
+
+Global___Predicate: _TypeAlias = Predicate  # noqa: Y015
+
+@_typing.final
+class KnownCondition(_message.Message):
+    """`value` where the field is not null, unknown where it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_ID_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    field_id: _builtins.int
+    value: _builtins.bool
+    def __init__(
+        self,
+        *,
+        field_id: _builtins.int = ...,
+        value: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field_id", b"field_id", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KnownCondition: _TypeAlias = KnownCondition  # noqa: Y015
+
+@_typing.final
+class Comparison(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_ID_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    field_id: _builtins.int
+    @_builtins.property
+    def value(self) -> Global___Bound: ...
+    def __init__(
+        self,
+        *,
+        field_id: _builtins.int = ...,
+        value: Global___Bound | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field_id", b"field_id", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Comparison: _TypeAlias = Comparison  # noqa: Y015
+
+@_typing.final
+class PrefixCondition(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_ID_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    field_id: _builtins.int
+    prefix: _builtins.str
+    def __init__(
+        self,
+        *,
+        field_id: _builtins.int = ...,
+        prefix: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field_id", b"field_id", "prefix", b"prefix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrefixCondition: _TypeAlias = PrefixCondition  # noqa: Y015
+
+@_typing.final
+class Predicates(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Predicate]: ...
+    def __init__(
+        self,
+        *,
+        parts: _abc.Iterable[Global___Predicate] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Predicates: _TypeAlias = Predicates  # noqa: Y015
 
 @_typing.final
 class ColumnStatistics(_message.Message):
