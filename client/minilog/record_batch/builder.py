@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
 import pyarrow as pa
@@ -41,8 +42,13 @@ from minilog.record_batch.schema import (
 
 __all__ = [
     "PAYLOAD_SCHEMA",
+    "assemble",
     "build_batch",
     "build_control_batch",
+    "check_compression",
+    "check_size",
+    "client_header",
+    "message_of",
     "records_to_columns",
     "set_producer",
     "split_columns",
@@ -50,8 +56,6 @@ __all__ = [
 
 _COMPRESSIONS = {"none": 0, "lz4": Attributes.LZ4, "zstd": Attributes.ZSTD}
 _CONTROL_LENGTH = struct.Struct("<I")
-# The stream writer, the only one with options, writes the schema first: this many bytes, which are not sent.
-_SCHEMA_MESSAGE_BYTES = {attributes: payload_schema(attributes).serialize().size for attributes in range(4)}
 
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 
@@ -76,19 +80,19 @@ def build_batch(
     batch that it would not make smaller is sent without. `transactional`: it is seen once its producer's transaction is
     committed. Raises InvalidRecord for columns that do not fit, and MessageTooLarge above `max_bytes`.
     """
-    if compression not in _COMPRESSIONS:
-        raise InvalidArgument(f"compression {compression!r} is not known: give one of {', '.join(_COMPRESSIONS)}")
+    check_compression(compression)
     payload_columns = _payload_columns(columns, timestamp_us)
-    attributes, message = _message(payload_columns, compression)
-    _check_size(HEADER_BYTES + len(message), pa.ipc.get_record_batch_size(payload_columns), max_bytes)
+    codec, message = message_of(payload_columns, compression)
+    check_size(HEADER_BYTES + len(message), pa.ipc.get_record_batch_size(payload_columns), max_bytes)
     timestamps = payload_columns.column("timestamp")
-    header = _client_header(
+    attributes = _attributes(payload_columns.schema.names) | codec
+    header = client_header(
         attributes | Attributes.TRANSACTIONAL if transactional else attributes,
         record_count=payload_columns.num_rows,
         timestamps_us=(timestamps[0].value, pc.max(timestamps).value),
         producer=(producer_id, producer_epoch, base_sequence),
     )
-    return _assemble(topic_id, partition, header, message)
+    return assemble(topic_id, partition, header, message)
 
 
 def build_control_batch(
@@ -103,13 +107,13 @@ def build_control_batch(
 ) -> bytes:
     """A batch of one control record: `payload` is a serialized ControlRecord. Brokers write it; leaders refuse it."""
     framed = _CONTROL_LENGTH.pack(len(payload)) + payload
-    header = _client_header(
+    header = client_header(
         Attributes.CONTROL,
         record_count=1,
         timestamps_us=(timestamp_us, timestamp_us),
         producer=(producer_id, producer_epoch, base_sequence),
     )
-    return _assemble(topic_id, partition, header, framed.ljust(-(-len(framed) // 8) * 8, b"\0"))
+    return assemble(topic_id, partition, header, framed.ljust(-(-len(framed) // 8) * 8, b"\0"))
 
 
 def set_producer(
@@ -123,7 +127,7 @@ def set_producer(
     if header.length != len(batch):
         raise CorruptMessage(f"a record batch says that it has {header.length} bytes, {len(batch)} are there")
     stamped = replace(header, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
-    return _assemble(topic_id, partition, stamped, memoryview(batch)[HEADER_BYTES:])
+    return assemble(topic_id, partition, stamped, memoryview(batch)[HEADER_BYTES:])
 
 
 def records_to_columns(
@@ -251,22 +255,38 @@ def _array(field: pa.Field, entries: Sequence[object] | None) -> pa.Array:
     return array
 
 
-def _message(columns: pa.RecordBatch, compression: str) -> tuple[int, pa.Buffer]:
-    """(attributes, encapsulated message) of `columns`, compressed if that makes it smaller."""
-    attributes = _attributes(columns.schema.names)
+def check_compression(compression: str) -> None:
+    """Raises InvalidArgument for one that is not known."""
+    if compression not in _COMPRESSIONS:
+        raise InvalidArgument(f"compression {compression!r} is not known: give one of {', '.join(_COMPRESSIONS)}")
+
+
+def message_of(columns: pa.RecordBatch, compression: str) -> tuple[int, pa.Buffer]:
+    """(attribute of the codec, encapsulated message) of `columns`, compressed if that makes it smaller."""
     if compression != "none":
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
-        # Not closed: closing would write an end-of-stream marker behind the message.
+        # Not closed: closing would write an end-of-stream marker behind the message. The stream writer, the only one
+        # with options, writes the schema first, which is not sent.
         pa.ipc.new_stream(sink, columns.schema, options=options).write_batch(columns)
-        compressed = sink.getvalue().slice(_SCHEMA_MESSAGE_BYTES[attributes])
+        compressed = sink.getvalue().slice(_schema_message_bytes(columns.schema))
         if len(compressed) < pa.ipc.get_record_batch_size(columns):
-            return attributes | _COMPRESSIONS[compression], compressed
-    return attributes, columns.serialize()
+            return _COMPRESSIONS[compression], compressed
+    return 0, columns.serialize()
 
 
-def _client_header(
-    attributes: int, *, record_count: int, timestamps_us: tuple[int, int], producer: tuple[int, int, int]
+@lru_cache(maxsize=256)
+def _schema_message_bytes(schema: pa.Schema) -> int:
+    return int(schema.serialize().size)
+
+
+def client_header(
+    attributes: int,
+    *,
+    record_count: int,
+    timestamps_us: tuple[int, int],
+    producer: tuple[int, int, int],
+    extension_bytes: int = 0,
 ) -> BatchHeader:
     """A header without a place in the log, its length and crc still to be filled.
 
@@ -286,17 +306,20 @@ def _client_header(
         producer_id=producer_id,
         base_sequence=base_sequence,
         producer_epoch=producer_epoch,
+        extension_bytes=extension_bytes,
     )
 
 
-def _assemble(topic_id: bytes, partition: int, header: BatchHeader, payload: Buffer) -> bytes:
-    """The batch, its length and crc filled: the crc is taken from the parts, so that they are copied once only."""
+def assemble(topic_id: bytes, partition: int, header: BatchHeader, payload: Buffer) -> bytes:
+    """The batch of a header and all that lies behind it, its length and crc filled. The crc is taken from the parts, so
+    that they are copied once only."""
     header = replace(header, length=HEADER_BYTES + len(payload), crc=0)
     crc = crc_of_parts(topic_id, partition, encode_header(header), payload)
     return b"".join((encode_header(replace(header, crc=crc)), payload))
 
 
-def _check_size(size: int, uncompressed: int, max_bytes: int | None) -> None:
+def check_size(size: int, uncompressed: int, max_bytes: int | None) -> None:
+    """Raises MessageTooLarge for a batch of `size` bytes that has `uncompressed` bytes before compression."""
     limit = MAX_BATCH_BYTES if max_bytes is None else min(max_bytes, MAX_BATCH_BYTES)
     if size > limit:
         raise _too_large(f"a record batch has {size} bytes", limit)

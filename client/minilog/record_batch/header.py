@@ -14,8 +14,9 @@
      56  producer_id             i64   -1: none
      64  base_sequence           i32   -1: none
      68  producer_epoch          i16   -1: none
-     70  (reserved, 0)           u16
-     72  payload
+     70  extension_bytes         u16   of a typed batch: what lies before the payload, else 0
+     72  (typed: a TypedBatch message, and zeros to a multiple of 8)
+         payload
 
 A leader gives a batch its place by replacing the first 24 bytes (`placement`), so that the producer's bytes are never
 copied and never checked twice: what the client summed up, it summed up for this topic id and partition.
@@ -72,10 +73,13 @@ class Attributes(enum.IntEnum):
     TRANSACTIONAL = 16
     CONTROL = 32  # the payload is a ControlRecord, not Arrow
     COMPACTED = 64  # the payload has a column of offset deltas
+    TYPED = 128  # the payload has the columns of the topic's schema, behind an extension of the header
+    PROJECTED = 256  # typed, some of its columns cut out for one reader: on no disk, written by nobody
 
 
-_BROUGHT_BY_LEVEL = {1: 127}  # which attributes may be written from which level of a cluster on
-_KNOWN_ATTRIBUTES = sum(_BROUGHT_BY_LEVEL.values())
+_BROUGHT_BY_LEVEL = {1: 127, 2: Attributes.TYPED}  # which may be written from which level of a cluster on
+_KNOWN_ATTRIBUTES = sum(_BROUGHT_BY_LEVEL.values()) | Attributes.PROJECTED
+_ALIGNMENT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,16 @@ class BatchHeader:
     producer_id: int
     base_sequence: int
     producer_epoch: int
+    extension_bytes: int = 0
+
+    @property
+    def payload_start(self) -> int:
+        """Where the payload begins in the batch."""
+        return payload_start(self.extension_bytes)
+
+    @property
+    def is_typed(self) -> bool:
+        return bool(self.attributes & Attributes.TYPED)
 
     @property
     def last_offset(self) -> int:
@@ -115,6 +129,11 @@ class BatchHeader:
         """Was this written in a transaction that one of these producers had, which were all aborted? A producer id
         belongs to one transaction for good; only what was written in it is transactional."""
         return self.is_transactional and self.producer_id in aborted_producer_ids
+
+
+def payload_start(extension_bytes: int) -> int:
+    """Where the payload of a batch begins: a multiple of 8."""
+    return HEADER_BYTES + extension_bytes + -extension_bytes % _ALIGNMENT
 
 
 def placement(batch: Buffer, base_offset: int, partition_leader_epoch: int) -> bytes:
@@ -148,7 +167,7 @@ def encode_header(header: BatchHeader) -> bytes:
         header.producer_id,
         header.base_sequence,
         header.producer_epoch,
-        0,
+        header.extension_bytes,
     )
     rest = rest[PLACEMENT_BYTES:]
     return _placement(header.length, header.base_offset, header.partition_leader_epoch, rest) + rest
@@ -169,12 +188,13 @@ def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     header = bytes(buffer[position : position + HEADER_BYTES])
     if _header_checksum(header[: _PLACED.size], header[PLACEMENT_BYTES:]) != header_checksum:
         raise CorruptMessage(f"the header checksum of the record batch said to be at offset {base_offset} is wrong")
-    if magic != MAGIC or attributes & ~_KNOWN_ATTRIBUTES or fields[14] != 0:
+    is_typed = bool(attributes & Attributes.TYPED)
+    if magic != MAGIC or attributes & ~_KNOWN_ATTRIBUTES or (fields[14] and not is_typed):
         raise written_later(
-            f"the record batch at offset {base_offset} (magic {magic:#010x}, attributes {attributes:#x}, reserved "
-            f"{fields[14]:#x})"
+            f"the record batch at offset {base_offset} (magic {magic:#010x}, attributes {attributes:#x}, extension of "
+            f"{fields[14]} bytes)"
         )
-    if length < HEADER_BYTES or length % 8:
+    if length < payload_start(fields[14]) or length % _ALIGNMENT:
         raise CorruptMessage(f"a record batch cannot have a length of {length} bytes")
     compacted = attributes & Attributes.COMPACTED
     in_bounds = base_offset >= 0 and base_offset + last_delta < _END_OF_OFFSETS
@@ -186,7 +206,7 @@ def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptMessage(
             f"a record batch of {count} records that was not compacted has a last delta of {last_delta}"
         )
-    return BatchHeader(length, base_offset, epoch, crc, attributes, count, last_delta, *fields[9:14])
+    return BatchHeader(length, base_offset, epoch, crc, attributes, count, last_delta, *fields[9:])
 
 
 def check_attributes_of_level(header: BatchHeader, level: int) -> None:
@@ -216,10 +236,12 @@ def iterate_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         position += header.length
 
 
-def crc_of_parts(topic_id: bytes, partition: int, header: bytes, payload: Buffer) -> int:
-    """The crc of a batch whose header (72 bytes) and payload are not joined yet; `header` may have any crc in it."""
+def crc_of_parts(topic_id: bytes, partition: int, header: bytes, *parts: Buffer) -> int:
+    """The crc of a batch whose header (72 bytes) and what follows are not joined yet; `header` may have any crc."""
     crc = google_crc32c.extend(_crc_seed(topic_id, partition), header[_CRC_FROM:])
-    return int(google_crc32c.extend(crc, pa.py_buffer(payload)))
+    for part in parts:
+        crc = google_crc32c.extend(crc, pa.py_buffer(part))
+    return int(crc)
 
 
 def batch_crc(topic_id: bytes, partition: int, batch: Buffer) -> int:

@@ -157,16 +157,24 @@ def _whole_payload(batch: Buffer, header: BatchHeader) -> memoryview:
 def _payload(batch: Buffer, header: BatchHeader) -> memoryview:
     """The Arrow message of a data batch of attributes that can be read."""
     payload = _whole_payload(batch, header)
-    if header.attributes & (Attributes.CONTROL | Attributes.COMPACTED):
+    if header.attributes & (Attributes.CONTROL | Attributes.COMPACTED | Attributes.TYPED):
         raise CorruptMessage(
             f"the record batch at offset {header.base_offset} has attributes {header.attributes:#x}: "
-            "a control or compacted batch, which is not read as records"
+            "a control, compacted or typed batch, which is not read as records"
         )
     return payload
 
 
 def _check_message(payload: memoryview, header: BatchHeader, max_message_bytes: int) -> None:
-    message = read_arrow_metadata(payload, max_buffers=MAX_BUFFERS)
+    check_message(
+        payload, header, _SHAPES[header.attributes & (Attributes.HAS_KEY | Attributes.HAS_HEADERS)], max_message_bytes
+    )
+
+
+def check_message(payload: Buffer, header: BatchHeader, expected: tuple[int, int], max_message_bytes: int) -> None:
+    """Whether the payload is an Arrow message of what the header says, with so many nodes and buffers, and would not
+    become too large when it is decompressed. Raises CorruptMessage."""
+    message = read_arrow_metadata(payload, max_buffers=expected[1])
     where = f"the record batch at offset {header.base_offset}"
     if message.row_count != header.record_count:
         raise CorruptMessage(
@@ -177,9 +185,8 @@ def _check_message(payload: memoryview, header: BatchHeader, max_message_bytes: 
             f"{where} has attributes {header.attributes:#x}, its payload has compression {message.codec}"
         )
     shape = (message.node_count, message.buffer_count)
-    expected = _SHAPES[header.attributes & (Attributes.HAS_KEY | Attributes.HAS_HEADERS)]
     if shape != expected:
-        raise CorruptMessage(f"{where} has {shape} Arrow columns and buffers, its attributes say {expected}")
+        raise CorruptMessage(f"{where} has {shape} Arrow columns and buffers, it should have {expected}")
     if message.uncompressed_bytes > (limit := uncompressed_limit(header.length, max_message_bytes)):
         raise CorruptMessage(
             f"{where} has {message.uncompressed_bytes} bytes when decompressed, {limit} are allowed for the "

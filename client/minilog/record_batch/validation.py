@@ -8,6 +8,8 @@ decoded.
 
 from __future__ import annotations
 
+import struct
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,13 +25,16 @@ from minilog.record_batch.header import (
     Buffer,
     check_crc,
     decode_header,
+    payload_start,
 )
 from minilog.record_batch.reader import MAX_BUFFERS, read_payload
 
-# Written by brokers and the quorum only, or (both codecs at once) by nobody.
-_NOT_FOR_CLIENTS = Attributes.CONTROL | Attributes.COMPACTED
+# Written by brokers and the quorum only, or (projected, and both codecs at once) by nobody.
+_NOT_FOR_CLIENTS = Attributes.CONTROL | Attributes.COMPACTED | Attributes.PROJECTED
 _BOTH_CODECS = Attributes.LZ4 | Attributes.ZSTD
 _ATTRIBUTES_AT = 28  # their lowest byte, in which the codecs are
+_EXTENSION_AT, _EXTENSION_BYTES = 70, struct.Struct("<H")
+_MOST_BUFFERS = 4_096  # of a typed batch: at most 1,000 fields of at most 3, and a few more
 
 
 def validate_batch(topic_id: bytes, partition: int, batch: Buffer, *, max_message_bytes: int) -> BatchHeader:
@@ -38,6 +43,15 @@ def validate_batch(topic_id: bytes, partition: int, batch: Buffer, *, max_messag
     Raises MessageTooLarge above `max_message_bytes`, ResourceExhausted where this process lacks what it takes, and
     CorruptMessage, naming what is wrong, for everything else.
     """
+    header = check_envelope(topic_id, partition, batch, max_message_bytes=max_message_bytes)
+    records = read_payload(batch, header, max_message_bytes=max_message_bytes)
+    check_timestamps(header, records.column("timestamp"))
+    check_headers(records.column("headers"))
+    return header
+
+
+def check_envelope(topic_id: bytes, partition: int, batch: Buffer, *, max_message_bytes: int) -> BatchHeader:
+    """All that is checked before the payload. Raises as validate_batch."""
     if len(batch) > max_message_bytes:
         raise MessageTooLarge(
             f"a record batch of {len(batch)} bytes was sent, max.message.bytes of the topic is {max_message_bytes}: "
@@ -49,9 +63,6 @@ def validate_batch(topic_id: bytes, partition: int, batch: Buffer, *, max_messag
     check_crc(topic_id, partition, batch, header)
     _check_attributes(header)
     _check_producer(header)
-    records = read_payload(batch, header, max_message_bytes=max_message_bytes)
-    _check_timestamps(header, records.column("timestamp"))
-    _check_headers(records.column("headers"))
     return header
 
 
@@ -61,7 +72,9 @@ def decoded_bytes(batch: Buffer) -> int:
     if len(batch) <= HEADER_BYTES or not batch[_ATTRIBUTES_AT] & _BOTH_CODECS:
         return len(batch)
     try:
-        message = read_arrow_metadata(memoryview(batch)[HEADER_BYTES:], max_buffers=MAX_BUFFERS)
+        (extension_bytes,) = _EXTENSION_BYTES.unpack_from(batch, _EXTENSION_AT)
+        payload = memoryview(batch)[payload_start(extension_bytes) :]
+        message = read_arrow_metadata(payload, max_buffers=_MOST_BUFFERS if extension_bytes else MAX_BUFFERS)
     except CorruptMessage:
         return len(batch)
     return max(len(batch), message.uncompressed_bytes)
@@ -81,7 +94,8 @@ def _check_producer(header: BatchHeader) -> None:
         raise CorruptMessage("a record batch is transactional and has no producer id")
 
 
-def _check_timestamps(header: BatchHeader, timestamps: pa.Array) -> None:
+def check_timestamps(header: BatchHeader, timestamps: pa.Array) -> None:
+    """Whether the header has the first and the highest of these. Raises CorruptMessage."""
     if timestamps.null_count:
         raise CorruptMessage(f"a record batch has {timestamps.null_count} records without a timestamp")
     found = (timestamps[0].value, pc.max(timestamps).value)
@@ -90,7 +104,8 @@ def _check_timestamps(header: BatchHeader, timestamps: pa.Array) -> None:
         raise CorruptMessage(f"a record batch has first and highest timestamp {found}, its header says {said}")
 
 
-def _check_headers(headers: pa.Array) -> None:
+def check_headers(headers: pa.Array) -> None:
+    """Whether each record header has a key. Raises CorruptMessage."""
     entries = headers.flatten()
     if entries.null_count or entries.field("key").null_count:
         raise CorruptMessage("a record batch has a record header without a key")

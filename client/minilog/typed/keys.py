@@ -9,6 +9,8 @@ Several: of each its length (i32, big-endian; -1: null) and its bytes, one after
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +22,12 @@ _NULL_LENGTH = -1
 
 def key_of(rows: pa.RecordBatch, schema: TopicSchema) -> pa.BinaryArray | None:
     """The keys of `rows` (columns of the schema, in its order); None where the topic has no key columns."""
-    columns = [_bytes_of(rows.column(schema.names.index(name))) for name in schema.key_columns]
+    return key_of_columns([rows.column(schema.names.index(name)) for name in schema.key_columns])
+
+
+def key_of_columns(key_columns: Sequence[pa.Array]) -> pa.BinaryArray | None:
+    """The same of the key columns alone, in the order of `TopicSchema.key_columns`."""
+    columns = list(map(_bytes_of, key_columns))
     if len(columns) < 2:
         return columns[0] if columns else None
     parts = [part for each in columns for part in (_lengths(each), each.fill_null(b""))]

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from minilog.errors import InvalidRecord
-from minilog.typed.fields import Array, Field, Map, Struct, arrow_type
+from minilog.typed.fields import Array, Field, Map, Struct, arrow_type, children
+from minilog.typed.nested import entries_of, offsets_of
 from minilog.typed.topic_schema import TopicSchema
 
 _IsKind = Callable[[pa.DataType], bool]
@@ -71,7 +72,9 @@ def rows_of(table: pa.RecordBatch | pa.Table, schema: TopicSchema) -> pa.RecordB
     if doubled := {name for name in names if names.count(name) > 1}:
         raise InvalidRecord(f"the rows have two columns {sorted(doubled)[0]!r}: rename one of them")
     columns = [_column(table, field) for field in schema.fields]
-    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
+    check_nulls(rows, schema)
+    return rows
 
 
 def _column(table: pa.RecordBatch | pa.Table, field: Field) -> pa.Array:
@@ -81,7 +84,6 @@ def _column(table: pa.RecordBatch | pa.Table, field: Field) -> pa.Array:
         given = table.column(field.name)
         whole = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
         values = _cast(whole, field, field.name)
-    _check_nulls(values, field, field.name, pa.repeat(pa.scalar(True), len(values)))
     return values
 
 
@@ -98,7 +100,7 @@ def _cast(values: pa.Array, field: Field, path: str) -> pa.Array:
             return _cast_struct(values, fields, path)
         case Array(element) if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
             inner = _cast(values.flatten(), element, f"{path}.element")
-            return pa.ListArray.from_arrays(_offsets(values), inner, kind, mask=values.is_null())
+            return pa.ListArray.from_arrays(offsets_of(values), inner, kind, mask=values.is_null())
         case Map(key, value) if pa.types.is_map(values.type):
             return _cast_map(values, key, value, path)
     if not any(is_kind(values.type) and is_kind(kind) for is_kind in _KINDS):
@@ -151,23 +153,19 @@ def _cast_struct(values: pa.Array, fields: tuple[Field, ...], path: str) -> pa.A
 
 
 def _cast_map(values: pa.Array, key: Field, value: Field, path: str) -> pa.Array:
-    entries = _entries(values)
+    entries = entries_of(values)
     flat = entries.flatten()
     keys = _cast(flat.field(0), key, f"{path}.key")
     items = _cast(flat.field(1), value, f"{path}.value")
     kind = arrow_type(Map(key, value))
-    return pa.MapArray.from_arrays(_offsets(entries), keys, items, kind, mask=values.is_null())
+    return pa.MapArray.from_arrays(offsets_of(entries), keys, items, kind, mask=values.is_null())
 
 
-def _entries(values: pa.Array) -> pa.Array:
-    """A map as the list that it is."""
-    return values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
-
-
-def _offsets(values: pa.Array) -> pa.Array:
-    """Of a list whose values were flattened: nulls and what lies before a slice have no values there."""
-    lengths = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int32())
-    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+def check_nulls(rows: pa.RecordBatch, schema: TopicSchema) -> None:
+    """Nulls only where the schema allows them. Raises InvalidRecord, with the column, the first row, and how many."""
+    for field, values in zip(schema.fields, rows.columns, strict=True):
+        if not field.nullable or children(field.type):
+            _check_nulls(values, field, field.name, pa.repeat(pa.scalar(True), len(values)))
 
 
 def _check_nulls(values: pa.Array, field: Field, path: str, there: pa.Array) -> None:
@@ -185,6 +183,6 @@ def _check_nulls(values: pa.Array, field: Field, path: str, there: pa.Array) -> 
         inner = values.flatten()
         _check_nulls(inner, field.type.element, f"{path}.element", pa.repeat(pa.scalar(True), len(inner)))
     elif isinstance(field.type, Map):
-        inner = _entries(values).flatten()
+        inner = entries_of(values).flatten()
         everywhere = pa.repeat(pa.scalar(True), len(inner))
         _check_nulls(inner.field(1), field.type.value, f"{path}.value", everywhere)

@@ -6,15 +6,14 @@ by one in its last place, or to nothing where that cannot be. So bounds may be w
 
 from __future__ import annotations
 
-import decimal
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from minilog.errors import CorruptMessage
+from minilog.typed.bounds import set_bound, value_of
 from minilog.typed.fields import Decimal, Field, Primitive, children
 from minilog.typed.predicate import ColumnStatistics, plain_value
 from minilog.typed.topic_schema import TopicSchema
@@ -25,7 +24,6 @@ DEFAULT_COLUMNS = 16  # numbers and dates, besides the key and the time stamp
 MAX_COLUMNS = 256  # of which one batch tells
 _NUMBERS = {"byte", "short", "int", "long", "float", "double", "date", "timestamp", "timestamp_ntz"}
 _TEXTS = {"string", "binary"}
-_DECIMAL_BYTES = 17  # 38 digits and a sign
 _HIGHEST_SIGN = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 
@@ -53,7 +51,7 @@ def read_statistics(
         field = schema.by_id.get(each.field_id)
         if field is None or each.field_id in found or not 0 <= each.null_count <= row_count:
             raise CorruptMessage(f"a batch of {row_count} rows tells of column {each.field_id} what cannot be")
-        lowest, highest = (_value_of(bound, field) for bound in (each.lowest, each.highest))
+        lowest, highest = (value_of(bound, field) for bound in (each.lowest, each.highest))
         found[each.field_id] = ColumnStatistics(row_count, each.null_count, lowest, highest)
     return found
 
@@ -86,7 +84,7 @@ def _statistics_of(field: Field, values: pa.Array) -> typed_pb2.ColumnStatistics
         lowest, highest = _cut(lowest), _raised(highest)
     for bound, value in ((told.lowest, lowest), (told.highest, highest)):
         if value is not None:
-            _set(bound, value)
+            set_bound(bound, value)
     return told
 
 
@@ -117,44 +115,3 @@ def _raised(value: str | bytes) -> str | bytes | None:
         return None
     following = ord(kept_text[-1]) + 1
     return kept_text[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
-
-
-def _set(bound: typed_pb2.Bound, value: Any) -> None:
-    match value:
-        case bool() | int():
-            bound.integer = int(value)
-        case float():
-            bound.number = value
-        case decimal.Decimal():
-            sign, digits, _ = value.as_tuple()
-            unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
-            bound.unscaled = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
-        case str():
-            bound.content = value.encode()
-        case _:
-            bound.content = value
-
-
-def _value_of(bound: typed_pb2.Bound, field: Field) -> Any:
-    """As plain_value has it; None where it is not told."""
-    kind, said = field.type, bound.WhichOneof("value")
-    if said is None:
-        return None
-    match kind, said:
-        case Decimal(_, scale), "unscaled":
-            return decimal.Decimal(f"{int.from_bytes(bound.unscaled[:_DECIMAL_BYTES], 'big', signed=True)}e-{scale}")
-        case Primitive("boolean"), "integer":
-            return bool(bound.integer)
-        case Primitive("float" | "double"), "number":
-            return bound.number
-        case Primitive("binary"), "content":
-            return bound.content
-        case Primitive("string"), "content":
-            try:
-                return bound.content.decode()
-            except UnicodeDecodeError as error:
-                raise CorruptMessage(f"a batch has a bound of column {field.name!r} that is no text: {error}") from None
-        case Primitive(name), "integer" if name in _NUMBERS - {"float", "double"}:
-            return bound.integer
-        case _:
-            raise CorruptMessage(f"a batch has a bound of column {field.name!r} that is no {kind}")

@@ -28,6 +28,7 @@ from minilog.typed.fields import (
     mapped,
     walk,
 )
+from minilog.typed.payload_forms import PayloadForms
 
 MAX_FIELDS = 1_000  # nested ones counted
 MAX_DEPTH = 16
@@ -62,6 +63,11 @@ class TopicSchema:
     def names(self) -> tuple[str, ...]:
         """The columns' names in order."""
         return tuple(each.name for each in self.fields)
+
+    @cached_property
+    def payload_forms(self) -> PayloadForms:
+        """What the payloads of its batches look like."""
+        return PayloadForms(self.fields, self.version)
 
     def column(self, name: str) -> Field:
         """A top-level column. Raises InvalidSchema."""

@@ -1,0 +1,55 @@
+"""Columns of one version of a schema as those of another: by field id, widened, null where there was nothing. Pure.
+
+A reader asks for one version and may meet every other, older or newer than it. What the evolution of a schema allows
+(evolution.py) is what is brought over here, in both directions but one: a wider type is not made narrow again, so that
+a reader that knows an older version than a batch is told to look at the schema anew.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from minilog.errors import UnknownSchemaVersion
+from minilog.typed.fields import Array, Field, Map, Struct, arrow_type
+from minilog.typed.nested import entries_of, offsets_of
+
+
+def as_wanted(values: pa.Array, written: Field, wanted: Field) -> pa.Array:
+    """The values of a field as it is in the version wanted; both have the same id.
+
+    Raises UnknownSchemaVersion where the field has become wider than what is wanted."""
+    if written == wanted:
+        return values
+    kind = arrow_type(wanted.type)
+    match written.type, wanted.type:
+        case Struct(had), Struct(fields):
+            return _struct(values, had, fields)
+        case Array(had_element), Array(element):
+            inner = as_wanted(values.flatten(), had_element, element)
+            return pa.ListArray.from_arrays(offsets_of(values), inner, kind, mask=values.is_null())
+        case Map(had_key, had_value), Map(key, value):
+            entries = entries_of(values)
+            flat = entries.flatten()
+            keys, items = as_wanted(flat.field(0), had_key, key), as_wanted(flat.field(1), had_value, value)
+            return pa.MapArray.from_arrays(offsets_of(entries), keys, items, kind, mask=values.is_null())
+    if values.type == kind:
+        return values
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise UnknownSchemaVersion(
+            f"column {wanted.name!r} is {written.type} by now, and this reader knows it as {wanted.type}: read by the "
+            f"topic's newest schema ({error})"
+        ) from error
+
+
+def _struct(values: pa.Array, had: tuple[Field, ...], fields: tuple[Field, ...]) -> pa.Array:
+    places = {each.id: place for place, each in enumerate(had)}
+    parts = [
+        as_wanted(values.field(places[each.id]), had[places[each.id]], each)
+        if each.id in places
+        else pa.nulls(len(values), arrow_type(each.type))
+        for each in fields
+    ]
+    wanted = [pa.field(each.name, arrow_type(each.type), each.nullable) for each in fields]
+    return pa.StructArray.from_arrays(parts, fields=wanted, mask=values.is_null())

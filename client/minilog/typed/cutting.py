@@ -1,0 +1,141 @@
+"""What a replica sends to a reader that asked for some columns of a typed topic, or for rows of some kind. Pure.
+
+Each stored batch becomes one of three, always with its own offsets, epoch, producer and time stamps:
+
+    projected       the asked columns of it, none of which is decoded
+    left out        its header and extension alone, without records: its statistics say that no row can be wanted
+    as it is        where it is not typed (a marker), or of a version that is not known here yet
+
+What goes out under a new checksum was checked under the stored one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from minilog.errors import CorruptMessage, InvalidArgument, UnknownSchemaVersion
+from minilog.partition_key import PartitionKey
+from minilog.record_batch.header import (
+    HEADER_BYTES,
+    Attributes,
+    BatchHeader,
+    Buffer,
+    check_crc,
+    crc_of_parts,
+    encode_header,
+    iterate_headers,
+)
+from minilog.typed.batch import read_extension
+from minilog.typed.predicate import TRUE, ColumnStatistics, Predicate, outcomes
+from minilog.typed.predicate_wire import predicate_from_wire
+from minilog.typed.projection import Projection
+from minilog.typed.statistics import read_statistics
+from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.topic_schemas import TopicSchemas
+from minilog.v1 import typed_pb2
+
+
+class Cutting:
+    """Of one position of one reader: see the module's text.
+
+    Raises InvalidArgument for columns or a condition that the schema does not have, UnknownSchemaVersion where they
+    were chosen by a version that is not known here yet."""
+
+    def __init__(self, asked: typed_pb2.Selection, schemas: TopicSchemas) -> None:
+        self._asked = asked
+        self._schemas = schemas
+        self._projections: dict[tuple[int, bool, bool], _VersionCut] = {}
+        schema = schemas.version(asked.schema_version)
+        columns = {each.id: each for each in schema.fields}
+        if unknown := [each for each in asked.field_ids if each not in columns]:
+            raise InvalidArgument(f"version {schema.version} of the schema has no column with the id {unknown[0]}")
+        self._where: Predicate | None = None
+        if asked.HasField("where"):
+            try:
+                self._where = predicate_from_wire(asked.where, columns.get)
+            except CorruptMessage as error:
+                raise InvalidArgument(str(error)) from error
+
+    def cut(self, key: PartitionKey, run: Buffer) -> bytes:
+        """What is sent of a run of whole stored batches. Raises CorruptMessage where one of them is damaged."""
+        view = memoryview(run)
+        return b"".join(
+            piece
+            for position, header in iterate_headers(view)
+            for piece in self._cut(key, view[position : position + header.length], header)
+        )
+
+    def _cut(self, key: PartitionKey, batch: memoryview, header: BatchHeader) -> Sequence[Buffer]:
+        if not header.is_typed or header.attributes & Attributes.COMPACTED:
+            return [batch]
+        check_crc(key.topic_id, key.partition, batch, header)
+        told = read_extension(batch, header)
+        try:
+            schema = self._schemas.version(told.schema_version)
+        except UnknownSchemaVersion:
+            return [batch]
+        if self._where is not None and not outcomes(self._where, self._statistics(told, schema, header)) & TRUE:
+            return _left_out(key, header, schema.version)
+        form = (schema.version, told.has_timestamps, bool(header.attributes & Attributes.HAS_HEADERS))
+        if form not in self._projections:
+            self._projections[form] = _VersionCut(self._asked, schema, has_timestamps=form[1], has_headers=form[2])
+        return self._projections[form].cut(key, batch, header)
+
+    def _statistics(
+        self, told: typed_pb2.TypedBatch, schema: TopicSchema, header: BatchHeader
+    ) -> Callable[[int], ColumnStatistics | None]:
+        """What a batch says of a field: one that its version does not have is null in all of its rows."""
+        known = read_statistics(told.statistics, schema, header.record_count)
+        missing = ColumnStatistics(header.record_count, header.record_count)
+        return lambda field_id: known.get(field_id) if field_id in schema.by_id else missing
+
+
+class _VersionCut:
+    """What is sent of the batches of one version."""
+
+    def __init__(
+        self, asked: typed_pb2.Selection, schema: TopicSchema, *, has_timestamps: bool, has_headers: bool
+    ) -> None:
+        wanted = set(asked.field_ids)
+        if asked.timestamps and not has_timestamps and schema.timestamp_column is not None:
+            wanted.add(schema.column(schema.timestamp_column).id)
+        places = [place for place, each in enumerate(schema.fields) if each.id in wanted]
+        self._told = typed_pb2.TypedBatch(
+            schema_version=schema.version,
+            field_ids=[schema.fields[place].id for place in places],
+            has_timestamps=has_timestamps and asked.timestamps,
+        )
+        self._extension = self._told.SerializeToString()
+        self._without = 0 if has_headers and asked.headers else Attributes.HAS_HEADERS
+        extras = [
+            *([len(schema.fields)] if self._told.has_timestamps else []),
+            *([len(schema.fields) + has_timestamps] if has_headers and asked.headers else []),
+        ]
+        whole = schema.payload_forms.form_of(None, has_timestamps=has_timestamps, has_headers=has_headers)
+        chosen = [*places, *extras]
+        self._projection = Projection(whole.arrow_schema, chosen) if chosen else None
+
+    def cut(self, key: PartitionKey, batch: memoryview, header: BatchHeader) -> list[Buffer]:
+        payload = [] if self._projection is None else self._projection.cut(batch[header.payload_start :])
+        attributes = (header.attributes | Attributes.PROJECTED) & ~self._without
+        if self._projection is None:
+            attributes &= ~(Attributes.LZ4 | Attributes.ZSTD)
+        return _sealed(key, replace(header, attributes=attributes), self._extension, payload)
+
+
+def _left_out(key: PartitionKey, header: BatchHeader, version: int) -> list[Buffer]:
+    """Nothing of a batch but where it stands."""
+    gone = Attributes.HAS_HEADERS | Attributes.LZ4 | Attributes.ZSTD
+    attributes = (header.attributes | Attributes.PROJECTED | Attributes.COMPACTED) & ~gone
+    extension = typed_pb2.TypedBatch(schema_version=version).SerializeToString()
+    return _sealed(key, replace(header, attributes=attributes, record_count=0), extension, [])
+
+
+def _sealed(key: PartitionKey, header: BatchHeader, extension: bytes, payload: Sequence[Buffer]) -> list[Buffer]:
+    """The pieces of a batch of these parts, with its length and checksums."""
+    header = replace(header, extension_bytes=len(extension))
+    padded = extension.ljust(header.payload_start - HEADER_BYTES, b"\0")
+    header = replace(header, length=header.payload_start + sum(map(len, payload)))
+    crc = crc_of_parts(key.topic_id, key.partition, encode_header(header), padded, *payload)
+    return [encode_header(replace(header, crc=crc)), padded, *payload]

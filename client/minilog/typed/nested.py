@@ -1,0 +1,17 @@
+"""Lists and maps taken apart, so that their values can be looked at or cast as one column. Pure."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def entries_of(values: pa.MapArray) -> pa.ListArray:
+    """A map as the list that it is."""
+    return values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
+
+
+def offsets_of(values: pa.ListArray) -> pa.Array:
+    """Of a list whose values were flattened: nulls and what lies before a slice have no values there."""
+    lengths = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])

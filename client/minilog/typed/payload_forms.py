@@ -1,0 +1,78 @@
+"""What the payloads of one version of a schema look like: its columns, or some of them, and what follows them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from minilog.errors import CorruptMessage
+from minilog.record_batch.header import Attributes, BatchHeader
+from minilog.record_batch.schema import HEADERS, TIMESTAMP
+from minilog.typed.fields import Field, arrow_field
+from minilog.typed.projection import shape_of
+from minilog.v1 import typed_pb2
+
+_MAX_FORMS = 256  # of one version: readers ask for few different ones
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadForm:
+    """What the payload of a batch has: columns of one version, perhaps only some, and what follows them."""
+
+    columns: tuple[Field, ...]
+    has_timestamps: bool
+    has_headers: bool
+    arrow_schema: pa.Schema
+    shape: tuple[int, int]
+    """Nodes and buffers."""
+
+
+class PayloadForms:
+    """Of one version of a schema, each made once."""
+
+    def __init__(self, fields: tuple[Field, ...], version: int) -> None:
+        self._fields = fields
+        self._version = version
+        self._places = {each.id: place for place, each in enumerate(fields)}
+        self._forms: dict[tuple[tuple[int, ...] | None, bool, bool], PayloadForm] = {}
+
+    def form(self, told: typed_pb2.TypedBatch, header: BatchHeader) -> PayloadForm:
+        """Of a batch. Raises CorruptMessage where it is projected to columns that this version does not have."""
+        chosen = tuple(told.field_ids) if header.attributes & Attributes.PROJECTED else None
+        return self.form_of(
+            chosen, has_timestamps=told.has_timestamps, has_headers=bool(header.attributes & Attributes.HAS_HEADERS)
+        )
+
+    def form_of(self, field_ids: tuple[int, ...] | None, *, has_timestamps: bool, has_headers: bool) -> PayloadForm:
+        """With these columns, ascending by their places; None: all."""
+        key = (field_ids, has_timestamps, has_headers)
+        if key not in self._forms:
+            if len(self._forms) >= _MAX_FORMS:
+                self._forms.clear()
+            self._forms[key] = self._made(*key)
+        return self._forms[key]
+
+    def places(self, field_ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Of these columns, among those of the version. Raises CorruptMessage."""
+        places = [self._places.get(each, -1) for each in field_ids]
+        if places != sorted(set(places)) or -1 in places:
+            raise CorruptMessage(
+                f"a projected batch has columns {list(field_ids)}, which version {self._version} of the schema "
+                "does not have in this order"
+            )
+        return tuple(places)
+
+    def _made(self, field_ids: tuple[int, ...] | None, has_timestamps: bool, has_headers: bool) -> PayloadForm:
+        fields = self._fields
+        columns = fields if field_ids is None else tuple(fields[place] for place in self.places(field_ids))
+        arrow = pa.schema(
+            [
+                *map(arrow_field, columns),
+                *([pa.field("timestamp", TIMESTAMP)] if has_timestamps else []),
+                *([pa.field("headers", HEADERS)] if has_headers else []),
+            ]
+        )
+        shapes = [shape_of(each.type) for each in arrow]
+        shape = sum(nodes for nodes, _ in shapes), sum(buffers for _, buffers in shapes)
+        return PayloadForm(columns, has_timestamps, has_headers, arrow, shape)

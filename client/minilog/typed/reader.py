@@ -1,0 +1,172 @@
+"""From typed batches, whole or projected, to the rows that a reader asked for. Pure.
+
+Columns come by field id in the names and types of the version that the reader was made with; what a batch does not
+have is null. `where` is applied here to every row, whatever the replica has left out already. Beside the columns there
+is always `_offset`, and what was asked of `_timestamp`, `_key` and `_headers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from minilog.errors import CorruptMessage
+from minilog.record_batch.header import Attributes, BatchHeader, Buffer
+from minilog.record_batch.reader import arrow_errors, check_message
+from minilog.record_batch.schema import HEADERS, MAX_BATCH_BYTES, MAX_MESSAGE_BYTES, TIMESTAMP
+from minilog.typed.batch import read_extension
+from minilog.typed.conversion import as_wanted
+from minilog.typed.fields import Field, arrow_field
+from minilog.typed.keys import key_of_columns
+from minilog.typed.payload_forms import PayloadForm
+from minilog.typed.predicate import Predicate, evaluate, field_ids
+from minilog.typed.predicate_wire import predicate_to_wire
+from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.topic_schemas import TopicSchemas
+from minilog.v1 import typed_pb2
+
+OFFSET = pa.field("_offset", pa.int64(), nullable=False)
+
+
+@dataclass(frozen=True)
+class TypedSelection:
+    """What is read of a typed topic: `columns` of `schema` by name, in this order, of the rows for which `where` is
+    true (None: all)."""
+
+    schema: TopicSchema
+    columns: tuple[str, ...]
+    where: Predicate | None = None
+    timestamps: bool = False
+    keys: bool = False
+    headers: bool = False
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns. Raises InvalidSchema for one that is not there."""
+        return tuple(self.schema.column(name) for name in self.columns)
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """What `rows` gives."""
+        extras = [
+            *([pa.field("_timestamp", TIMESTAMP)] if self.timestamps else []),
+            *([pa.field("_key", pa.binary())] if self.keys else []),
+            *([pa.field("_headers", HEADERS)] if self.headers else []),
+        ]
+        return pa.schema([*map(arrow_field, self.fields), *extras, OFFSET])
+
+    def to_wire(self) -> typed_pb2.Selection:
+        """What a replica is asked for: also what only the condition or the key needs."""
+        names = self.schema.key_columns if self.keys else ()
+        wanted = {each.id for each in self.fields} | {self.schema.column(name).id for name in names}
+        if self.where is not None:
+            wanted |= field_ids(self.where)
+        return typed_pb2.Selection(
+            schema_version=self.schema.version,
+            field_ids=sorted(wanted),
+            timestamps=self.timestamps,
+            headers=self.headers,
+            where=None if self.where is None else predicate_to_wire(self.where),
+        )
+
+
+class TypedReader:
+    """Of one topic, for one selection; see the module's text."""
+
+    def __init__(self, schemas: TopicSchemas, selection: TypedSelection) -> None:
+        self._schemas = schemas
+        self.selection = selection
+
+    def rows(self, batch: Buffer, header: BatchHeader, first: int, end: int) -> pa.RecordBatch | None:
+        """Those of a batch with offsets in [first, end) that are selected, as `selection.arrow_schema`; None where
+        there are none. The crc is not checked here.
+
+        Raises CorruptMessage, ResourceExhausted, UnknownSchemaVersion."""
+        if not header.record_count:
+            return None  # the replica has left out what the condition cannot be true for
+        if not header.is_typed:
+            raise CorruptMessage(f"the record batch at offset {header.base_offset} of a typed topic is not typed")
+        told = read_extension(batch, header)
+        schema = self._schemas.version(told.schema_version)
+        form = schema.payload_forms.form(told, header)
+        found = read_columns(batch, header, form, max_message_bytes=MAX_MESSAGE_BYTES)
+        start, count = first - header.base_offset, end - first
+        with arrow_errors(header):
+            parts = _Parts(found.slice(start, count), count, form, schema, header.base_timestamp_us)
+            return self._selected(parts, pa.arange(first, end))
+
+    def _selected(self, parts: _Parts, offsets: pa.Array) -> pa.RecordBatch | None:
+        selection = self.selection
+        by_id = {each.id: each for each in selection.schema.fields}
+
+        def column(field_id: int) -> pa.Array:
+            return parts.column(by_id[field_id])
+
+        columns = [parts.column(each) for each in selection.fields]
+        if selection.timestamps:
+            columns.append(parts.timestamps())
+        if selection.keys:
+            columns.append(parts.keys(selection.schema, column))
+        if selection.headers:
+            columns.append(parts.headers())
+        rows = pa.RecordBatch.from_arrays([*columns, offsets], schema=selection.arrow_schema)
+        if selection.where is not None:
+            rows = rows.filter(evaluate(selection.where, column, rows.num_rows))
+        return rows if rows.num_rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The columns of some rows of one batch."""
+
+    found: pa.RecordBatch
+    count: int
+    form: PayloadForm
+    schema: TopicSchema
+    base_timestamp_us: int
+
+    def column(self, wanted: Field) -> pa.Array:
+        """By its id, as the reader knows it."""
+        for place, each in enumerate(self.form.columns):
+            if each.id == wanted.id:
+                return as_wanted(self.found.column(place), each, wanted)
+        return pa.nulls(self.count, arrow_field(wanted).type)
+
+    def timestamps(self) -> pa.Array:
+        if self.form.has_timestamps:
+            return self.found.column(len(self.form.columns))
+        if self.schema.timestamp_column is not None:
+            return self.column(self.schema.column(self.schema.timestamp_column))
+        return pa.repeat(pa.scalar(self.base_timestamp_us, TIMESTAMP), self.count)
+
+    def keys(self, schema: TopicSchema, column: Callable[[int], pa.Array]) -> pa.Array:
+        found = key_of_columns([column(schema.column(name).id) for name in schema.key_columns])
+        return pa.nulls(self.count, pa.binary()) if found is None else found
+
+    def headers(self) -> pa.Array:
+        return self.found.column(self.found.num_columns - 1) if self.form.has_headers else pa.nulls(self.count, HEADERS)
+
+
+def read_columns(batch: Buffer, header: BatchHeader, form: PayloadForm, *, max_message_bytes: int) -> pa.RecordBatch:
+    """The payload of a typed batch, as `form.arrow_schema`, looked at as read_payload does.
+
+    Raises CorruptMessage, ResourceExhausted."""
+    if header.length != len(batch):
+        raise CorruptMessage(
+            f"the record batch at offset {header.base_offset} says it has {header.length} bytes, {len(batch)} are there"
+        )
+    payload = memoryview(batch)[header.payload_start :]
+    if header.attributes & Attributes.PROJECTED and not form.arrow_schema.names:
+        if len(payload):
+            raise CorruptMessage(f"the record batch at offset {header.base_offset} has no columns, and a payload")
+        return pa.RecordBatch.from_arrays([], schema=form.arrow_schema)
+    if header.attributes & Attributes.PROJECTED:
+        max_message_bytes = MAX_BATCH_BYTES  # a column may have become smaller than the batch that it is of
+    check_message(payload, header, form.shape, max_message_bytes)
+    with arrow_errors(header):
+        found = pa.ipc.read_record_batch(pa.py_buffer(payload), form.arrow_schema)
+        found.validate(full=True)
+    return found
