@@ -242,6 +242,11 @@ class QuorumLeader:
 
     # -- what its sessions send from
 
+    @property
+    def schemas(self) -> None:
+        """The metadata log has none."""
+        return None
+
     def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
         if position.leader_epoch < self.leader_epoch:
             text = f"quorum epoch {position.leader_epoch} is over, it is {self.leader_epoch}"

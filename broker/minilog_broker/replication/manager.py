@@ -223,7 +223,7 @@ class ReplicaManager:
     ) -> None:
         """One produce entry: answered by AnswerProduce, once; under acks=0 only where it is refused: then its producer
         looks who leads by now. `leader_epoch` -1: not known. `validated`: what came of the batch's validation under
-        `max_message_bytes`, where that is done already."""
+        `led_config`, where that is done already."""
         entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch, transaction, validated)
         try:
             if acks not in _ALL_ACKS:
@@ -235,10 +235,10 @@ class ReplicaManager:
             return
         leader.produce(entry, leader_epoch, now_ms)
 
-    def max_message_bytes(self, key: PartitionKey) -> int | None:
-        """What a batch for this partition may have; None where it is not led here."""
+    def led_config(self, key: PartitionKey) -> TopicConfig | None:
+        """What batches for this partition are judged by; None where it is not led here."""
         replica = self._replicas.get(key)
-        return None if replica is None or replica.leader is None else replica.leader.config.max_message_bytes
+        return None if replica is None or replica.leader is None else replica.leader.config
 
     # -- transactions
 

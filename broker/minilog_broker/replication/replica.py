@@ -232,7 +232,11 @@ class Replica:
             has_readers=lambda: bool(consumers_among(self.subscribers)),
         )
         self.reads = FollowerReads(
-            follower, self.subscribers, lambda error: self.go_offline(error, now_ms), in_sync=self._is_in_sync()
+            follower,
+            self.subscribers,
+            lambda error: self.go_offline(error, now_ms),
+            lambda: None if self.config is None else self.config.schemas,
+            in_sync=self._is_in_sync(),
         )
         self._limit(session, now_ms)
         session.follow(follower, now_ms)

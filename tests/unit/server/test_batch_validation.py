@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,8 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch
 from minilog.record_batch.header import BatchHeader
 from minilog.record_batch.validation import decoded_bytes
+from minilog_broker.controller.topic_config import BUILT_IN
+from minilog_broker.replication.partition_state import TopicConfig
 from minilog_broker.server.services.batch_validation import INLINE_BYTES, BatchValidation, Validated
 
 KEY = PartitionKey(bytes(range(16)), 3)
@@ -26,11 +29,11 @@ def batch_of(size_bytes: int, compression: str = "none") -> bytes:
 def validate(batches: list[bytes], max_message_bytes: int | None = MAX_MESSAGE_BYTES) -> list[Validated]:
     asked: list[PartitionKey] = []
 
-    def limit(key: PartitionKey) -> int | None:
+    def config(key: PartitionKey) -> TopicConfig | None:
         asked.append(key)
-        return max_message_bytes
+        return None if max_message_bytes is None else replace(BUILT_IN, max_message_bytes=max_message_bytes)
 
-    found = asyncio.run(BatchValidation(limit).validate([KEY] * len(batches), batches))
+    found = asyncio.run(BatchValidation(config).validate([KEY] * len(batches), batches))
     assert set(asked) <= {KEY}
     return found
 

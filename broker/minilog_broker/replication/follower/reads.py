@@ -28,6 +28,7 @@ from minilog.errors import (
     UnknownLeaderEpoch,
     UnsupportedVersion,
 )
+from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2
 from minilog_broker.replication.follower.partition import FollowerPartition
 from minilog_broker.replication.replica_log import LogOffsets
@@ -43,6 +44,7 @@ class FollowerReads:
         follower: FollowerPartition,
         subscribers: Mapping[int, SessionPartition],
         read_failed: Callable[[Exception], None],
+        schemas: Callable[[], TopicSchemas | None],
         *,
         in_sync: bool,
     ) -> None:
@@ -52,6 +54,7 @@ class FollowerReads:
         self._log = follower.log
         self._subscribers = subscribers
         self.read_failed = read_failed
+        self._schemas = schemas
         self._told = (-1, -1)
 
     def __str__(self) -> str:
@@ -86,6 +89,10 @@ class FollowerReads:
         )
 
     # -- what sessions ask (session.Source)
+
+    @property
+    def schemas(self) -> TopicSchemas | None:
+        return self._schemas()
 
     def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
         """The checks of a consumer's position: leader epoch, log start, and the record before it where we have it."""

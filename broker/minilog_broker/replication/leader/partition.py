@@ -27,6 +27,7 @@ from minilog.errors import (
     UnknownLeaderEpoch,
     UnsupportedVersion,
 )
+from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.context import ReplicationContext
 from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest, PendingDeleteRecords
@@ -173,7 +174,7 @@ class LeaderPartition:
         """One entry. Refused, it is answered at once, under acks=0 too; else when its condition holds."""
         try:
             self._check(epoch, now_ms)
-            self._produce_handler.accept(entry, self.config.max_message_bytes, self._too_few(), now_ms)
+            self._produce_handler.accept(entry, self.config, self._too_few(), now_ms)
         except MinilogError as error:
             self._produce_handler.refuse(entry.ticket, error)
 
@@ -396,6 +397,11 @@ class LeaderPartition:
 
     def ends(self) -> LogOffsets:
         return self.log.ends()
+
+    @property
+    def schemas(self) -> TopicSchemas | None:
+        """The topic's."""
+        return self.config.schemas
 
     def aborted_within(self, from_offset: int, to_offset: int) -> list[int]:
         return self.producers.transactions.aborted_within(from_offset, to_offset)

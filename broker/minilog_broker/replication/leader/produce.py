@@ -39,7 +39,7 @@ from minilog.record_batch.header import (
     decode_header,
     placement,
 )
-from minilog.record_batch.validation import validate_batch
+from minilog.typed.validation import validate_topic_batch
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.leader.pending import (
     ACKS_ALL,
@@ -51,7 +51,7 @@ from minilog_broker.replication.leader.pending import (
 )
 from minilog_broker.replication.leader.pending_registrations import PendingRegistrations
 from minilog_broker.replication.leader.transaction_markers import MarkersRequest, TransactionMarkers
-from minilog_broker.replication.partition_state import PartitionState
+from minilog_broker.replication.partition_state import PartitionState, TopicConfig
 from minilog_broker.replication.replica_effects import AnswerProduce, AppendToLog, PlacedBatches
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.storage.find_ends import FoundEnd
@@ -84,12 +84,12 @@ class ProduceHandler:
 
     # -- taking in
 
-    def accept(self, entry: ProduceEntry, max_message_bytes: int, too_few: str | None, now_ms: float) -> None:
+    def accept(self, entry: ProduceEntry, config: TopicConfig, too_few: str | None, now_ms: float) -> None:
         """Append and park, or let it wait for its coordinator, or raise why not.
 
-        `too_few`: what is wrong with the ISR, if anything."""
+        `config`: of the topic; `too_few`: what is wrong with the ISR, if anything."""
         self.require_space(now_ms)
-        header = entry.validated or validate_batch(*self._key, entry.batch, max_message_bytes=max_message_bytes)
+        header = entry.validated or validated(self._key, entry.batch, config)
         if isinstance(header, MinilogError):
             raise header
         check_attributes_of_level(header, self._context.level.current)
@@ -294,6 +294,11 @@ class ProduceHandler:
 
     def _no_space(self) -> NoSpace:
         return NoSpace(f"{self._name}: the disk of broker {self._context.broker_id} is full: nothing was written")
+
+
+def validated(key: PartitionKey, batch: Buffer, config: TopicConfig) -> BatchHeader:
+    """The header of what a client sent for a topic of this configuration. Raises as validate_topic_batch."""
+    return validate_topic_batch(*key, batch, max_message_bytes=config.max_message_bytes, schemas=config.schemas)
 
 
 def append_at_end(

@@ -37,6 +37,7 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication.rules.divergence import Diverged
 from minilog_broker.replication.rules.own_delay import excused
+from minilog_broker.replication.sessions.selected import Selected
 from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Source, Wait
 from minilog_broker.replication.settings import ReplicationSettings
 
@@ -82,6 +83,7 @@ class SessionPartition:
     error: MinilogError | None = None
     diverged: Diverged | None = None
     producers_below: bytes = b""  # said with the first run behind the position
+    selected: Selected | None = None  # of a typed topic: what the position asked for
     has_readers: bool = True  # of what is sent: a consumer has, a follower until it says that it has none
 
     @property
@@ -233,6 +235,8 @@ class ServedSession:
         checked: PositionAnswer = Wait(NotLeaderOrFollower("this broker does not lead the partition: ask for metadata"))
         if source is not None:
             checked = source.check_position(position, self, now_ms)
+        if source is not None and isinstance(checked, SendRuns):
+            checked = self._select(subscription, source) or checked
         match checked:
             case SendRuns(producers_below=producers_below) if source is not None:
                 subscription.state, subscription.producers_below = SubscriptionState.SENDING, producers_below
@@ -251,6 +255,17 @@ class ServedSession:
             case Wait(error=error) if error is not None:
                 subscription.error = error
                 self._add_news(subscription, now_ms)
+
+    @staticmethod
+    def _select(subscription: SessionPartition, source: Source) -> Refuse | None:
+        """What the position asked for of a typed topic, or why it cannot be had."""
+        subscription.selected, position = None, subscription.position
+        try:
+            if position.HasField("selection"):
+                subscription.selected = Selected(position, source.schemas)
+        except MinilogError as error:
+            return Refuse(error)
+        return None
 
     # -- what goes down
 
@@ -336,6 +351,9 @@ class ServedSession:
         log_start = source.ends().log_start_offset
         # A follower begins with the whole of a batch that the log start has cut.
         wanted = max(offset, log_start) if self.audience is Audience.FOLLOWER else offset
+        selected = subscription.selected
+        if selected is not None:
+            max_bytes = selected.stored_bytes(max_bytes, self.settings.message_bytes)
         batches = source.read(wanted, max_bytes, bound) if wanted < bound else b""
         if not batches and offset < bound < source.readable_end(self.audience):
             batches = source.read(offset, 1, source.readable_end(self.audience))  # the bound lies inside this batch
@@ -346,6 +364,8 @@ class ServedSession:
             return None
         try:
             first, end_offset, last_epoch = _bounds(batches)
+            if selected is not None:
+                batches = selected.cut(subscription.key, batches, source.schemas)
         except (CorruptMessage, UnsupportedVersion) as error:
             source.read_failed(error)
             return None

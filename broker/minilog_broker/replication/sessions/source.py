@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from minilog.errors import MinilogError
+from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2
 from minilog_broker.replication.replica_log import LogOffsets, ReplicaLog
 from minilog_broker.replication.rules.divergence import Diverged
@@ -66,6 +67,10 @@ class Source(Protocol):
 
     @property
     def leader_epoch(self) -> int: ...
+
+    @property
+    def schemas(self) -> TopicSchemas | None:
+        """Of the topic, as they are known here; None where it has none."""
 
     def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
         """The checks of a position; a follower's acceptance or divergence is noted by the source."""

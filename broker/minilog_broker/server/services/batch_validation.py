@@ -16,7 +16,9 @@ from typing import TypeAlias
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer
-from minilog.record_batch.validation import decoded_bytes, validate_batch
+from minilog.record_batch.validation import decoded_bytes
+from minilog_broker.replication.leader.produce import validated
+from minilog_broker.replication.partition_state import TopicConfig
 
 INLINE_BYTES = 4 << 20  # decoded, of one message: some milliseconds; our clients send messages of up to 4 MiB
 
@@ -25,10 +27,10 @@ Validated: TypeAlias = BatchHeader | MinilogError | None
 
 
 class BatchValidation:
-    """See the module's text. `max_message_bytes` gives that of a partition that is led here, else None."""
+    """See the module's text. `config` gives that of a partition that is led here, else None."""
 
-    def __init__(self, max_message_bytes: Callable[[PartitionKey], int | None]) -> None:
-        self._max_message_bytes = max_message_bytes
+    def __init__(self, config: Callable[[PartitionKey], TopicConfig | None]) -> None:
+        self._config = config
         self._thread = ThreadPoolExecutor(1, "batch-validation")
 
     async def validate(self, keys: Sequence[PartitionKey], batches: Sequence[Buffer]) -> list[Validated]:
@@ -39,14 +41,14 @@ class BatchValidation:
         return [await self._validate(key, batch) for key, batch in zip(keys, batches, strict=True)]
 
     async def _validate(self, key: PartitionKey, batch: Buffer) -> Validated:
-        max_message_bytes = self._max_message_bytes(key)
-        if max_message_bytes is None:
+        config = self._config(key)
+        if config is None:
             return None
-        return await asyncio.get_running_loop().run_in_executor(self._thread, _outcome, key, batch, max_message_bytes)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, _outcome, key, batch, config)
 
 
-def _outcome(key: PartitionKey, batch: Buffer, max_message_bytes: int) -> Validated:
+def _outcome(key: PartitionKey, batch: Buffer, config: TopicConfig) -> Validated:
     try:
-        return validate_batch(*key, batch, max_message_bytes=max_message_bytes)
+        return validated(key, batch, config)
     except MinilogError as error:
         return error

@@ -138,7 +138,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
 
     def __init__(self, replicas: ReplicationShell, settings: ReplicationSettings) -> None:
         self._replicas = replicas
-        self._validation = BatchValidation(replicas.manager.max_message_bytes)
+        self._validation = BatchValidation(replicas.manager.led_config)
         self._settings = settings
 
     async def Produce(  # type: ignore[override]  # noqa: N802
