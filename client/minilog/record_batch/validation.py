@@ -44,10 +44,15 @@ def validate_batch(topic_id: bytes, partition: int, batch: Buffer, *, max_messag
     CorruptMessage, naming what is wrong, for everything else.
     """
     header = check_envelope(topic_id, partition, batch, max_message_bytes=max_message_bytes)
+    check_records(batch, header, max_message_bytes=max_message_bytes)
+    return header
+
+
+def check_records(batch: Buffer, header: BatchHeader, *, max_message_bytes: int) -> None:
+    """The payload of a batch of keys and values whose envelope was checked. Raises as validate_batch."""
     records = read_payload(batch, header, max_message_bytes=max_message_bytes)
     check_timestamps(header, records.column("timestamp"))
     check_headers(records.column("headers"))
-    return header
 
 
 def check_envelope(topic_id: bytes, partition: int, batch: Buffer, *, max_message_bytes: int) -> BatchHeader:

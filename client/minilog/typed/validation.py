@@ -9,8 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from minilog.errors import CorruptMessage, InvalidRecord
-from minilog.record_batch.header import HEADER_BYTES, BatchHeader, Buffer, decode_header
-from minilog.record_batch.validation import check_envelope, check_headers, check_timestamps, validate_batch
+from minilog.record_batch.header import HEADER_BYTES, BatchHeader, Buffer
+from minilog.record_batch.validation import check_envelope, check_headers, check_records, check_timestamps
 from minilog.typed.batch import read_extension
 from minilog.typed.reader import read_columns
 from minilog.typed.rows import check_nulls
@@ -28,10 +28,10 @@ def validate_topic_batch(
 
     Raises what `validate_batch` raises; UnknownSchemaVersion for a version that is not known here yet; InvalidRecord
     for rows where there is no schema, for records where there is one, and for nulls that the schema forbids."""
-    header = decode_header(batch)
-    if not header.is_typed and schemas is None:
-        return validate_batch(topic_id, partition, batch, max_message_bytes=max_message_bytes)
     header = check_envelope(topic_id, partition, batch, max_message_bytes=max_message_bytes)
+    if not header.is_typed and schemas is None:
+        check_records(batch, header, max_message_bytes=max_message_bytes)
+        return header
     if schemas is None:
         raise InvalidRecord("a batch of rows was sent, and the topic has no schema: send key and value")
     if not header.is_typed:
