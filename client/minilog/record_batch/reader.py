@@ -174,7 +174,7 @@ def _check_message(payload: memoryview, header: BatchHeader, max_message_bytes: 
 def check_message(payload: Buffer, header: BatchHeader, expected: tuple[int, int], max_message_bytes: int) -> None:
     """Whether the payload is an Arrow message of what the header says, with so many nodes and buffers, and would not
     become too large when it is decompressed. Raises CorruptMessage."""
-    message = read_arrow_metadata(payload, max_buffers=expected[1])
+    message = read_arrow_metadata(payload, max_buffers=max(MAX_BUFFERS, expected[1]))
     where = f"the record batch at offset {header.base_offset}"
     if message.row_count != header.record_count:
         raise CorruptMessage(
