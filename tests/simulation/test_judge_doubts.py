@@ -86,8 +86,9 @@ class _Call:
 class TestElections:
     """b2 leads the quorum, and b1 and b3 follow it: then b3 is heard of."""
 
-    def _elect(self, led: int, epoch: int, stray_epoch: int) -> None:
+    def _elect(self, led: int, epoch: int, stray_epoch: int, recorded: dict[int, str] | None = None) -> None:
         cluster, truth = _cluster()
+        truth.metadata._directories.update(recorded or {})
         hearing = Hearing(cluster, truth)
         calls: list[Any] = [_Call("b1"), _Call("b3")]
         cluster.loop.now_s = STARTED_S
@@ -115,6 +116,13 @@ class TestElections:
     def test_a_leader_that_a_majority_heard_is_followed_by_nobody(self, led: int, epoch: int, stray_epoch: int) -> None:
         with pytest.raises(Violation, match=rf"V20: b2 led quorum epoch {led}, \[1, 3\] heard it all the time"):
             self._elect(led, epoch, stray_epoch)
+
+    def test_who_runs_on_another_disk_than_the_recorded_one_hears_nobody_as_a_voter(self) -> None:
+        """Seed 980297."""
+        lost = {1: "lost", 2: "", 3: ""}
+        with pytest.raises(Violation, match=r"V20: b2 led quorum epoch 5, \[3\] heard it all the time"):
+            self._elect(5, 6, -1, lost)
+        self._elect(5, 6, -1, lost | {3: "lost"})
 
     @pytest.mark.parametrize("led", [5, 2 * LEAP_EPOCHS + 8])
     def test_but_on_the_way_to_a_stray_epoch(self, led: int) -> None:

@@ -4,7 +4,8 @@ hears    a message of the quorum came to the other's program. A pair is steady s
          either way, was longer than GAP of the fetch time-out from t on, no connection broke, and neither was stopped
 V20      who leads, and was steady with a majority for STEADY fetch time-outs, is not followed by another leader, unless
          its metadata disk did not answer, or failed; and where a voter that came back had an epoch far above all others
-         on its disk: the leader that leaps towards it is elected anew, or another is
+         on its disk: the leader that leaps towards it is elected anew, or another is. A voter with another disk than
+         the recorded one is none until it is replaced
 V21      who heard no majority for PATIENCE fetch time-outs answers no heartbeat, and tells nobody that it is the
          controller
 """
@@ -138,7 +139,9 @@ class Hearing:
         if self._cluster.now_s - since_s < STEADY * self._fetch_timeout_s or other not in voters:
             return
         late_s = self._cluster.now_s - STEADY * self._fetch_timeout_s
-        following = [v for v in voters if self._fetched_s.get((v, other), -1e9) > late_s]
+        following = [
+            v for v in voters if self._truth.metadata.votes(v) and self._fetched_s.get((v, other), -1e9) > late_s
+        ]
         hearing = [v for v in following if v != other and self._is_steady(other, v)]
         if len(hearing) + 1 > len(voters) // 2:
             text = f"b{other} led quorum epoch {led}, {hearing} heard it all the time, and b{number} leads {epoch}"

@@ -121,6 +121,10 @@ class Metadata:
     def voters(self) -> list[int]:
         return list(self._directories) or self._voters
 
+    def votes(self, number: int) -> bool:
+        """Whether it runs on the disk that is recorded: with another one it is no voter."""
+        return self._directories.get(number, "") in ("", self._directory(number))
+
     def log_name(self, key: PartitionKey) -> str | None:
         """Of its copies; None where the topic is not known, or not any more."""
         topic = self.topics.get(key.topic_id)
@@ -189,7 +193,7 @@ class Metadata:
         return [
             voter
             for voter in self.voters
-            if self._directories.get(voter, "") in ("", self._directory(voter))
+            if self.votes(voter)
             and self._first_difference(copy := self._copies.of(voter, LOG_NAME), copy.durable) is None
         ]
 
