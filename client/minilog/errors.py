@@ -247,7 +247,7 @@ class BrokerIdNotRegistered(MinilogError):
 
 
 class InvalidUpdateVersion(MinilogError):
-    """An ISR proposal that was not made from the committed state."""
+    """A change that was not made from the committed state: of an ISR, or of a schema that somebody else evolved."""
 
     code = "INVALID_UPDATE_VERSION"
 
