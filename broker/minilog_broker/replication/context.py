@@ -79,6 +79,8 @@ class ReplicationContext:
     level: ClusterLevel
     broker_epoch: int | None = None
     session_ends_ms: float = -math.inf  # with the controller, by this broker's clock: see rules/fencing.py
+    led_until_ms: float = -math.inf  # the sending of the last heartbeat that was answered: who led then led truly
+    doubted: set[PartitionKey] = field(default_factory=set)  # led here, asked for offsets that only another could have
     incarnations: dict[int, BrokerIncarnation] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     effects: list[Effect] = field(default_factory=list)

@@ -82,14 +82,19 @@ class ReplicaManager:
         for replica in self._replicas.values():
             replica.take_role(now_ms, why="this broker registered anew")
 
-    def session_lasts_until(self, ends_ms: float, now_ms: float) -> None:
+    def session_lasts_until(self, sent_ms: float, ends_ms: float, now_ms: float) -> None:
         """A heartbeat was answered, and all is replayed that was committed by then: `ends_ms` is a session behind its
         sending. Who leads where unclean election is enabled serves until then (rules/fencing.py)."""
         context = self._context
+        context.led_until_ms = max(context.led_until_ms, sent_ms)
         was_over, context.session_ends_ms = now_ms >= context.session_ends_ms, max(context.session_ends_ms, ends_ms)
         context.timers.arm(TimerKind.CONTROLLER_SESSION, context.broker_id, context.session_ends_ms)
         if was_over:
             self._session_changed(now_ms)
+        doubted, context.doubted = context.doubted, set()
+        for key in sorted(doubted):
+            if (replica := self._replicas.get(key)) is not None and replica.leader is not None:
+                replica.leader.check_subscribers(now_ms)
 
     def disk_looked_at(self, *, answers: bool, has_space: bool) -> None:
         """Whether the disks answer and have space, as it is told with heartbeats."""

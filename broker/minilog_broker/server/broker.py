@@ -365,6 +365,7 @@ class Broker:
 
     async def _register(self) -> None:
         manager, directory, found = self._replicas.manager, self._directory, self._found
+        self._logs.name_unreadable(self._quorum.image.replicas_on(self._options.broker_id))
         self._replicas.adopt(found)
         request = registration_request(self._options, self._client, directory, found, self._logs)
         answer = await self._link.register(request)
@@ -409,13 +410,13 @@ class Broker:
             self._link.beat_now()  # our registration is replayed: the controller may unfence us
         self._to_replicas.changed(changes)
 
-    def _session_goes_on(self, ends_ms: float, committed_end_offset: int) -> None:
+    def _session_goes_on(self, sent_ms: float, ends_ms: float, committed_end_offset: int) -> None:
         """The controller was heard: that counts when all is replayed that was decided by then (rules/fencing.py)."""
 
         async def count() -> None:
             await self._quorum.replayed(committed_end_offset)
             await self._to_replicas.told()
-            self._replicas.manager.session_lasts_until(ends_ms, now_ms())
+            self._replicas.manager.session_lasts_until(sent_ms, ends_ms, now_ms())
             self._replicas.run()
 
         if self._session_pending is None or self._session_pending.done():  # else the next answer will do

@@ -71,7 +71,7 @@ def epoch_begins_at_the_high_watermark() -> Patches:
         self.leading = True
         self.in_sync.watch_lag(now_ms)
         self._advance(now_ms)
-        self._check_subscribers(now_ms)
+        self.check_subscribers(now_ms)
 
     return [(LeaderPartition, "lead_when_settled", mutant)]
 

@@ -53,6 +53,9 @@ def bound(what: Callable[P, object], *given: P.args, **named: P.kwargs) -> Calla
     return step
 
 
+SESSION_MS = 3_000.0  # of a broker with the controller
+
+
 class ReplicaCluster:
     """See the module's text. Brokers are 1 to `brokers`; partition KEY is on all of them."""
 
@@ -337,6 +340,11 @@ class ReplicaCluster:
             broker.consumers_ready.pop(session_id, None)
         else:
             broker.consumers[session_id].append(FETCH.response.decode(FETCH.response.encode(message)))
+
+    def controller_answers(self, broker_id: int) -> None:
+        """A heartbeat that was sent now is answered, and all is replayed that was committed by then."""
+        self.brokers[broker_id].manager.session_lasts_until(self.now_ms, self.now_ms + SESSION_MS, self.now_ms)
+        self.brokers[broker_id].run()
 
     def runs(self, broker_id: int, session_id: int) -> list[data_pb2.PartitionRun]:
         """What a consumer was sent, in order."""

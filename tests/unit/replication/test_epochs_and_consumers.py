@@ -167,6 +167,7 @@ def test_a_consumer_reads_up_to_the_high_watermark_and_waits_there() -> None:
 def test_a_read_above_the_high_watermark_waits() -> None:
     cluster = ReplicaCluster()
     session_id = cluster.consume(1, 1)
+    cluster.controller_answers(1)
     cluster.settle()
     cluster.produce(1)
     while cluster[1].disk:
@@ -188,6 +189,7 @@ def test_out_of_range_is_only_below_the_log_start_or_above_a_known_end() -> None
     cluster.settle()
     cluster[1].logs[KEY].advance_log_start(2)
     below, above, inside = cluster.consume(1, 1), cluster.consume(1, 4), cluster.consume(1, 3)
+    cluster.controller_answers(1)
     cluster.settle()
     for session_id in (below, above):
         assert cluster.runs(1, session_id)[0].error.code == common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
@@ -202,11 +204,27 @@ def test_above_the_end_of_a_leader_that_does_not_know_its_end_waits() -> None:
     cluster.controller.move(KEY, 2)
     cluster.settle()
     session_id = cluster.consume(2, 9)
+    cluster.controller_answers(2)
     cluster.settle()
     assert cluster.runs(2, session_id) == []
     cluster.cut.clear()
     cluster.advance(1_000)
     assert cluster.runs(2, session_id)[0].error.code == common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
+
+
+def test_an_offset_above_the_end_is_refused_when_the_controller_has_answered_since() -> None:
+    """Seed 981163: a reader knew it from the next leader, of whom the one that was cut off had heard nothing."""
+    cluster = ReplicaCluster()
+    cluster.produce(1)
+    cluster.settle()
+    cluster.controller_answers(1)
+    cluster.advance(1)
+    session_id = cluster.consume(1, 4)
+    cluster.settle()
+    assert cluster.runs(1, session_id) == []
+    cluster.controller.move(KEY, 2)
+    cluster.settle()
+    assert cluster.runs(1, session_id)[0].error.code != common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
 
 
 def test_nothing_at_or_above_a_given_end_is_sent_but_the_batch_around_it() -> None:

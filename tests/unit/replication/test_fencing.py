@@ -16,7 +16,7 @@ SESSION_MS = 3_000.0
 def heard(cluster: ReplicaCluster, broker_id: int, sent_ms: float | None = None) -> None:
     """A heartbeat was answered."""
     sent_ms = cluster.now_ms if sent_ms is None else sent_ms
-    cluster[broker_id].manager.session_lasts_until(sent_ms + SESSION_MS, cluster.now_ms)
+    cluster[broker_id].manager.session_lasts_until(sent_ms, sent_ms + SESSION_MS, cluster.now_ms)
     cluster[broker_id].run()
 
 

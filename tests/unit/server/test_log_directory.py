@@ -19,7 +19,7 @@ from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.replication.replica_effects import OpenLog, PartitionOffline, PlacedBatches
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.clients.registration import recovered_replicas, unsettled_replicas
-from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
+from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory, log_settings
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import recover_producer_state
@@ -152,6 +152,37 @@ def test_a_directory_whose_topic_id_could_not_be_read_once_is_opened_as_after_an
     _, logs = opened(files)
     assert keys_of(logs.recover()) == WHOLE
     assert logs.create(OpenLog(BROKEN, "t2", DEFAULTS)).recovery.cut_bytes == 100
+
+
+def test_a_log_of_which_nobody_knows_whose_it_is_has_the_name_of_a_replica(files: CrashableFiles) -> None:
+    """Seed 981044: said to be none it was recorded as damaged, and it was the only copy."""
+    files.fail("pread", errno.EIO, f"{PATH}/topic-id")
+    _, logs = opened(files)
+    found = logs.recover()
+    logs.name_unreadable([replace(STATE, topic_name="t9"), STATE])
+    told = {each.partition_id.topic_id: each.finding for each in recovered_replicas(found, logs)}
+    assert told[BROKEN.topic_id] == RecoveryFinding.RECOVERY_FINDING_UNREADABLE
+    assert len(told) == len(KEYS)
+    assert not logs.close()
+
+
+def test_a_log_that_rotted_where_its_epochs_are_read_from_is_damaged_and_not_unreadable(files: CrashableFiles) -> None:
+    """Seed 981040: its epochs had rotted too, and it stayed offline for ever."""
+    directory, logs = opened(files)
+    logs.recover()
+    log = logs.logs[BROKEN]
+    log.configure(log_settings(replace(DEFAULTS, segment_bytes=1024)))
+    append(log, BROKEN, 20)
+    log.sync()
+    log.write_checkpoint()
+    directory.close()
+    files.stop_process()
+    files.damage(FIRST, 3, b"\xff")
+    files.damage(f"{PATH}/leader-epoch", 3, b"\xff")
+    _, logs = opened(files)
+    found = {each.key: each.log.recovery.damaged for each in logs.recover()}
+    assert found == {KEYS[0]: False, BROKEN: True, KEYS[2]: False}
+    assert logs.unreadable == {}
 
 
 def test_a_foreign_file_named_like_a_log_does_not_end_the_start(files: CrashableFiles) -> None:

@@ -114,9 +114,10 @@ class LeaderPartition:
         self.leading = True
         self.in_sync.watch_lag(now_ms)
         self._advance(now_ms)
-        self._check_subscribers(now_ms)
+        self.check_subscribers(now_ms)
 
-    def _check_subscribers(self, now_ms: float) -> None:
+    def check_subscribers(self, now_ms: float) -> None:
+        """Those whose positions wait to be judged: more is known by now."""
         for subscription in list(self._subscribers.values()):
             subscription.session.check_positions_again(subscription, now_ms)
 
@@ -136,7 +137,7 @@ class LeaderPartition:
         if (too_few := self._too_few()) is not None:
             self._produce_handler.give_up(too_few)
         self._advance(now_ms)
-        self._check_subscribers(now_ms)
+        self.check_subscribers(now_ms)
         self.in_sync.propose_joiners(self.log.high_watermark, self.log.appended_end, now_ms)
         self.in_sync.watch_lag(now_ms)
 
@@ -273,7 +274,7 @@ class LeaderPartition:
         self._produce_handler.became_committed()
         self._high_watermark_moved(self)
         if not knew_its_end and self.knows_its_end:
-            self._check_subscribers(now_ms)
+            self.check_subscribers(now_ms)
         for subscription in self._subscribers.values():
             subscription.session.high_watermark_moved(subscription, now_ms)
 
@@ -357,7 +358,7 @@ class LeaderPartition:
             return Wait()
         if session.audience is Audience.FOLLOWER:
             return self._check_follower(position, session)
-        return self._check_consumer(position)
+        return self._check_consumer(position, session.subscriptions[self.key].asked_ms)
 
     def _check_follower(self, position: data_pb2.FetchPosition, session: ServedSession) -> PositionAnswer:
         view = self.in_sync.views.get(session.broker_id)
@@ -379,11 +380,16 @@ class LeaderPartition:
             return SendRuns(below.snapshot())
         return checked
 
-    def _check_consumer(self, position: data_pb2.FetchPosition) -> PositionAnswer:
+    def _check_consumer(self, position: data_pb2.FetchPosition, asked_ms: float) -> PositionAnswer:
+        """An offset above the end may have been had from a later leader, of whom nobody told us: that is not refused
+        before the controller has answered what was sent to it since."""
         offset, end = position.fetch_offset, self.log.appended_end
         checked = at_log_start(self.log, position) or self._check_log(position)
         if not position.HasField("last_fetched_epoch") and offset > end:
             if not self.knows_its_end:
+                return Wait()
+            if self._context.led_until_ms < asked_ms:
+                self._context.doubted.add(self.key)
                 return Wait()
             return Refuse(OffsetOutOfRange(f"{self}: offset {offset} is above the log end {end}"))
         return checked

@@ -76,6 +76,7 @@ class SessionPartition:
     key: PartitionKey
     source: Source | None
     position: data_pb2.FetchPosition
+    asked_ms: float  # when the position came
     state: SubscriptionState = SubscriptionState.WAITING
     next_offset: int = 0
     sent_bytes: int = 0  # since the position was accepted
@@ -149,8 +150,8 @@ class ServedSession:
         """A position: from now on this one is what counts for the partition."""
         subscription = self.subscriptions.get(key)
         if subscription is None:
-            subscription = self.subscriptions[key] = SessionPartition(self, key, source, position)
-        subscription.source, subscription.position = source, position
+            subscription = self.subscriptions[key] = SessionPartition(self, key, source, position, now_ms)
+        subscription.source, subscription.position, subscription.asked_ms = source, position, now_ms
         self._judge(subscription, now_ms)
         return subscription
 

@@ -46,8 +46,8 @@ class HeartbeatSources:
 class ControllerLink:
     """See the module's text. `find_controller` gives the address of the controller as far as it is known.
 
-    `session_goes_on` is told with each answer when the session ends, and which end of the metadata log must be replayed
-    before that counts.
+    `session_goes_on` is told with each answer when the question was sent, when the session ends, and which end of the
+    metadata log must be replayed before that counts.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ControllerLink:
         find_controller: Callable[[], tuple[str, int] | None],
         heartbeat_interval_ms: int,
         sources: HeartbeatSources,
-        session_goes_on: Callable[[float, int], None],
+        session_goes_on: Callable[[float, float, int], None],
         runtime: BrokerRuntime,
     ) -> None:
         self._runtime = runtime
@@ -204,7 +204,7 @@ class ControllerLink:
         if error is not None:
             raise BrokerNotAvailable(str(error))
         self.answered_ms = now_ms()
-        self._session_goes_on(sent_ms + answer.session_timeout_ms, answer.committed_end_offset)
+        self._session_goes_on(sent_ms, sent_ms + answer.session_timeout_ms, answer.committed_end_offset)
         if answer.should_stop:
             self.should_stop.set()
         self.fenced = answer.fenced

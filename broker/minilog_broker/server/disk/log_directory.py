@@ -16,7 +16,7 @@ import structlog
 from minilog.errors import CorruptMessage, StorageError
 from minilog.partition_key import PartitionKey
 from minilog_broker.quorum.records import METADATA_KEY
-from minilog_broker.replication.partition_state import TopicConfig
+from minilog_broker.replication.partition_state import PartitionState, TopicConfig
 from minilog_broker.replication.replica_effects import OpenLog
 from minilog_broker.storage.checkpoint import read_checkpoint
 from minilog_broker.storage.data_directory import DataDirectory, PartitionDirectory
@@ -75,6 +75,7 @@ class LogDirectory:
         self._monotonic_s = monotonic_s
         self.logs: dict[PartitionKey, Log] = {}
         self.unreadable: dict[PartitionKey, UnreadableLog] = {}
+        self._nameless: dict[str, str] = {}  # paths of logs of which nobody knows whose they are, and why
         self._files = files
         self._directory = directory
         self._reserve = reserve
@@ -92,7 +93,7 @@ class LogDirectory:
             try:
                 each = self._directory.partition_at(path)
             except (OSError, StorageError) as error:
-                # Named when the image asks for a replica of that name: its log cannot be made there.
+                self._nameless[path] = str(error)
                 logger.error(
                     "whose log this is cannot be read: its replica will be offline", log=path, error=str(error)
                 )
@@ -111,14 +112,24 @@ class LogDirectory:
                 )
         return found
 
+    def name_unreadable(self, replicas: Iterable[PartitionState]) -> None:
+        """What has the name of a replica that we should have is its log, as far as can be told: that is there and
+        cannot be read, which is not the same as no log."""
+        for state in replicas:
+            path = self._directory.partition_path(state.topic_name, state.key.partition)
+            if path in self._nameless:
+                self.unreadable[state.key] = UnreadableLog(state.key, path, self._nameless.pop(path))
+
     def _recover_one(self, each: PartitionDirectory, key: PartitionKey) -> FoundLog:
         unclean, settings = self._directory.clean_stop_epoch is None, self._former_settings(each.path)
-        log = self._open(each.path, key, each.topic_name, settings, unclean=unclean)
+        log: Log | None = None
         try:
+            log = self._open(each.path, key, each.topic_name, settings, unclean=unclean)
             producer_state = recover_producer_state(log)
         except CorruptMessage as error:  # rot in a segment that its index vouched for: read and cut all of it
             mark_damaged(self._files, each.path, str(error))
-            log.close(clean=False)
+            if log is not None:
+                log.close(clean=False)
             log = self._open(each.path, key, each.topic_name, settings, unclean=True)
             producer_state = recover_producer_state(log)
         self.logs[key] = log
