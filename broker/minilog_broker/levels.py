@@ -13,9 +13,8 @@ from __future__ import annotations
 from minilog.errors import UnsupportedVersion
 from minilog.versions import VersionRange
 
-SUPPORTED_LEVELS = VersionRange(1, 2)
+SUPPORTED_LEVELS = VersionRange(1, 1)
 FIRST_LEVEL = 1  # of a cluster until a record says another
-TYPED_TOPICS_LEVEL = 2  # a topic has a schema: its record, and the batches of its rows
 
 
 class ClusterLevel:

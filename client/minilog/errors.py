@@ -247,7 +247,7 @@ class BrokerIdNotRegistered(MinilogError):
 
 
 class InvalidUpdateVersion(MinilogError):
-    """A change that was not made from the committed state: of an ISR, or of a schema that somebody else evolved."""
+    """An ISR proposal that was not made from the committed state."""
 
     code = "INVALID_UPDATE_VERSION"
 

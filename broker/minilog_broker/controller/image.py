@@ -7,8 +7,7 @@
     TopicRecord               a topic, by id and by name
     PartitionRecord           the whole state of one partition
     TopicConfigRecord         one key of a topic, set or unset
-    TopicSchemaRecord         one more version of a topic's schema
-    TopicDeletionRecord       a topic, its partitions, configuration and schema are gone
+    TopicDeletionRecord       a topic, its partitions and its configuration are gone
     ProducerIdBlockRecord     the first producer id that nobody was given
     VoterReplacedRecord       a voter goes on with another directory
     ClusterLevelRecord        what may be written to the logs from here on
@@ -25,9 +24,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from minilog.partition_key import PartitionKey
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
-from minilog.typed.wire import schema_from_wire, schema_to_wire
 from minilog.v1 import records_pb2
 from minilog.versions import FIRST, VersionRange, range_from_wire
 from minilog_broker.controller.topic_config import effective_topic_config, shown_topic_config
@@ -96,7 +92,6 @@ class MetadataImage:
         self.topic_ids: dict[str, bytes] = {}
         self.partitions: dict[PartitionKey, PartitionState] = {}
         self.configs: dict[bytes, dict[str, str]] = {}
-        self.schemas: dict[bytes, TopicSchemas] = {}
         self.partitions_of_broker: dict[int, set[PartitionKey]] = {}
         self.next_producer_id = 0
         self.end_offset = 0
@@ -113,7 +108,7 @@ class MetadataImage:
         configs = {topic_id: values for topic_id, values in self.configs.items() if values}
         index = {broker_id: keys for broker_id, keys in self.partitions_of_broker.items() if keys}
         names = (self.cluster_id, self.level, self.voters, self.next_producer_id)
-        return (*names, self.brokers, self.topics, self.topic_ids, self.partitions, configs, self.schemas, index)
+        return (*names, self.brokers, self.topics, self.topic_ids, self.partitions, configs, index)
 
     def copy(self) -> MetadataImage:
         """An independent image of the same content, without changes to hand over."""
@@ -122,7 +117,6 @@ class MetadataImage:
         twin.brokers, twin.topics = dict(self.brokers), dict(self.topics)
         twin.topic_ids, twin.partitions = dict(self.topic_ids), dict(self.partitions)
         twin.configs = {topic_id: dict(values) for topic_id, values in self.configs.items()}
-        twin.schemas = dict(self.schemas)
         twin.partitions_of_broker = {broker_id: set(keys) for broker_id, keys in self.partitions_of_broker.items()}
         twin.next_producer_id, twin.end_offset = self.next_producer_id, self.end_offset
         return twin
@@ -132,13 +126,12 @@ class MetadataImage:
         changes = self._changes
         changes.brokers |= self.brokers.keys() | other.brokers.keys()
         changes.topics |= self.topics.keys() | other.topics.keys()
-        configured = (self.configs.keys(), other.configs.keys(), self.schemas.keys(), other.schemas.keys())
-        changes.configs |= set().union(*configured) & other.topics.keys()
+        changes.configs |= (self.configs.keys() | other.configs.keys()) & other.topics.keys()
         changes.removed |= self.partitions.keys() - other.partitions.keys()
         changes.partitions = set(other.partitions)
         self.cluster_id, self.level, self.voters = other.cluster_id, other.level, other.voters
         self.brokers, self.topics, self.topic_ids = other.brokers, other.topics, other.topic_ids
-        self.partitions, self.configs, self.schemas = other.partitions, other.configs, other.schemas
+        self.partitions, self.configs = other.partitions, other.configs
         self.partitions_of_broker = other.partitions_of_broker
         self.next_producer_id, self.end_offset = other.next_producer_id, other.end_offset
         self._effective.clear()
@@ -156,18 +149,12 @@ class MetadataImage:
         """What was set explicitly."""
         return dict(self.configs.get(topic_id, {}))
 
-    def schemas_of(self, topic_id: bytes) -> tuple[TopicSchema, ...]:
-        """Every version of a typed topic's schema; none where it has no schema."""
-        found = self.schemas.get(topic_id)
-        return () if found is None else found.versions
-
     def effective_config(self, topic_id: bytes) -> TopicConfig:
-        """What the topic has, on every broker that has replayed so much: topic_config.py; its schemas beside that."""
+        """What the topic has, on every broker that has replayed so much: topic_config.py."""
         config = self._effective.get(topic_id)
         if config is None:
             values = {**dict(self.topics[topic_id].defaults), **self.configs.get(topic_id, {})}
-            effective = effective_topic_config(values)
-            config = self._effective[topic_id] = replace(effective, schemas=self.schemas.get(topic_id))
+            config = self._effective[topic_id] = effective_topic_config(values)
         return config
 
     def shown_config(self, topic_id: bytes) -> dict[str, str]:
@@ -207,8 +194,6 @@ class MetadataImage:
                 self._apply_partition(record.partition)
             case "topic_config":
                 self._apply_config(record.topic_config)
-            case "topic_schema":
-                self._apply_schema(record.topic_schema)
             case "topic_deletion":
                 self._apply_deletion(record.topic_deletion.topic_id)
             case "producer_id_block":
@@ -284,17 +269,10 @@ class MetadataImage:
         self._effective.pop(record.topic_id, None)
         self._changes.configs.add(record.topic_id)
 
-    def _apply_schema(self, record: records_pb2.TopicSchemaRecord) -> None:
-        former, schema = self.schemas.get(record.topic_id), schema_from_wire(record.schema)
-        self.schemas[record.topic_id] = TopicSchemas((schema,)) if former is None else former.followed_by(schema)
-        self._effective.pop(record.topic_id, None)
-        self._changes.configs.add(record.topic_id)
-
     def _apply_deletion(self, topic_id: bytes) -> None:
         topic = self.topics.pop(topic_id)
         self.topic_ids.pop(topic.name, None)
         self.configs.pop(topic_id, None)
-        self.schemas.pop(topic_id, None)
         self._effective.pop(topic_id, None)
         for key in topic.partition_keys():
             for broker_id in self.partitions.pop(key).replicas:
@@ -320,12 +298,6 @@ def state_of(record: records_pb2.PartitionRecord, topic_name: str) -> PartitionS
         removing_replicas=tuple(record.removing_replicas),
         throttle_bytes_per_second=record.throttle_bytes_per_second,
     )
-
-
-def schema_record(topic_id: bytes, schema: TopicSchema) -> records_pb2.MetadataRecord:
-    """The record of one version."""
-    told = records_pb2.TopicSchemaRecord(topic_id=topic_id, schema=schema_to_wire(schema))
-    return records_pb2.MetadataRecord(topic_schema=told)
 
 
 def record_of(state: PartitionState) -> records_pb2.MetadataRecord:

@@ -16,13 +16,13 @@ from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
 
-from minilog.errors import CorruptMessage, InvalidSchema
+from minilog.errors import CorruptMessage
 from minilog.record_batch.builder import build_control_batch
 from minilog.record_batch.header import Buffer, check_crc, iterate_headers
 from minilog.record_batch.reader import read_control
 from minilog.v1 import records_pb2
 from minilog.versions import parse_known
-from minilog_broker.controller.image import BrokerRegistration, MetadataImage, record_of, schema_record
+from minilog_broker.controller.image import BrokerRegistration, MetadataImage, record_of
 from minilog_broker.quorum.cluster import level_record
 from minilog_broker.quorum.records import METADATA_KEY, decode_run, encode_records, place
 from minilog_broker.storage.snapshot_files import SnapshotId
@@ -51,7 +51,6 @@ def image_records(image: MetadataImage) -> Iterator[records_pb2.MetadataRecord]:
                 defaults=[records_pb2.TopicDefault(name=name, value=value) for name, value in topic.defaults],
             )
         )
-        yield from (schema_record(topic_id, each) for each in image.schemas_of(topic_id))
         for name, value in sorted(image.configs.get(topic_id, {}).items()):
             yield records_pb2.MetadataRecord(
                 topic_config=records_pb2.TopicConfigRecord(topic_id=topic_id, name=name, value=value)
@@ -154,7 +153,7 @@ def _apply(image: MetadataImage, batch: Buffer) -> int:
             for record in decision.records:
                 image.apply(0, record)
                 count += 1
-    except (DecodeError, KeyError, InvalidSchema) as error:
+    except (DecodeError, KeyError) as error:
         raise CorruptMessage(f"a snapshot has a record that cannot be there: {error}") from error
     return count
 

@@ -18,10 +18,9 @@ from minilog.errors import (
 )
 from minilog.net.coordinators_of import INTERNAL_PARTITIONS
 from minilog.partition_key import PartitionKey
-from minilog.typed.topic_schema import TopicSchema
 from minilog.v1 import admin_pb2, records_pb2
 from minilog_broker.controller.election import reconsider
-from minilog_broker.controller.image import TopicImage, record_of, schema_record
+from minilog_broker.controller.image import TopicImage, record_of
 from minilog_broker.controller.internal_topics import (
     INTERNAL_TOPIC_NAMES,
     internal_replication_factor,
@@ -29,7 +28,6 @@ from minilog_broker.controller.internal_topics import (
 )
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.placement import place_replicas
-from minilog_broker.controller.schemas import Schemas
 from minilog_broker.controller.topic_config import check_config_name, check_topic_config, check_topic_name
 from minilog_broker.replication.partition_state import PartitionState
 
@@ -45,7 +43,6 @@ class _Plan:
     topic_id: bytes
     placed: list[tuple[int, ...]]
     configs: dict[str, str]
-    schema: TopicSchema | None
 
 
 class Topics:
@@ -63,7 +60,6 @@ class Topics:
         defaults: Mapping[str, str],
     ) -> None:
         self._ledger = ledger
-        self._schemas = Schemas(ledger)
         self._random = rng
         self._num_partitions = num_partitions
         self._replication_factor = replication_factor
@@ -78,8 +74,6 @@ class Topics:
             return b""
         record = records_pb2.TopicRecord(name=request.name, topic_id=plan.topic_id, defaults=self._defaults)
         self._ledger.write(records_pb2.MetadataRecord(topic=record))
-        if plan.schema is not None:
-            self._ledger.write(schema_record(plan.topic_id, plan.schema))
         self._write_configs(plan.topic_id, plan.configs)
         self._write_partitions(plan.topic_id, request.name, 0, plan.placed)
         return plan.topic_id
@@ -120,8 +114,7 @@ class Topics:
         if factor >= 1:  # else the factor itself is what is wrong
             check_topic_config(configs, factor)
         placed = self._place(request.name, partitions, factor)
-        schema = self._schemas.first(request) if request.HasField("schema") else None
-        return _Plan(self._new_topic_id(), placed, configs, schema)
+        return _Plan(self._new_topic_id(), placed, configs)
 
     def _default_factor(self) -> int:
         if self._replication_factor is not None:
@@ -149,16 +142,13 @@ class Topics:
     # -- alter
 
     def alter(self, request: admin_pb2.TopicAlteration) -> bytes:
-        """The topic's id. Partitions are only added; settings are set or unset; a schema is followed by its next."""
+        """The topic's id. Partitions are only added; settings are set or unset."""
         topic = self._writable_topic(request.name)
         factor = len(self._ledger.image.partitions[PartitionKey(topic.topic_id, 0)].target_replicas)
         configs = self._altered_configs(topic, request, factor)
-        schema = self._schemas.following(topic, request) if request.HasField("schema") else None
         placed: list[tuple[int, ...]] = []
         if request.HasField("num_partitions"):
             placed = self._grown(topic, request.num_partitions, factor)
-        if schema is not None:
-            self._ledger.write(schema_record(topic.topic_id, schema))
         former = self._ledger.image.topic_config(topic.topic_id)
         changed = {name: value for name, value in configs.items() if former.get(name) != value}
         self._write_configs(topic.topic_id, changed)

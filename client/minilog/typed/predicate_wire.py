@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from google.protobuf.message import DecodeError
-
 from minilog.errors import CorruptMessage, InvalidArgument
 from minilog.typed.bounds import scalar_of, set_bound
 from minilog.typed.fields import Field, Primitive
@@ -28,19 +26,18 @@ from minilog.typed.predicate import (
 )
 from minilog.v1 import typed_pb2
 
-MAX_PREDICATE_BYTES = 16 << 10
+MAX_PREDICATE_BYTES = 64 << 10
 _TRUTHS = {None: typed_pb2.TRUTH_UNKNOWN, True: typed_pb2.TRUTH_TRUE, False: typed_pb2.TRUTH_FALSE}
 _VALUES = {number: value for value, number in _TRUTHS.items()}
 
 
-def predicate_to_wire(predicate: Predicate) -> bytes:
+def predicate_to_wire(predicate: Predicate) -> typed_pb2.Predicate:
     """A condition that a replica can be told. Raises InvalidArgument where it is too long."""
     told = typed_pb2.Predicate()
     _fill(told, predicate)
-    content = told.SerializeToString()
-    if len(content) > MAX_PREDICATE_BYTES:
-        raise InvalidArgument(f"the where takes {len(content)} bytes, the most is {MAX_PREDICATE_BYTES}: shorten it")
-    return content
+    if (size_bytes := told.ByteSize()) > MAX_PREDICATE_BYTES:
+        raise InvalidArgument(f"the where takes {size_bytes} bytes, the most is {MAX_PREDICATE_BYTES}: shorten it")
+    return told
 
 
 def _fill(told: typed_pb2.Predicate, predicate: Predicate) -> None:
@@ -73,14 +70,10 @@ def _fill_all(told: typed_pb2.Predicates, parts: Iterable[Predicate]) -> None:
         _fill(told.parts.add(), part)
 
 
-def predicate_from_wire(content: bytes, field: Callable[[int], Field | None]) -> Predicate:
+def predicate_from_wire(told: typed_pb2.Predicate, field: Callable[[int], Field | None]) -> Predicate:
     """A condition on the fields that `field` gives by their ids. Raises CorruptMessage."""
-    if len(content) > MAX_PREDICATE_BYTES:
-        raise CorruptMessage(f"a condition of {len(content)} bytes came, the most is {MAX_PREDICATE_BYTES}")
-    try:
-        told = typed_pb2.Predicate.FromString(content)
-    except DecodeError as error:
-        raise CorruptMessage(f"a condition came that cannot be read: {error}") from error
+    if told.ByteSize() > MAX_PREDICATE_BYTES:
+        raise CorruptMessage(f"a condition of {told.ByteSize()} bytes came, the most is {MAX_PREDICATE_BYTES}")
     return _Reading(field).predicate(told)
 
 

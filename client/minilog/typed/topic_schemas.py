@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 from minilog.errors import CorruptMessage, InvalidSchema, UnknownSchemaVersion
 from minilog.typed.topic_schema import TopicSchema
@@ -18,7 +17,7 @@ from minilog.v1 import typed_pb2
 MAX_VERSIONS = 1_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TopicSchemas:
     """Version n stands at place n - 1; at least one is there."""
 
@@ -37,11 +36,6 @@ class TopicSchemas:
             )
         return self.versions[number - 1]
 
-    @cached_property
-    def told(self) -> list[typed_pb2.TopicSchema]:
-        """As messages."""
-        return [schema_to_wire(each) for each in self.versions]
-
     def followed_by(self, schema: TopicSchema) -> TopicSchemas:
         """With one more. Raises InvalidSchema where it is not the next one."""
         if schema.version != len(self.versions) + 1 or schema.version > MAX_VERSIONS:
@@ -50,6 +44,11 @@ class TopicSchemas:
                 f"{MAX_VERSIONS} of them"
             )
         return TopicSchemas((*self.versions, schema))
+
+
+def schemas_to_wire(schemas: TopicSchemas | None) -> list[typed_pb2.TopicSchema]:
+    """Of a topic without a schema: none."""
+    return [] if schemas is None else [schema_to_wire(each) for each in schemas.versions]
 
 
 def schemas_from_wire(told: Iterable[typed_pb2.TopicSchema]) -> TopicSchemas | None:

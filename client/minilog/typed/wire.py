@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from google.protobuf.message import DecodeError
-
 from minilog.errors import InvalidSchema
 from minilog.typed.fields import Array, Decimal, Field, FieldType, Map, Primitive, Struct
 from minilog.typed.topic_schema import TopicSchema, check_schema, first_version
 from minilog.v1 import typed_pb2
-
-MAX_SCHEMA_BYTES = 512 << 10
 
 
 def schema_to_wire(schema: TopicSchema) -> typed_pb2.TopicSchema:
@@ -48,19 +44,9 @@ def schema_from_wire(told: typed_pb2.TopicSchema) -> TopicSchema:
     return schema
 
 
-def proposed_from_wire(content: bytes) -> TopicSchema:
-    """What a client proposes, as a message. Raises InvalidSchema."""
-    if len(content) > MAX_SCHEMA_BYTES:
-        raise InvalidSchema(f"a schema of {len(content)} bytes came, the most is {MAX_SCHEMA_BYTES}: shorten its names")
-    try:
-        return schema_from_wire(typed_pb2.TopicSchema.FromString(content))
-    except DecodeError as error:
-        raise InvalidSchema(f"a schema came that cannot be read: {error}") from error
-
-
-def with_new_ids(proposed: TopicSchema) -> TopicSchema:
-    """The first version of a new topic, of what somebody proposes. Raises InvalidSchema."""
-    return first_version(proposed.fields, proposed.key_columns, proposed.timestamp_column)
+def first_version_of(schema: TopicSchema) -> TopicSchema:
+    """What somebody proposes for a new topic, with ids given anew. Raises InvalidSchema."""
+    return first_version(schema.fields, schema.key_columns, schema.timestamp_column)
 
 
 def _field_to_wire(field: Field) -> typed_pb2.SchemaField:

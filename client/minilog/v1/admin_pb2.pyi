@@ -12,6 +12,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from minilog.v1 import common_pb2 as _common_pb2
+from minilog.v1 import typed_pb2 as _typed_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -86,10 +87,12 @@ class NewTopic(_message.Message):
     num_partitions: _builtins.int
     """Absent: the broker's num.partitions and default.replication.factor."""
     replication_factor: _builtins.int
-    schema: _builtins.bytes
-    """A TopicSchema, which nests, and is looked at by itself: a typed topic. Ids are given by the controller."""
     @_builtins.property
     def configs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def schema(self) -> _typed_pb2.TopicSchema:
+        """Set: a typed topic. Ids are given by the controller."""
+
     def __init__(
         self,
         *,
@@ -97,24 +100,20 @@ class NewTopic(_message.Message):
         num_partitions: _builtins.int | None = ...,
         replication_factor: _builtins.int | None = ...,
         configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        schema: _builtins.bytes | None = ...,
+        schema: _typed_pb2.TopicSchema | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "_replication_factor", b"_replication_factor", "_schema", b"_schema", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor", "schema", b"schema"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "_replication_factor", b"_replication_factor", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "_replication_factor", b"_replication_factor", "_schema", b"_schema", "configs", b"configs", "name", b"name", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor", "schema", b"schema"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "_replication_factor", b"_replication_factor", "configs", b"configs", "name", b"name", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor", "schema", b"schema"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__num_partitions: _TypeAlias = _typing.Literal["num_partitions"]  # noqa: Y015
     _WhichOneofArgType__num_partitions: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions"]  # noqa: Y015
     _WhichOneofReturnType__replication_factor: _TypeAlias = _typing.Literal["replication_factor"]  # noqa: Y015
     _WhichOneofArgType__replication_factor: _TypeAlias = _typing.Literal["_replication_factor", b"_replication_factor"]  # noqa: Y015
-    _WhichOneofReturnType__schema: _TypeAlias = _typing.Literal["schema"]  # noqa: Y015
-    _WhichOneofArgType__schema: _TypeAlias = _typing.Literal["_schema", b"_schema"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__num_partitions) -> _WhichOneofReturnType__num_partitions | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__replication_factor) -> _WhichOneofReturnType__replication_factor | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__schema) -> _WhichOneofReturnType__schema | None: ...
 
 Global___NewTopic: _TypeAlias = NewTopic  # noqa: Y015
 
@@ -299,12 +298,14 @@ class TopicAlteration(_message.Message):
     name: _builtins.str
     num_partitions: _builtins.int
     """The new total; it can only grow."""
-    schema: _builtins.bytes
-    """A TopicSchema, the next version by its number: INVALID_UPDATE_VERSION where somebody else made that first."""
     @_builtins.property
     def set_configs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def unset_configs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def schema(self) -> _typed_pb2.TopicSchema:
+        """The next version, by number: INVALID_UPDATE_VERSION where somebody else made it first."""
+
     def __init__(
         self,
         *,
@@ -312,20 +313,15 @@ class TopicAlteration(_message.Message):
         num_partitions: _builtins.int | None = ...,
         set_configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         unset_configs: _abc.Iterable[_builtins.str] | None = ...,
-        schema: _builtins.bytes | None = ...,
+        schema: _typed_pb2.TopicSchema | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "_schema", b"_schema", "num_partitions", b"num_partitions", "schema", b"schema"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "num_partitions", b"num_partitions", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "_schema", b"_schema", "name", b"name", "num_partitions", b"num_partitions", "schema", b"schema", "set_configs", b"set_configs", "unset_configs", b"unset_configs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "name", b"name", "num_partitions", b"num_partitions", "schema", b"schema", "set_configs", b"set_configs", "unset_configs", b"unset_configs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__num_partitions: _TypeAlias = _typing.Literal["num_partitions"]  # noqa: Y015
     _WhichOneofArgType__num_partitions: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions"]  # noqa: Y015
-    _WhichOneofReturnType__schema: _TypeAlias = _typing.Literal["schema"]  # noqa: Y015
-    _WhichOneofArgType__schema: _TypeAlias = _typing.Literal["_schema", b"_schema"]  # noqa: Y015
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__num_partitions) -> _WhichOneofReturnType__num_partitions | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__schema) -> _WhichOneofReturnType__schema | None: ...
 
 Global___TopicAlteration: _TypeAlias = TopicAlteration  # noqa: Y015
 

@@ -262,11 +262,13 @@ class Selection(_message.Message):
     timestamps: _builtins.bool
     """Of records, where a batch has columns of them."""
     headers: _builtins.bool
-    where: _builtins.bytes
-    """A Predicate: it nests, and is looked at by itself. Absent: all rows."""
     @_builtins.property
     def field_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Top-level columns."""
+
+    @_builtins.property
+    def where(self) -> Global___Predicate:
+        """Absent: all rows."""
 
     def __init__(
         self,
@@ -275,15 +277,13 @@ class Selection(_message.Message):
         field_ids: _abc.Iterable[_builtins.int] | None = ...,
         timestamps: _builtins.bool = ...,
         headers: _builtins.bool = ...,
-        where: _builtins.bytes | None = ...,
+        where: Global___Predicate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_where", b"_where", "where", b"where"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_where", b"_where", "field_ids", b"field_ids", "headers", b"headers", "schema_version", b"schema_version", "timestamps", b"timestamps", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field_ids", b"field_ids", "headers", b"headers", "schema_version", b"schema_version", "timestamps", b"timestamps", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__where: _TypeAlias = _typing.Literal["where"]  # noqa: Y015
-    _WhichOneofArgType__where: _TypeAlias = _typing.Literal["_where", b"_where"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__where) -> _WhichOneofReturnType__where | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Selection: _TypeAlias = Selection  # noqa: Y015
 

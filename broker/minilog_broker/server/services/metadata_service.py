@@ -138,8 +138,6 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         """As it is when its turn comes; as one that is not there where it was deleted meanwhile."""
         told.name, told.topic_id, told.internal = topic.name, topic.topic_id, topic.internal
         told.configs.update(self._image.shown_config(topic.topic_id))
-        if (schemas := self._image.schemas.get(topic.topic_id)) is not None:
-            told.schemas.extend(schemas.told)
         for keys in parts_of(list(topic.partition_keys()), PARTITIONS_AT_ONCE):
             piece = await piece.next() if piece.is_over() else piece
             found = (self._image.partitions.get(key) for key in keys)

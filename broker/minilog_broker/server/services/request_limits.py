@@ -31,7 +31,6 @@ _OTHER_FIELDS = 100  # that are not repeated, of one request
 MAX_REPLICAS_OF_BROKER = 50_000  # that can be offline or damaged: each has a log directory and files
 MAX_VOTERS = 16  # 1, 3 or 5 are possible
 MAX_REPLICAS = 64  # of one partition
-MAX_FIELDS = 1_000  # of a schema
 MAX_CONFIGS = 64  # of one topic: there are fewer names
 
 _MAX: dict[str, tuple[int, str]] = {
@@ -47,7 +46,6 @@ _MAX: dict[str, tuple[int, str]] = {
     "PartitionReassignment.replicas": (limits.MAX_ADMIN_PARTITIONS * MAX_REPLICAS, "a partition has fewer replicas"),
     "ProduceRequest.entries": (limits.MAX_PRODUCE_ENTRIES, "each is judged and given its place"),
     "FetchRequest.positions": (limits.MAX_POSITIONS, "each is judged against a log"),
-    "Selection.field_ids": (limits.MAX_POSITIONS * MAX_FIELDS, "a schema has no more fields"),
     "FetchRequest.forgotten": (limits.MAX_POSITIONS, "as many as positions"),
     "DeleteRecordsRequest.entries": (limits.MAX_DELETION_ENTRIES, "each is judged against a log"),
     "GetMetadataRequest.topic_names": (limits.MAX_METADATA_TOPICS, "each is looked up and described"),
