@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minilog.partition_key import PartitionKey
+from minilog.typed.topic_schemas import TopicSchemas
 
 NO_LEADER = -1
 
@@ -65,6 +66,7 @@ class TopicConfig:
     retention_ms: int
     retention_bytes: int
     unclean_leader_election: bool
+    schemas: TopicSchemas | None = None  # of a typed topic: they stand beside the configuration, and change with it
 
 
 @dataclass(frozen=True, slots=True)

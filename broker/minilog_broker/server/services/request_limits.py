@@ -161,24 +161,24 @@ def _limits_in(message: Descriptor, way: tuple[FieldDescriptor, ...]) -> Iterato
     for field in message.fields:
         if field.is_repeated:
             yield CountLimit((*way, field), *_MAX[f"{message.name}.{field.name}"])
-        if _goes_on(field, way):
-            yield from _limits_in(field.message_type, (*way, field))
+        if (inner := _inner(field, way)) is not None:
+            yield from _limits_in(inner, (*way, field))
 
 
-def _goes_on(field: FieldDescriptor, way: tuple[FieldDescriptor, ...]) -> bool:
-    """Is there a message in it that is not looked at on the way to it?"""
+def _inner(field: FieldDescriptor, way: tuple[FieldDescriptor, ...]) -> Descriptor | None:
+    """The message in it, unless it is one of those on the way to it."""
     kind = field.message_type
-    if kind is None or kind.GetOptions().map_entry:
-        return False
-    return kind != field.containing_type and all(kind != each.containing_type for each in way)
+    if kind is None or kind.GetOptions().map_entry or kind in [each.containing_type for each in (*way, field)]:
+        return None
+    return kind
 
 
 def _sums_in(message: Descriptor, way: tuple[FieldDescriptor, ...]) -> Iterator[CountLimit]:
     for field in message.fields:
         if (limit := _MAX_SUM.get(f"{message.name}.{field.name}")) is not None:
             yield CountLimit((*way, field), *limit)
-        if _goes_on(field, way):
-            yield from _sums_in(field.message_type, (*way, field))
+        if (inner := _inner(field, way)) is not None:
+            yield from _sums_in(inner, (*way, field))
 
 
 def _fields_of(field: FieldDescriptor, way: tuple[FieldDescriptor, ...] = ()) -> int:
@@ -189,7 +189,8 @@ def _fields_of(field: FieldDescriptor, way: tuple[FieldDescriptor, ...] = ()) ->
     most_of: dict[str, int] = {}
     for each in field.message_type.fields:
         if not each.is_repeated:
-            count = _fields_of(each, (*way, field)) if each.message_type is None or _goes_on(each, (*way, field)) else 1
+            is_tree = each.message_type is not None and _inner(each, (*way, field)) is None
+            count = 1 if is_tree else _fields_of(each, (*way, field))
             one = each.full_name if each.containing_oneof is None else each.containing_oneof.full_name
             most_of[one] = max(count, most_of.get(one, 0))
     return 1 + sum(most_of.values())
