@@ -13,8 +13,9 @@ from __future__ import annotations
 from minilog.errors import UnsupportedVersion
 from minilog.versions import VersionRange
 
-SUPPORTED_LEVELS = VersionRange(1, 1)
+SUPPORTED_LEVELS = VersionRange(1, 2)
 FIRST_LEVEL = 1  # of a cluster until a record says another
+TYPED_TOPICS_LEVEL = 2  # brought topic_schema to the metadata log, and typed batches
 
 
 class ClusterLevel:

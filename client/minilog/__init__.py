@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from minilog.sync.admin import Admin as Admin
     from minilog.sync.consumer import Consumer as Consumer
     from minilog.sync.producer import Producer as Producer
+    from minilog.typed.ddl import schema_from_ddl as schema_from_ddl
+    from minilog.typed.schema_json import schema_from_json as schema_from_json
+    from minilog.typed.topic_schema import TopicSchema as TopicSchema
+    from minilog.typed.topic_schema import schema_from_arrow as schema_from_arrow
     from minilog.types import BatchMetadata as BatchMetadata
     from minilog.types import NewTopic as NewTopic
     from minilog.types import Record as Record
@@ -38,8 +42,12 @@ __all__ = [
     "RetriableError",
     "TopicAlteration",
     "TopicPartition",
+    "TopicSchema",
     "UnknownOutcome",
     "aio",
+    "schema_from_arrow",
+    "schema_from_ddl",
+    "schema_from_json",
 ]
 
 _HOME = {
@@ -52,6 +60,10 @@ _HOME = {
     "RecordMetadata": "minilog.types",
     "TopicAlteration": "minilog.types",
     "TopicPartition": "minilog.types",
+    "TopicSchema": "minilog.typed.topic_schema",
+    "schema_from_arrow": "minilog.typed.topic_schema",
+    "schema_from_ddl": "minilog.typed.ddl",
+    "schema_from_json": "minilog.typed.schema_json",
 }
 _MODULES = ("aio", "errors", "types")
 

@@ -169,7 +169,7 @@ class UnsupportedVersion(MinilogError):
 
 
 class LevelNotReached(RetriableError):
-    """The batch is of a form that the cluster's level does not allow, as far as the broker knows: it may be behind."""
+    """What the cluster's level does not allow, as far as the broker knows: a typed topic, or a form of batches."""
 
     code = "LEVEL_NOT_REACHED"
 
@@ -247,7 +247,7 @@ class BrokerIdNotRegistered(MinilogError):
 
 
 class InvalidUpdateVersion(MinilogError):
-    """An ISR proposal that was not made from the committed state."""
+    """An ISR proposal, or the next version of a schema, that was not made from the committed state."""
 
     code = "INVALID_UPDATE_VERSION"
 

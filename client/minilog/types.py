@@ -8,9 +8,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from minilog.errors import InvalidArgument
+from minilog.errors import InvalidArgument, UnsupportedVersion
+
+if TYPE_CHECKING:  # both need Arrow, and this module is light
+    import pyarrow as pa
+
+    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.topic_schemas import TopicSchemas
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 # What users may give as such.
@@ -79,22 +85,28 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; None leaves the number to the brokers' num.partitions and default.replication.factor."""
+    """A topic to create; None leaves the number to the brokers' num.partitions and default.replication.factor.
+
+    With `schema` it is a typed topic: its rows have these columns. An Arrow schema is taken as schema_from_arrow does;
+    the brokers give the fields their ids."""
 
     name: str
     num_partitions: int | None = None
     replication_factor: int | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
+    schema: TopicSchema | pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicAlteration:
-    """A change of a topic: more partitions (the new total), configs to set, configs to put back to their defaults."""
+    """A change of a topic: more partitions (the new total), configs to set, configs to put back to their defaults, the
+    next version of its schema (minilog.typed.evolution makes one of the latest; Admin.evolve_schema does all of it)."""
 
     name: str
     num_partitions: int | None = None
     set_configs: Mapping[str, str] = field(default_factory=dict)
     unset_configs: Sequence[str] = ()
+    schema: TopicSchema | None = None
 
 
 class OffsetAtSize(NamedTuple):
@@ -149,13 +161,28 @@ class PartitionReassignment:
 class TopicDescription:
     """One topic; `id` is a UUID as text.
 
-    `configs`: what was set, what the topic was made with where that is not built in, and min.insync.replicas."""
+    `configs`: what was set, what the topic was made with where that is not built in, and min.insync.replicas.
+    `schemas`: of a typed topic, or the error for who asks `schema` or `schema_versions`; None: it has none."""
 
     name: str
     id: str
     internal: bool
     configs: dict[str, str]
     partitions: list[PartitionDescription]
+    schemas: TopicSchemas | UnsupportedVersion | None = field(default=None, repr=False)
+
+    @property
+    def schema(self) -> TopicSchema | None:
+        """The latest version; None where the topic has no schema. Raises UnsupportedVersion where it cannot be read."""
+        versions = self.schema_versions
+        return versions[-1] if versions else None
+
+    @property
+    def schema_versions(self) -> list[TopicSchema]:
+        """All versions, the first one first. Raises UnsupportedVersion where they cannot be read."""
+        if isinstance(self.schemas, UnsupportedVersion):
+            raise UnsupportedVersion(str(self.schemas))
+        return [] if self.schemas is None else list(self.schemas.versions)
 
 
 @dataclass(frozen=True, slots=True)

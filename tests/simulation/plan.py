@@ -30,7 +30,7 @@ FAULTS = (
     "other_version", "upgrade",
 )  # fmt: skip
 _OF_VERSIONS = ("other_version", "upgrade")
-OLDER, LATER = VersionRange(1, 1), VersionRange(1, 2)  # the levels that brokers of two versions support
+OLDER, LATER = VersionRange(1, 2), VersionRange(1, 3)  # the levels that brokers of two versions support
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
 DAMAGES = frozenset(
     ("rot", "rot_of_header", "rot_of_index", "rot_of_small_file", "rot_of_metadata", "emptied_disk")

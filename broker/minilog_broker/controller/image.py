@@ -7,7 +7,8 @@
     TopicRecord               a topic, by id and by name
     PartitionRecord           the whole state of one partition
     TopicConfigRecord         one key of a topic, set or unset
-    TopicDeletionRecord       a topic, its partitions and its configuration are gone
+    TopicSchemaRecord         one more version of a topic's schema
+    TopicDeletionRecord       a topic, its partitions, its configuration and its schemas are gone
     ProducerIdBlockRecord     the first producer id that nobody was given
     VoterReplacedRecord       a voter goes on with another directory
     ClusterLevelRecord        what may be written to the logs from here on
@@ -23,7 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from minilog.errors import CorruptMessage, InvalidSchema
 from minilog.partition_key import PartitionKey
+from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.wire import schema_from_wire
 from minilog.v1 import records_pb2
 from minilog.versions import FIRST, VersionRange, range_from_wire
 from minilog_broker.controller.topic_config import effective_topic_config, shown_topic_config
@@ -71,7 +75,8 @@ class TopicImage:
 
 @dataclass(slots=True)
 class ImageChanges:
-    """What changed since the last time it was asked. A deleted topic's partitions are in `removed` only."""
+    """What changed since the last time it was asked. A deleted topic's partitions are in `removed` only; `configs` has
+    the topics whose effective configuration may be another, which the schemas are part of."""
 
     brokers: set[int] = field(default_factory=set)
     partitions: set[PartitionKey] = field(default_factory=set)
@@ -92,6 +97,7 @@ class MetadataImage:
         self.topic_ids: dict[str, bytes] = {}
         self.partitions: dict[PartitionKey, PartitionState] = {}
         self.configs: dict[bytes, dict[str, str]] = {}
+        self.schemas: dict[bytes, TopicSchemas] = {}
         self.partitions_of_broker: dict[int, set[PartitionKey]] = {}
         self.next_producer_id = 0
         self.end_offset = 0
@@ -108,7 +114,7 @@ class MetadataImage:
         configs = {topic_id: values for topic_id, values in self.configs.items() if values}
         index = {broker_id: keys for broker_id, keys in self.partitions_of_broker.items() if keys}
         names = (self.cluster_id, self.level, self.voters, self.next_producer_id)
-        return (*names, self.brokers, self.topics, self.topic_ids, self.partitions, configs, index)
+        return (*names, self.brokers, self.topics, self.topic_ids, self.partitions, configs, self.schemas, index)
 
     def copy(self) -> MetadataImage:
         """An independent image of the same content, without changes to hand over."""
@@ -117,6 +123,7 @@ class MetadataImage:
         twin.brokers, twin.topics = dict(self.brokers), dict(self.topics)
         twin.topic_ids, twin.partitions = dict(self.topic_ids), dict(self.partitions)
         twin.configs = {topic_id: dict(values) for topic_id, values in self.configs.items()}
+        twin.schemas = dict(self.schemas)
         twin.partitions_of_broker = {broker_id: set(keys) for broker_id, keys in self.partitions_of_broker.items()}
         twin.next_producer_id, twin.end_offset = self.next_producer_id, self.end_offset
         return twin
@@ -126,12 +133,13 @@ class MetadataImage:
         changes = self._changes
         changes.brokers |= self.brokers.keys() | other.brokers.keys()
         changes.topics |= self.topics.keys() | other.topics.keys()
-        changes.configs |= (self.configs.keys() | other.configs.keys()) & other.topics.keys()
+        configured = self.configs.keys() | self.schemas.keys() | other.configs.keys() | other.schemas.keys()
+        changes.configs |= configured & other.topics.keys()
         changes.removed |= self.partitions.keys() - other.partitions.keys()
         changes.partitions = set(other.partitions)
         self.cluster_id, self.level, self.voters = other.cluster_id, other.level, other.voters
         self.brokers, self.topics, self.topic_ids = other.brokers, other.topics, other.topic_ids
-        self.partitions, self.configs = other.partitions, other.configs
+        self.partitions, self.configs, self.schemas = other.partitions, other.configs, other.schemas
         self.partitions_of_broker = other.partitions_of_broker
         self.next_producer_id, self.end_offset = other.next_producer_id, other.end_offset
         self._effective.clear()
@@ -150,11 +158,12 @@ class MetadataImage:
         return dict(self.configs.get(topic_id, {}))
 
     def effective_config(self, topic_id: bytes) -> TopicConfig:
-        """What the topic has, on every broker that has replayed so much: topic_config.py."""
+        """What the topic has, on every broker that has replayed so much: topic_config.py; its schemas beside it."""
         config = self._effective.get(topic_id)
         if config is None:
             values = {**dict(self.topics[topic_id].defaults), **self.configs.get(topic_id, {})}
-            config = self._effective[topic_id] = effective_topic_config(values)
+            config = replace(effective_topic_config(values), schemas=self.schemas.get(topic_id))
+            self._effective[topic_id] = config
         return config
 
     def shown_config(self, topic_id: bytes) -> dict[str, str]:
@@ -181,6 +190,7 @@ class MetadataImage:
         self.end_offset = end_offset
 
     def apply(self, offset: int, record: records_pb2.MetadataRecord) -> None:
+        """Raises KeyError and CorruptMessage for what no controller wrote."""
         match record.WhichOneof("record"):
             case "cluster":
                 self._apply_cluster(record.cluster)
@@ -194,6 +204,8 @@ class MetadataImage:
                 self._apply_partition(record.partition)
             case "topic_config":
                 self._apply_config(record.topic_config)
+            case "topic_schema":
+                self._apply_schema(record.topic_schema)
             case "topic_deletion":
                 self._apply_deletion(record.topic_deletion.topic_id)
             case "producer_id_block":
@@ -269,10 +281,23 @@ class MetadataImage:
         self._effective.pop(record.topic_id, None)
         self._changes.configs.add(record.topic_id)
 
+    def _apply_schema(self, record: records_pb2.TopicSchemaRecord) -> None:
+        topic = self.topics[record.topic_id]
+        former = self.schemas.get(record.topic_id, TopicSchemas(()))
+        try:
+            self.schemas[record.topic_id] = former.followed_by(schema_from_wire(record.schema))
+        except InvalidSchema as error:
+            raise CorruptMessage(
+                f"the metadata log has a schema of topic {topic.name} that cannot be: {error}"
+            ) from error
+        self._effective.pop(record.topic_id, None)
+        self._changes.configs.add(record.topic_id)
+
     def _apply_deletion(self, topic_id: bytes) -> None:
         topic = self.topics.pop(topic_id)
         self.topic_ids.pop(topic.name, None)
         self.configs.pop(topic_id, None)
+        self.schemas.pop(topic_id, None)
         self._effective.pop(topic_id, None)
         for key in topic.partition_keys():
             for broker_id in self.partitions.pop(key).replicas:

@@ -20,6 +20,7 @@ from minilog.errors import CorruptMessage
 from minilog.record_batch.builder import build_control_batch
 from minilog.record_batch.header import Buffer, check_crc, iterate_headers
 from minilog.record_batch.reader import read_control
+from minilog.typed.topic_schemas import schemas_to_wire
 from minilog.v1 import records_pb2
 from minilog.versions import parse_known
 from minilog_broker.controller.image import BrokerRegistration, MetadataImage, record_of
@@ -51,6 +52,9 @@ def image_records(image: MetadataImage) -> Iterator[records_pb2.MetadataRecord]:
                 defaults=[records_pb2.TopicDefault(name=name, value=value) for name, value in topic.defaults],
             )
         )
+        for schema in schemas_to_wire(image.schemas.get(topic_id)):
+            told = records_pb2.TopicSchemaRecord(topic_id=topic_id, schema=schema)
+            yield records_pb2.MetadataRecord(topic_schema=told)
         for name, value in sorted(image.configs.get(topic_id, {}).items()):
             yield records_pb2.MetadataRecord(
                 topic_config=records_pb2.TopicConfigRecord(topic_id=topic_id, name=name, value=value)

@@ -1,4 +1,6 @@
-"""Topics: created, altered, deleted. Each topic of a request is one decision, checked whole before it is written."""
+"""Topics: created, altered, deleted. Each topic of a request is one decision, checked whole before it is written.
+
+What is written of a new one: topic, topic_schema where it has one, topic_config, partition."""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from minilog.errors import (
 )
 from minilog.net.coordinators_of import INTERNAL_PARTITIONS
 from minilog.partition_key import PartitionKey
+from minilog.typed.topic_schema import TopicSchema
 from minilog.v1 import admin_pb2, records_pb2
 from minilog_broker.controller.election import reconsider
 from minilog_broker.controller.image import TopicImage, record_of
@@ -29,6 +32,7 @@ from minilog_broker.controller.internal_topics import (
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.placement import place_replicas
 from minilog_broker.controller.topic_config import check_config_name, check_topic_config, check_topic_name
+from minilog_broker.controller.topic_schemas import evolved_schema, schema_of_new, schema_record
 from minilog_broker.replication.partition_state import PartitionState
 
 MAX_PARTITIONS = 10_000  # of one topic: its records are one batch, well below the bound of one
@@ -43,6 +47,7 @@ class _Plan:
     topic_id: bytes
     placed: list[tuple[int, ...]]
     configs: dict[str, str]
+    schema: TopicSchema | None
 
 
 class Topics:
@@ -74,6 +79,7 @@ class Topics:
             return b""
         record = records_pb2.TopicRecord(name=request.name, topic_id=plan.topic_id, defaults=self._defaults)
         self._ledger.write(records_pb2.MetadataRecord(topic=record))
+        self._write_schema(plan.topic_id, plan.schema)
         self._write_configs(plan.topic_id, plan.configs)
         self._write_partitions(plan.topic_id, request.name, 0, plan.placed)
         return plan.topic_id
@@ -113,8 +119,9 @@ class Topics:
         configs = dict(request.configs)
         if factor >= 1:  # else the factor itself is what is wrong
             check_topic_config(configs, factor)
+        schema = schema_of_new(request, self._ledger.image)
         placed = self._place(request.name, partitions, factor)
-        return _Plan(self._new_topic_id(), placed, configs)
+        return _Plan(self._new_topic_id(), placed, configs, schema)
 
     def _default_factor(self) -> int:
         if self._replication_factor is not None:
@@ -142,15 +149,17 @@ class Topics:
     # -- alter
 
     def alter(self, request: admin_pb2.TopicAlteration) -> bytes:
-        """The topic's id. Partitions are only added; settings are set or unset."""
+        """The topic's id. Partitions are only added; settings are set or unset; a schema gets its next version."""
         topic = self._writable_topic(request.name)
         factor = len(self._ledger.image.partitions[PartitionKey(topic.topic_id, 0)].target_replicas)
         configs = self._altered_configs(topic, request, factor)
+        schema = evolved_schema(request, topic, self._ledger.image)
         placed: list[tuple[int, ...]] = []
         if request.HasField("num_partitions"):
             placed = self._grown(topic, request.num_partitions, factor)
         former = self._ledger.image.topic_config(topic.topic_id)
         changed = {name: value for name, value in configs.items() if former.get(name) != value}
+        self._write_schema(topic.topic_id, schema)
         self._write_configs(topic.topic_id, changed)
         if changed:
             self._ledger.write_outcomes(self._ledger.image.partitions_of(topic.topic_id), reconsider)
@@ -205,6 +214,10 @@ class Topics:
         if topic.internal:
             raise InvalidTopic(f"topic {name} is the brokers' own and cannot be changed")
         return topic
+
+    def _write_schema(self, topic_id: bytes, schema: TopicSchema | None) -> None:
+        if schema is not None:
+            self._ledger.write(schema_record(topic_id, schema))
 
     def _write_configs(self, topic_id: bytes, configs: Mapping[str, str | None]) -> None:
         for name, value in sorted(configs.items()):

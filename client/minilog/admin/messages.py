@@ -6,8 +6,13 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+import pyarrow as pa
+
 from minilog.errors import InvalidArgument, MinilogError, error_from_wire
-from minilog.limits import MAX_ADMIN_TOPICS, MAX_NEW_PARTITIONS
+from minilog.limits import MAX_ADMIN_TOPICS, MAX_NEW_FIELDS, MAX_NEW_PARTITIONS
+from minilog.typed.topic_schema import TopicSchema, check_schema, schema_from_arrow
+from minilog.typed.topic_schemas import told_schemas
+from minilog.typed.wire import first_version_of, schema_to_wire
 from minilog.types import (
     BrokerDescription,
     ClusterDescription,
@@ -20,7 +25,7 @@ from minilog.types import (
     TopicPartition,
     VoterDescription,
 )
-from minilog.v1 import admin_pb2, metadata_pb2
+from minilog.v1 import admin_pb2, metadata_pb2, typed_pb2
 from minilog.versions import range_from_wire
 
 _Topic = TypeVar("_Topic", admin_pb2.NewTopic, admin_pb2.TopicAlteration)
@@ -37,7 +42,7 @@ def _texts(configs: Mapping[str, object]) -> dict[str, str]:
 
 
 def new_topic(topic: NewTopic) -> admin_pb2.NewTopic:
-    """The message; raises InvalidArgument where something else than a NewTopic is given."""
+    """The message; raises InvalidArgument where something else than a NewTopic is given, InvalidSchema."""
     if not isinstance(topic, NewTopic):
         raise InvalidArgument(f"create_topics was given {topic!r}: give NewTopic(name, ...)")
     return admin_pb2.NewTopic(
@@ -45,16 +50,33 @@ def new_topic(topic: NewTopic) -> admin_pb2.NewTopic:
         num_partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
         configs=_texts(topic.configs),
+        schema=_new_schema(topic.name, topic.schema),
     )
 
 
+def _new_schema(name: str, schema: TopicSchema | pa.Schema | None) -> typed_pb2.TopicSchema | None:
+    """With ids of our own, for they say which columns the key is made of; the controller gives others."""
+    match schema:
+        case None:
+            return None
+        case TopicSchema():
+            return schema_to_wire(first_version_of(schema))
+        case pa.Schema():
+            return schema_to_wire(schema_from_arrow(schema))
+        case _:
+            raise InvalidArgument(f"the schema of topic {name!r} is {schema!r}: give a TopicSchema or an Arrow schema")
+
+
 def topic_alteration(alteration: TopicAlteration) -> admin_pb2.TopicAlteration:
-    """The message."""
+    """The message. Raises InvalidSchema for what can be no version of a schema."""
+    if alteration.schema is not None:
+        check_schema(alteration.schema)
     return admin_pb2.TopicAlteration(
         name=alteration.name,
         num_partitions=alteration.num_partitions,
         set_configs=_texts(alteration.set_configs),
         unset_configs=list(alteration.unset_configs),
+        schema=None if alteration.schema is None else schema_to_wire(alteration.schema),
     )
 
 
@@ -76,13 +98,15 @@ def split_results(
 def parts_of_topics(topics: Sequence[_Topic]) -> Iterator[list[_Topic]]:
     """The topics in order, as many at a time as one request may create or alter; a larger one goes alone."""
     part: list[_Topic] = []
-    partitions = 0
+    partitions = fields = 0
     for topic in topics:
-        if part and (len(part) == MAX_ADMIN_TOPICS or partitions + topic.num_partitions > MAX_NEW_PARTITIONS):
+        more = topic.schema.last_field_id  # at least as many as it has fields
+        full = partitions + topic.num_partitions > MAX_NEW_PARTITIONS or fields + more > MAX_NEW_FIELDS
+        if part and (len(part) == MAX_ADMIN_TOPICS or full):
             yield part
-            part, partitions = [], 0
+            part, partitions, fields = [], 0, 0
         part.append(topic)
-        partitions += topic.num_partitions
+        partitions, fields = partitions + topic.num_partitions, fields + more
     if part:
         yield part
 
@@ -133,7 +157,8 @@ def describe_topic(
         for partition in sorted(topic.partitions, key=lambda partition: partition.partition)
     ]
     topic_id = str(uuid.UUID(bytes=topic.topic_id)) if len(topic.topic_id) == 16 else topic.topic_id.hex()
-    return TopicDescription(topic.name, topic_id, topic.internal, dict(topic.configs), partitions)
+    schemas = told_schemas(topic)
+    return TopicDescription(topic.name, topic_id, topic.internal, dict(topic.configs), partitions, schemas)
 
 
 def _describe_partition(

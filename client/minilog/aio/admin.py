@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -30,6 +31,8 @@ from minilog.admin.messages import (
 from minilog.config import parse_config
 from minilog.errors import (
     BrokerNotAvailable,
+    InvalidSchema,
+    InvalidUpdateVersion,
     MinilogError,
     NotController,
     TimedOut,
@@ -43,6 +46,8 @@ from minilog.net.network_client import NetworkClient
 from minilog.net.offsets_query import OffsetsQuery, offset_of
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_s
 from minilog.transactions.admin import TransactionAdmin
+from minilog.typed.evolution import as_next_version
+from minilog.typed.topic_schema import TopicSchema
 from minilog.types import (
     ClusterDescription,
     GroupDescription,
@@ -60,6 +65,7 @@ from minilog.types import (
 )
 from minilog.v1 import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 
+_log = logging.getLogger(__name__)
 _Response = TypeVar(
     "_Response", admin_pb2.CreateTopicsResponse, admin_pb2.DeleteTopicsResponse, admin_pb2.AlterTopicsResponse
 )
@@ -73,6 +79,7 @@ _Decision = TypeVar(
 _Answer = TypeVar("_Answer")
 _PAUSE_S = 0.05
 _CONTROLLER_S = 5.0  # an election takes less: who has not answered by then is missing
+_EVOLVE_TIMES = 5  # of that many who evolve one schema at the same time, each gets his turn
 _DESCRIBE_OFFSETS_S = 3.0  # a description without a partition's offsets is better than none
 
 
@@ -129,8 +136,36 @@ class Admin:
         num_partitions: int | None = None,
         set_configs: Mapping[str, str] | None = None,
         unset_configs: Iterable[str] = (),
+        schema: TopicSchema | None = None,
     ) -> None:
-        await self.alter_topics([TopicAlteration(name, num_partitions, dict(set_configs or {}), list(unset_configs))])
+        configs, unset = dict(set_configs or {}), list(unset_configs)
+        await self.alter_topics([TopicAlteration(name, num_partitions, configs, unset, schema)])
+
+    async def evolve_schema(self, topic: str, change: Callable[[TopicSchema], TopicSchema]) -> TopicSchema:
+        for attempt in range(1, _EVOLVE_TIMES + 1):
+            latest = await self._latest_schema(topic)
+            proposed = as_next_version(latest, change(latest))
+            if proposed is latest:
+                return latest
+            try:
+                await self.alter_topics([TopicAlteration(topic, schema=proposed)])
+            except InvalidUpdateVersion as error:  # somebody else was first: the same change of what there is now
+                if attempt == _EVOLVE_TIMES:
+                    raise
+                _log.debug("version %d of the schema of %s is made again: %s", proposed.version, topic, error)
+            else:
+                return proposed
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _latest_schema(self, topic: str) -> TopicSchema:
+        """No older than what this client has seen changed. Raises InvalidSchema where the topic has none."""
+        await self._cluster.refresh([topic])
+        found = self._cluster.cache.topics.get(topic)
+        if found is None:
+            raise no_topic(topic)
+        if found.schemas is None:
+            raise InvalidSchema(f"topic {topic!r} has no schema: its records are keys and values")
+        return found.schemas.latest
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None

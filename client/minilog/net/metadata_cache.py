@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from minilog.errors import UnknownTopicId, UnknownTopicOrPartition
+from minilog.errors import UnknownTopicId, UnknownTopicOrPartition, UnsupportedVersion
 from minilog.partition_key import PartitionKey
+from minilog.typed.topic_schemas import TopicSchemas, told_schemas
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 
@@ -28,13 +29,22 @@ class LeaderAndEpoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CachedTopic:
-    """One topic as last told."""
+    """One topic as last told. `told_schemas` may be the error of who asks for `schemas`."""
 
     name: str
     topic_id: bytes
     partition_count: int
     max_message_bytes: int | None
     described: metadata_pb2.TopicMetadata = field(repr=False)
+    told_schemas: TopicSchemas | UnsupportedVersion | None = field(default=None, repr=False)
+
+    @property
+    def schemas(self) -> TopicSchemas | None:
+        """All versions of a typed topic's schema; None where it has none. Raises UnsupportedVersion where a later
+        version made them."""
+        if isinstance(self.told_schemas, UnsupportedVersion):
+            raise UnsupportedVersion(str(self.told_schemas))
+        return self.told_schemas
 
 
 @dataclass(slots=True)
@@ -83,13 +93,21 @@ class MetadataCache:
             self.topics = {known: topic for known, topic in self.topics.items() if known != name}
             return
         limit = told.configs.get("max.message.bytes", "")
-        topic = CachedTopic(name, told.topic_id, len(told.partitions), int(limit) if limit.isdigit() else None, told)
+        max_bytes = int(limit) if limit.isdigit() else None
+        topic = CachedTopic(name, told.topic_id, len(told.partitions), max_bytes, told, self._schemas(name, told))
         self._names[told.topic_id] = name
         for partition in told.partitions:
             key = PartitionKey(told.topic_id, partition.partition)
             self.learn_leader(key, LeaderAndEpoch(partition.leader_id, partition.leader_epoch))
             self._in_sync[key] = tuple(partition.in_sync_replicas)
         self.topics = self.topics | {name: topic}
+
+    def _schemas(self, name: str, told: metadata_pb2.TopicMetadata) -> TopicSchemas | UnsupportedVersion | None:
+        """Read once: each refresh tells all versions again."""
+        known = self.topics.get(name)
+        if known is not None and known.topic_id == told.topic_id and known.described.schemas == told.schemas:
+            return known.told_schemas
+        return told_schemas(told)
 
     def learn_leader(self, key: PartitionKey, leader: LeaderAndEpoch) -> bool:
         """Take in who leads; True if it is news. What is older than known is ignored."""

@@ -10,6 +10,7 @@ from minilog.admin.health import ClusterHealth
 from minilog.aio.admin import Admin as AsyncAdmin
 from minilog.errors import MinilogError
 from minilog.sync.loop import shared_loop
+from minilog.typed.topic_schema import TopicSchema
 from minilog.types import (
     ClusterDescription,
     GroupDescription,
@@ -51,7 +52,8 @@ class Admin:
         self._loop.run(self._admin.close())
 
     def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> dict[str, str]:
-        """Create topics; returns their ids (UUIDs as text) by name. With validate_only only checks."""
+        """Create topics; returns their ids (UUIDs as text) by name. With validate_only only checks. Raises
+        InvalidSchema; LevelNotReached for a typed topic where the cluster was not upgraded yet."""
         return self._loop.run(self._admin.create_topics(list(topics), validate_only=validate_only))
 
     def delete_topics(self, names: Iterable[str]) -> None:
@@ -59,7 +61,8 @@ class Admin:
         self._loop.run(self._admin.delete_topics(list(names)))
 
     def alter_topics(self, alterations: Iterable[TopicAlteration]) -> None:
-        """Change topics: more partitions, configs set and unset."""
+        """Change topics: more partitions, configs set and unset, the next version of a schema. A version that is there
+        already, to the letter, is done. Raises InvalidSchema; InvalidUpdateVersion where somebody else evolved it."""
         self._loop.run(self._admin.alter_topics(list(alterations)))
 
     def alter_topic(
@@ -69,9 +72,19 @@ class Admin:
         num_partitions: int | None = None,
         set_configs: Mapping[str, str] | None = None,
         unset_configs: Iterable[str] = (),
+        schema: TopicSchema | None = None,
     ) -> None:
-        """Change one topic; `num_partitions` is the new total."""
-        self.alter_topics([TopicAlteration(name, num_partitions, dict(set_configs or {}), list(unset_configs))])
+        """Change one topic; `num_partitions` is the new total, `schema` the next version."""
+        configs, unset = dict(set_configs or {}), list(unset_configs)
+        self.alter_topics([TopicAlteration(name, num_partitions, configs, unset, schema)])
+
+    def evolve_schema(self, topic: str, change: Callable[[TopicSchema], TopicSchema]) -> TopicSchema:
+        """The next version of a typed topic's schema: `change` makes it of the latest one (minilog.typed.evolution), by
+        as many steps as it likes, and is called again where somebody else was first, up to five times. Returns the
+        latest version then: the same as before where nothing is changed. What was done and not answered is not done
+        again. `change` runs on the client's loop: it must not wait. Raises InvalidSchema, with the rule, and where the
+        topic has no schema; InvalidUpdateVersion where others are first all the time."""
+        return self._loop.run(self._admin.evolve_schema(topic, change))
 
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None

@@ -7,12 +7,12 @@ schema. Comments of columns are read and left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from minilog.errors import InvalidSchema
 from minilog.typed.fields import PRIMITIVE_NAMES, Array, Decimal, Field, FieldType, Map, Primitive, Struct
-from minilog.typed.topic_schema import MAX_DEPTH
+from minilog.typed.topic_schema import MAX_DEPTH, TopicSchema, first_version
 
 MAX_DDL_CHARACTERS = 1 << 18
 _SYNONYMS = {
@@ -42,6 +42,11 @@ def parse_ddl(text: str) -> tuple[Field, ...]:
     if len(text) > MAX_DDL_CHARACTERS:
         raise InvalidSchema(f"the columns take {len(text)} characters, the most is {MAX_DDL_CHARACTERS}")
     return _Parser(text).columns()
+
+
+def schema_from_ddl(text: str, key_columns: Sequence[str] = (), timestamp_column: str | None = None) -> TopicSchema:
+    """A new topic's schema, as first_version. Raises InvalidSchema, naming the place."""
+    return first_version(parse_ddl(text), key_columns, timestamp_column)
 
 
 def parse_type(text: str) -> FieldType:

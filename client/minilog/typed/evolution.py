@@ -18,7 +18,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from minilog.errors import InvalidSchema
-from minilog.typed.fields import Decimal, Field, FieldType, Map, Primitive, Struct, children, walk, with_children
+from minilog.typed.fields import (
+    Decimal,
+    Field,
+    FieldType,
+    Map,
+    Primitive,
+    Struct,
+    children,
+    mapped,
+    walk,
+    with_children,
+)
 from minilog.typed.topic_schema import TopicSchema, check_schema, give_ids
 
 _WIDER: Mapping[str, tuple[str, ...]] = {
@@ -94,6 +105,18 @@ def merged(schema: TopicSchema, wanted: tuple[Field, ...]) -> TopicSchema:
     return schema if fields == schema.fields else _next(schema, fields)
 
 
+def as_next_version(old: TopicSchema, changed: TopicSchema) -> TopicSchema:
+    """What came of several changes of `old`, one after the other, as the one version that follows it. The same object
+    as `old` where nothing is changed. Raises InvalidSchema."""
+    roles = changed.key_columns, changed.timestamp_column
+    if changed.fields == old.fields and roles == (old.key_columns, old.timestamp_column):
+        return old
+    fields = mapped(changed.fields, lambda each: replace(each, id=each.id if each.id <= old.last_field_id else 0))
+    new = give_ids(replace(changed, fields=fields, version=old.version + 1, last_field_id=old.last_field_id))
+    check_evolution(old, new)
+    return new
+
+
 def check_evolution(old: TopicSchema, new: TopicSchema) -> None:
     """Whether `new` may follow `old` as the next version of a topic. Raises InvalidSchema, with the rule."""
     if new.version != old.version + 1:
@@ -101,6 +124,8 @@ def check_evolution(old: TopicSchema, new: TopicSchema) -> None:
     check_schema(new)
     if new.last_field_id < old.last_field_id:
         raise InvalidSchema(f"ids up to {old.last_field_id} were given: they are not given again")
+    if sum(each > old.last_field_id for each in new.by_id) != new.last_field_id - old.last_field_id:
+        raise InvalidSchema(f"new fields get the next ids, from {old.last_field_id + 1} on, and none is left out")
     _check_roles(old, new)
     _check_fields(old.fields, new.fields, "", old.last_field_id)
     homes = {each.id: parent for parent, each in _with_parents(old.fields)}

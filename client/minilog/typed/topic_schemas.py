@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from minilog.errors import CorruptMessage, InvalidSchema, UnknownSchemaVersion
+from minilog.errors import CorruptMessage, InvalidSchema, UnknownSchemaVersion, UnsupportedVersion
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.wire import schema_from_wire, schema_to_wire
-from minilog.v1 import typed_pb2
+from minilog.v1 import metadata_pb2, typed_pb2
 
 MAX_VERSIONS = 1_000
+MAX_FIELDS_OF_VERSIONS = 100_000  # all versions travel with each answer of metadata: some five mebibytes
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSchemas:
-    """Version n stands at place n - 1; at least one is there."""
+    """Version n stands at place n - 1; at least one is there, but for what the first one is added to."""
 
     versions: tuple[TopicSchema, ...]
 
@@ -43,6 +44,11 @@ class TopicSchemas:
                 f"version {schema.version} of a schema cannot follow version {len(self.versions)}; a topic has at most "
                 f"{MAX_VERSIONS} of them"
             )
+        if sum(len(each.by_id) for each in (*self.versions, schema)) > MAX_FIELDS_OF_VERSIONS:
+            raise InvalidSchema(
+                f"the versions of the schema have more than {MAX_FIELDS_OF_VERSIONS} fields together: go on with a new "
+                "topic"
+            )
         return TopicSchemas((*self.versions, schema))
 
 
@@ -60,3 +66,14 @@ def schemas_from_wire(told: Iterable[typed_pb2.TopicSchema]) -> TopicSchemas | N
     if [each.version for each in versions] != list(range(1, len(versions) + 1)):
         raise CorruptMessage(f"metadata has versions {[each.version for each in versions]} of a schema")
     return TopicSchemas(versions) if versions else None
+
+
+def told_schemas(told: metadata_pb2.TopicMetadata) -> TopicSchemas | UnsupportedVersion | None:
+    """Those that metadata tells of a topic; where they cannot be read, the error for whoever needs them. Other topics,
+    and what of this one needs no schema, go on."""
+    try:
+        return schemas_from_wire(told.schemas)
+    except CorruptMessage as error:
+        return UnsupportedVersion(
+            f"topic {told.name!r} has a schema that this version of minilog cannot read: upgrade this client ({error})"
+        )

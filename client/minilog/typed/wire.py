@@ -49,6 +49,23 @@ def first_version_of(schema: TopicSchema) -> TopicSchema:
     return first_version(schema.fields, schema.key_columns, schema.timestamp_column)
 
 
+def first_version_from_wire(told: typed_pb2.TopicSchema) -> TopicSchema:
+    """What somebody proposes for a new topic: the ids there only say which columns key and time stamp are made of. All
+    are given anew. Raises InvalidSchema."""
+    fields = _fields_from_wire(told.fields)
+    if told.version > 1:
+        raise InvalidSchema(f"a new topic begins with version 1 of its schema, and this is version {told.version}")
+
+    def named(field_id: int) -> str:
+        names = [each.name for each in fields if each.id == field_id]
+        if field_id < 1 or len(names) != 1:
+            raise InvalidSchema(f"the key or the time stamp is field {field_id}, and {len(names)} columns have that id")
+        return names[0]
+
+    keys = [named(each) for each in told.key_field_ids]
+    return first_version(fields, keys, named(told.timestamp_field_id) if told.timestamp_field_id else None)
+
+
 def _field_to_wire(field: Field) -> typed_pb2.SchemaField:
     told = typed_pb2.SchemaField(id=field.id, name=field.name, nullable=field.nullable)
     match field.type:

@@ -52,6 +52,8 @@ class Replayed:
             self.said.pop(name, None)
             if value.HasField("value"):
                 self.said[name] = value.value
+        elif which == "topic_schema":
+            self.said["schema", value.topic_id, value.schema.version] = value.schema
         elif which == "topic_deletion":
             self.said = {name: each for name, each in self.said.items() if value.topic_id not in name[1:2]}
         elif which == "producer_id_block":

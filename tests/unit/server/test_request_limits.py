@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from minilog.errors import InvalidArgument
 from minilog.limits import MAX_NEW_PARTITIONS, MAX_OFFSETS_ENTRIES, MAX_POSITIONS, MAX_PRODUCE_ENTRIES
-from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, data_pb2, metadata_pb2
+from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, data_pb2, metadata_pb2, typed_pb2
 from minilog_broker.server.services.admission import methods
 from minilog_broker.server.services.request_limits import MAX_REQUEST_BYTES, CountLimit, RequestLimits, limits_of
 from minilog_broker.server.services.wire_fields import Shape, has_more_fields
@@ -101,6 +101,34 @@ def test_empty_submessages_are_counted_on_every_level() -> None:
     nested = b"\x22\xfe\x07" + partition_id_twice * 511
     assert has_more_fields(nested, shape, 511)
     assert not has_more_fields(nested, shape, 512)
+
+
+def nested_schema(depth: int, fields: int) -> typed_pb2.TopicSchema:
+    schema = typed_pb2.TopicSchema()
+    at = schema.fields.add()
+    for _ in range(depth):
+        at = at.struct.fields.add()
+    at.struct.fields.extend([typed_pb2.SchemaField(id=1)] * fields)
+    return schema
+
+
+def test_what_contains_itself_is_counted_at_every_depth() -> None:
+    """Of a schema each level is a field, a struct and its field; each of the last ones has an id."""
+    shape = Shape.of(typed_pb2.TopicSchema.DESCRIPTOR)
+    message = nested_schema(20, 100).SerializeToString()
+    fields = 1 + 20 * 2 + 1 + 100 * 2
+    assert has_more_fields(message, shape, fields - 1)
+    assert not has_more_fields(message, shape, fields)
+
+
+@pytest.mark.parametrize("name", ["CreateTopics", "AlterTopics"])
+def test_a_schema_of_many_fields_is_refused_however_deep_they_lie(name: str) -> None:
+    limits = LIMITS[name]
+    request = limits.kind()
+    topic = request.topics.add()  # type: ignore[attr-defined]
+    topic.schema.CopyFrom(nested_schema(3, limits.max_fields // 2))
+    with pytest.raises(InvalidArgument, match=rf"fields came for {name}.*split"):
+        limits.parse(request.SerializeToString())
 
 
 def test_a_message_is_large_by_what_it_names() -> None:

@@ -14,6 +14,7 @@ from minilog.errors import (
     wire_error,
 )
 from minilog.limits import parts_of
+from minilog.typed.wire import schema_to_wire
 from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
 from minilog.versions import PROTOCOL, check_protocol, range_from_wire
 from minilog_broker.controller.image import BrokerRegistration, TopicImage
@@ -138,6 +139,10 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         """As it is when its turn comes; as one that is not there where it was deleted meanwhile."""
         told.name, told.topic_id, told.internal = topic.name, topic.topic_id, topic.internal
         told.configs.update(self._image.shown_config(topic.topic_id))
+        schemas = self._image.schemas.get(topic.topic_id)
+        for schema in () if schemas is None else schemas.versions:
+            piece = await piece.next() if piece.is_over() else piece
+            told.schemas.append(schema_to_wire(schema))
         for keys in parts_of(list(topic.partition_keys()), PARTITIONS_AT_ONCE):
             piece = await piece.next() if piece.is_over() else piece
             found = (self._image.partitions.get(key) for key in keys)

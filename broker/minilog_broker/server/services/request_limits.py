@@ -4,6 +4,9 @@ A message is looked at before anything is done for it: its bytes, then its field
 wire_fields), then, parsed, its counts. Payloads that came beside it (minilog.stream_messages) are none of its bytes.
 What is above its limit is refused as a whole. A repeated field that is not in the table is a fault of ours: `limits_of`
 raises, and a test asks it for every call of the proto files.
+
+A message that contains itself is counted to where it does so for the first time. What lies deeper is bounded by the
+fields on the wire and by protobuf's depth, and by who makes a schema (MAX_FIELDS) or a condition of it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from minilog import limits
 from minilog.errors import InvalidArgument
+from minilog.typed.topic_schema import MAX_FIELDS
 from minilog_broker.coordinators.transactions.enlisting import MAX_PRODUCERS, MAX_REGISTRATIONS
 from minilog_broker.replication.leader.list_offsets import MAX_SIZES
 from minilog_broker.replication.leader.transaction_markers import MAX_MARKERS
@@ -36,6 +40,9 @@ MAX_CONFIGS = 64  # of one topic: there are fewer names
 _MAX: dict[str, tuple[int, str]] = {
     "CreateTopicsRequest.topics": (limits.MAX_ADMIN_TOPICS, "each is a decision of the controller"),
     "NewTopic.configs": (limits.MAX_ADMIN_TOPICS * MAX_CONFIGS, "there are fewer settings"),
+    "TopicSchema.fields": (limits.MAX_NEW_FIELDS, "each is a column that all brokers replay"),
+    "TopicSchema.key_field_ids": (limits.MAX_NEW_FIELDS, "a key has no more columns than the schema"),
+    "StructType.fields": (limits.MAX_NEW_FIELDS, "each is a field that all brokers replay"),
     "DeleteTopicsRequest.topics": (limits.MAX_ADMIN_TOPICS, "each is a decision of the controller"),
     "AlterTopicsRequest.topics": (limits.MAX_ADMIN_TOPICS, "each is a decision of the controller"),
     "TopicAlteration.set_configs": (limits.MAX_ADMIN_TOPICS * MAX_CONFIGS, "there are fewer settings"),
@@ -46,6 +53,8 @@ _MAX: dict[str, tuple[int, str]] = {
     "PartitionReassignment.replicas": (limits.MAX_ADMIN_PARTITIONS * MAX_REPLICAS, "a partition has fewer replicas"),
     "ProduceRequest.entries": (limits.MAX_PRODUCE_ENTRIES, "each is judged and given its place"),
     "FetchRequest.positions": (limits.MAX_POSITIONS, "each is judged against a log"),
+    "Selection.field_ids": (limits.MAX_POSITIONS * MAX_FIELDS, "a topic has no more columns"),
+    "Predicates.parts": (limits.MAX_SELECTION_TERMS, "each is made a condition of"),
     "FetchRequest.forgotten": (limits.MAX_POSITIONS, "as many as positions"),
     "DeleteRecordsRequest.entries": (limits.MAX_DELETION_ENTRIES, "each is judged against a log"),
     "GetMetadataRequest.topic_names": (limits.MAX_METADATA_TOPICS, "each is looked up and described"),
@@ -152,23 +161,39 @@ def _limits_in(message: Descriptor, way: tuple[FieldDescriptor, ...]) -> Iterato
     for field in message.fields:
         if field.is_repeated:
             yield CountLimit((*way, field), *_MAX[f"{message.name}.{field.name}"])
-        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
-            yield from _limits_in(field.message_type, (*way, field))
+        if (inner := _inner(field, way)) is not None:
+            yield from _limits_in(inner, (*way, field))
+
+
+def _inner(field: FieldDescriptor, way: tuple[FieldDescriptor, ...]) -> Descriptor | None:
+    """The message in it, unless it is one of those on the way to it."""
+    kind = field.message_type
+    if kind is None or kind.GetOptions().map_entry or kind in [each.containing_type for each in (*way, field)]:
+        return None
+    return kind
 
 
 def _sums_in(message: Descriptor, way: tuple[FieldDescriptor, ...]) -> Iterator[CountLimit]:
     for field in message.fields:
         if (limit := _MAX_SUM.get(f"{message.name}.{field.name}")) is not None:
             yield CountLimit((*way, field), *limit)
-        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
-            yield from _sums_in(field.message_type, (*way, field))
+        if (inner := _inner(field, way)) is not None:
+            yield from _sums_in(inner, (*way, field))
 
 
-def _fields_of(field: FieldDescriptor) -> int:
-    """How many fields on the wire one item is, itself included, but for what is repeated in it."""
+def _fields_of(field: FieldDescriptor, way: tuple[FieldDescriptor, ...] = ()) -> int:
+    """How many fields on the wire one item is, itself included, but for what is repeated in it. Of a oneof it has one;
+    what contains itself is counted once."""
     if field.message_type is None:
         return 1
-    return 1 + sum(_fields_of(each) for each in field.message_type.fields if not each.is_repeated)
+    most_of: dict[str, int] = {}
+    for each in field.message_type.fields:
+        if not each.is_repeated:
+            is_tree = each.message_type is not None and _inner(each, (*way, field)) is None
+            count = 1 if is_tree else _fields_of(each, (*way, field))
+            one = each.full_name if each.containing_oneof is None else each.containing_oneof.full_name
+            most_of[one] = max(count, most_of.get(one, 0))
+    return 1 + sum(most_of.values())
 
 
 def _count(message: Any, path: tuple[FieldDescriptor, ...]) -> int:

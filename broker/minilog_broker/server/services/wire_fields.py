@@ -16,7 +16,7 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Shape:
     """Which fields of a message are messages themselves."""
 
@@ -24,8 +24,16 @@ class Shape:
 
     @classmethod
     def of(cls, descriptor: Descriptor) -> Shape:
-        """No message of ours contains itself."""
-        return cls({each.number: cls.of(each.message_type) for each in descriptor.fields if each.message_type})
+        """A message that contains itself (a schema, a condition) has a shape that does: it is walked to its end."""
+        return cls._known(descriptor, {})
+
+    @classmethod
+    def _known(cls, descriptor: Descriptor, known: dict[str, Shape]) -> Shape:
+        if (found := known.get(descriptor.full_name)) is None:
+            found = known[descriptor.full_name] = cls()
+            parts = {each.number: each.message_type for each in descriptor.fields if each.message_type}
+            found.nested.update({number: cls._known(part, known) for number, part in parts.items()})
+        return found
 
 
 def has_more_fields(message: bytes | memoryview, shape: Shape, most: int) -> bool:

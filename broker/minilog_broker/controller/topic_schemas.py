@@ -1,0 +1,58 @@
+"""Schemas of typed topics: given to a new topic, and evolved. Each function checks all before anything is written.
+
+The controller gives the ids of a new topic's fields. Who evolves a schema proposes the whole next version, ids too,
+made from the latest one he knows: the version's number says which that was, so that of two who evolve at once one is
+refused. A version that is there already, to the letter, is not written again: its answer may have been lost.
+"""
+
+from __future__ import annotations
+
+from minilog.errors import InvalidSchema, InvalidUpdateVersion, LevelNotReached
+from minilog.typed.evolution import check_evolution
+from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.wire import first_version_from_wire, schema_from_wire, schema_to_wire
+from minilog.v1 import admin_pb2, records_pb2
+from minilog_broker.controller.image import MetadataImage, TopicImage
+from minilog_broker.levels import TYPED_TOPICS_LEVEL
+
+
+def schema_of_new(request: admin_pb2.NewTopic, image: MetadataImage) -> TopicSchema | None:
+    """The first version of a new topic's schema; None where it has none. Raises LevelNotReached, InvalidSchema."""
+    if not request.HasField("schema"):
+        return None
+    if image.level < TYPED_TOPICS_LEVEL:
+        raise LevelNotReached(
+            f"topic {request.name} cannot have a schema: typed topics came with level {TYPED_TOPICS_LEVEL}, and the "
+            f"cluster is at level {image.level}. When all brokers support it, run `minilog cluster upgrade`"
+        )
+    return first_version_from_wire(request.schema)
+
+
+def evolved_schema(request: admin_pb2.TopicAlteration, topic: TopicImage, image: MetadataImage) -> TopicSchema | None:
+    """The version of the schema that is to be written; None where it is there, or none is asked for. Raises
+    InvalidSchema; InvalidUpdateVersion where somebody else evolved it first."""
+    if not request.HasField("schema"):
+        return None
+    schemas = image.schemas.get(topic.topic_id)
+    if schemas is None:
+        raise InvalidSchema(
+            f"topic {topic.name} has no schema, and cannot be given one: its records are keys and values. Create a new "
+            "topic with a schema"
+        )
+    proposed, latest = schema_from_wire(request.schema), schemas.latest
+    if proposed.version <= latest.version and schemas.version(proposed.version) == proposed:
+        return None
+    if proposed.version != latest.version + 1:
+        raise InvalidUpdateVersion(
+            f"version {proposed.version} of the schema of topic {topic.name} does not follow version {latest.version}: "
+            f"somebody else evolved it meanwhile. Look at it (minilog topic schema show {topic.name}), and try again"
+        )
+    check_evolution(latest, proposed)
+    return schemas.followed_by(proposed).latest
+
+
+def schema_record(topic_id: bytes, schema: TopicSchema) -> records_pb2.MetadataRecord:
+    """One more version, as it is stored."""
+    return records_pb2.MetadataRecord(
+        topic_schema=records_pb2.TopicSchemaRecord(topic_id=topic_id, schema=schema_to_wire(schema))
+    )
