@@ -27,7 +27,6 @@ from minilog.errors import (
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog.stream_messages import StreamMessage
-from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.levels import ClusterLevel
 from minilog_broker.replication.context import ReplicationContext, TimerKind
@@ -245,11 +244,6 @@ class ReplicaManager:
         """What batches for this partition are judged by; None where it is not led here."""
         replica = self._replicas.get(key)
         return None if replica is None or replica.leader is None else replica.leader.config
-
-    def schemas(self, key: PartitionKey) -> TopicSchemas | None:
-        """What batches for this partition may be of; None where its topic has no schema, or it is not led here."""
-        replica = self._replicas.get(key)
-        return None if replica is None or replica.leader is None else replica.leader.config.schemas
 
     # -- transactions
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from minilog.errors import CorruptMessage, InvalidArgument, UnknownSchemaVersion
 from minilog.partition_key import PartitionKey
@@ -47,15 +48,10 @@ class Cutting:
         self._schemas = schemas
         self._projections: dict[tuple[int, bool, bool], _VersionCut] = {}
         schema = schemas.version(asked.schema_version)
-        columns = {each.id: each for each in schema.fields}
+        columns = {each.id for each in schema.fields}
         if unknown := [each for each in asked.field_ids if each not in columns]:
             raise InvalidArgument(f"version {schema.version} of the schema has no column with the id {unknown[0]}")
-        self._where: Predicate | None = None
-        if asked.HasField("where"):
-            try:
-                self._where = predicate_from_wire(asked.where, columns.get)
-            except CorruptMessage as error:
-                raise InvalidArgument(str(error)) from error
+        self._where = _predicate(asked.where.SerializeToString(), schema) if asked.HasField("where") else None
 
     def cut(self, key: PartitionKey, run: Buffer) -> bytes:
         """What is sent of a run of whole stored batches. Raises CorruptMessage where one of them is damaged."""
@@ -89,6 +85,17 @@ class Cutting:
         known = read_statistics(told.statistics, schema, header.record_count)
         missing = ColumnStatistics(header.record_count, header.record_count)
         return lambda field_id: known.get(field_id) if field_id in schema.by_id else missing
+
+
+@lru_cache(maxsize=128)
+def _predicate(content: bytes, schema: TopicSchema) -> Predicate:
+    """Made once for all partitions that one reader reads."""
+    try:
+        return predicate_from_wire(
+            typed_pb2.Predicate.FromString(content), {each.id: each for each in schema.fields}.get
+        )
+    except CorruptMessage as error:
+        raise InvalidArgument(str(error)) from error
 
 
 class _VersionCut:
