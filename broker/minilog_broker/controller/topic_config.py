@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from minilog.errors import InvalidConfig, InvalidTopic
+from minilog.net.metadata_cache import STATISTICS_COLUMNS
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog_broker.replication.partition_state import TopicConfig
 
@@ -74,6 +75,7 @@ _KEYS: dict[str, _Key] = {
     "segment.ms": _integer("segment_ms", 1),
     "retention.ms": _integer("retention_ms", -1),
     "retention.bytes": _integer("retention_bytes", -1),
+    STATISTICS_COLUMNS: _Key(None, "names of columns, with commas between them", str),
     "cleanup.policy": _choice(None, {"delete": None}),  # compaction is not built yet, and is not silently ignored
 }
 TOPIC_CONFIG_NAMES = tuple(_KEYS)

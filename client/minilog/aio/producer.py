@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import Self
-
-import pyarrow as pa
+from typing import Any, Self
 
 from minilog.aio.producer_shell import ProducerShell
 from minilog.aio.transaction import Transaction, no_transactional_id, run_of
@@ -17,6 +16,7 @@ from minilog.net.metadata_cache import CachedTopic
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_ms, now_s
 from minilog.producer.accumulator import Taken
 from minilog.producer.arguments import check_record, checked_headers, cut_columns
+from minilog.producer.typed_rows import checked_row
 from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
 
 
@@ -43,7 +43,7 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: bytes | Mapping[str, Any] | None,
         *,
         key: bytes | None = None,
         partition: int | None = None,
@@ -51,15 +51,21 @@ class Producer:
         headers: GivenHeaders | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Take one record; the future has its place. `timestamp` in milliseconds, now by default."""
-        check_record(topic, value, key)
         deadline_s = self._deadline()
         known = await self._topic(topic, deadline_s, partition)
         pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         timestamp_us = self._shell.cluster.runtime.wall_us() if timestamp is None else timestamp * 1000
         accumulator = self._shell.accumulator
+        take: Callable[[asyncio.Future[RecordMetadata], float], Taken]
+        if known.told_schemas is None:
+            content = check_record(topic, value, key)
+            take = partial(accumulator.append, known, partition, key, content, pairs, timestamp_us)
+        else:
+            schema, row = checked_row(known, value, key, timestamp)
+            take = partial(accumulator.append_row, known, schema, row, partition, pairs, timestamp_us)
         while True:
-            taken = accumulator.append(known, partition, key, value, pairs, timestamp_us, future, now_ms())
+            taken = take(future, now_ms())
             if taken is not Taken.NO_SPACE:
                 break
             await self._wait_for_space(topic, deadline_s)
@@ -68,7 +74,7 @@ class Producer:
         return future
 
     async def send_batch(
-        self, topic: str, columns: pa.RecordBatch, partition: int | None = None
+        self, topic: str, columns: object, partition: int | None = None
     ) -> asyncio.Future[list[BatchMetadata]]:
         """Take a whole Arrow batch; the future has the places of its parts."""
         deadline_s = self._deadline()

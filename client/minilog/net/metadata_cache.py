@@ -19,6 +19,8 @@ from minilog.typed.topic_schemas import TopicSchemas, told_schemas
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 
+STATISTICS_COLUMNS = "statistics.columns"
+
 
 class LeaderAndEpoch(NamedTuple):
     """Who leads, and since which epoch. `broker_id` is -1 where nobody does."""
@@ -45,6 +47,12 @@ class CachedTopic:
         if isinstance(self.told_schemas, UnsupportedVersion):
             raise UnsupportedVersion(str(self.told_schemas))
         return self.told_schemas
+
+    @property
+    def statistics_columns(self) -> tuple[str, ...] | None:
+        """Those that batches of rows tell of; None: the default ones."""
+        told = self.described.configs.get(STATISTICS_COLUMNS)
+        return None if told is None else tuple(filter(None, (name.strip() for name in told.split(","))))
 
 
 @dataclass(slots=True)

@@ -23,6 +23,9 @@ from minilog.net.metadata_cache import CachedTopic
 from minilog.partition_key import PartitionKey
 from minilog.producer.batch import Batch, Gathering, PartCompletion, RecordsCompletion
 from minilog.producer.partitioner import StickyPartitioner, partition_for_key
+from minilog.typed.batch import TypedRows
+from minilog.typed.row_form import CheckedRow
+from minilog.typed.topic_schema import TopicSchema
 from minilog.types import Headers
 
 RECORD_OVERHEAD_BYTES = 16  # two Arrow offsets and a timestamp
@@ -85,6 +88,37 @@ class Accumulator:
     ) -> Taken:
         """Take one record. Raises Closed, what `refuse` said, MessageTooLarge for a record above buffer.memory."""
         size = RECORD_OVERHEAD_BYTES + (len(value) if value else 0) + (len(key) if key else 0)
+        return self._append(topic, None, size, partition, key, value, headers, timestamp_us, future, now_ms)
+
+    def append_row(
+        self,
+        topic: CachedTopic,
+        schema: TopicSchema,
+        row: CheckedRow,
+        partition: int | None,
+        headers: Headers | None,
+        timestamp_us: int,
+        future: Any,
+        now_ms: float,
+    ) -> Taken:
+        """Take one row of this version of the topic's schema. Raises as append."""
+        size = RECORD_OVERHEAD_BYTES + row.size_bytes
+        stamp_us = timestamp_us if row.timestamp_us is None else row.timestamp_us
+        return self._append(topic, schema, size, partition, row.key, row.values, headers, stamp_us, future, now_ms)
+
+    def _append(
+        self,
+        topic: CachedTopic,
+        schema: TopicSchema | None,
+        size: int,
+        partition: int | None,
+        key: bytes | None,
+        value: Any,
+        headers: Headers | None,
+        timestamp_us: int,
+        future: Any,
+        now_ms: float,
+    ) -> Taken:
         if headers:
             size += sum(_HEADER_OVERHEAD_BYTES + len(name) + len(content or b"") for name, content in headers)
         with self._lock:
@@ -93,7 +127,7 @@ class Accumulator:
             if self._used_bytes + size > self._buffer_memory:
                 self._check_fits(topic, size)
                 return Taken.NO_SPACE
-            batch, fresh = self._batch_for(topic, partition, key, size, now_ms)
+            batch, fresh = self._batch_for(topic, schema, partition, key, size, now_ms)
             batch.values.append(value)
             batch.keys.append(key)
             batch.timestamps_us.append(timestamp_us)
@@ -108,29 +142,35 @@ class Accumulator:
             return Taken.WAKE if fresh else Taken.ADDED
 
     def _batch_for(
-        self, topic: CachedTopic, partition: int | None, key: bytes | None, size: int, now_ms: float
+        self,
+        topic: CachedTopic,
+        schema: TopicSchema | None,
+        partition: int | None,
+        key: bytes | None,
+        size: int,
+        now_ms: float,
     ) -> tuple[Batch, bool]:
         """The batch that takes a record, and whether it is a new one."""
         keyless = partition is None and key is None
         if keyless:
             batch = self._keyless.get(topic.topic_id)
-            if batch is not None and batch.takes(size):
+            if batch is not None and batch.takes(size, schema):
                 return batch, False
         if partition is None:
-            partition = self._choose(topic, key, size)
-        batch, fresh = self._open_batch(topic, partition, size, now_ms)
+            partition = self._choose(topic, schema, key, size)
+        batch, fresh = self._open_batch(topic, schema, partition, size, now_ms)
         if keyless:
             self._keyless[topic.topic_id] = batch
         return batch, fresh
 
-    def _choose(self, topic: CachedTopic, key: bytes | None, size: int) -> int:
+    def _choose(self, topic: CachedTopic, schema: TopicSchema | None, key: bytes | None, size: int) -> int:
         if key is not None:
             return partition_for_key(key, topic.partition_count)
         current = self._sticky.current(topic.topic_id)
         if current is not None:
             queue = self._queues.get(PartitionKey(topic.topic_id, current))
             if queue and not queue[-1].closed:
-                if queue[-1].takes(size):
+                if queue[-1].takes(size, schema):
                     return current
                 self._close(queue[-1])  # full: the next batch is another partition's
         return self._sticky.advance(topic.topic_id, self._available(topic))
@@ -139,20 +179,24 @@ class Accumulator:
         queue = self._queues.get(key)
         return bool(queue) and not queue[-1].closed  # type: ignore[index]
 
-    def _open_batch(self, topic: CachedTopic, partition: int, size: int, now_ms: float) -> tuple[Batch, bool]:
+    def _open_batch(
+        self, topic: CachedTopic, schema: TopicSchema | None, partition: int, size: int, now_ms: float
+    ) -> tuple[Batch, bool]:
         key = PartitionKey(topic.topic_id, partition)
         queue = self._queues.get(key)
         if queue and not queue[-1].closed:
-            if queue[-1].takes(size):
+            if queue[-1].takes(size, schema):
                 return queue[-1], False
             self._close(queue[-1])
-        batch = self._new_batch(topic, key, now_ms)
+        batch = self._new_batch(topic, key, now_ms, schema)
         batch.completion = self._completion(batch)
         return batch, True
 
-    def _new_batch(self, topic: CachedTopic, key: PartitionKey, now_ms: float) -> Batch:
+    def _new_batch(
+        self, topic: CachedTopic, key: PartitionKey, now_ms: float, schema: TopicSchema | None = None
+    ) -> Batch:
         self._numbers += 1
-        batch = Batch(self._numbers, topic.name, key, now_ms, self._limit(topic))
+        batch = Batch(self._numbers, topic.name, key, now_ms, self._limit(topic), schema, topic.statistics_columns)
         self._queues.setdefault(key, deque()).append(batch)
         self._unsettled[batch.number] = self._waiting[batch.number] = batch
         self._lingering.append(batch)
@@ -186,7 +230,11 @@ class Accumulator:
         return self._limit(topic) + _BATCH_OVERHEAD_BYTES
 
     def append_columns(
-        self, topic: CachedTopic, parts: Sequence[tuple[int | None, pa.RecordBatch]], future: Any, now_ms: float
+        self,
+        topic: CachedTopic,
+        parts: Sequence[tuple[int | None, pa.RecordBatch | TypedRows]],
+        future: Any,
+        now_ms: float,
     ) -> Taken:
         """Take all parts (partition or None for the next in turn, rows) or none; each becomes one batch."""
         sizes = [RECORD_OVERHEAD_BYTES + columns.nbytes for _, columns in parts]

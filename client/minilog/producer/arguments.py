@@ -11,7 +11,9 @@ from minilog.errors import InvalidRecord, UnknownTopicOrPartition
 from minilog.net.metadata_cache import CachedTopic
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.partitioner import split_by_key
+from minilog.producer.typed_rows import cut_rows
 from minilog.record_batch.builder import split_columns
+from minilog.typed.batch import TypedRows
 from minilog.types import Headers
 
 _WHOLE = 1.25  # a batch this much above batch.size goes whole: two halves would cost more
@@ -25,15 +27,18 @@ def check_partition(topic: CachedTopic, partition: int | None) -> None:
         )
 
 
-def check_record(topic: str, value: object, key: object) -> None:
-    """Raises InvalidRecord unless both are bytes or None."""
+def check_record(topic: str, value: object, key: object) -> bytes | None:
+    """The value. Raises InvalidRecord unless both are bytes or None."""
     if (value is None or type(value) is bytes) and (key is None or type(key) is bytes):
-        return  # the hot path
+        return value  # the hot path
     for name, given in (("value", value), ("key", key)):
         if given is not None and not isinstance(given, bytes):
             raise InvalidRecord(
-                f"the {name} of a record for topic {topic!r} is {type(given).__name__}: give bytes or None"
+                f"the {name} of a record for topic {topic!r} is {type(given).__name__}: give bytes or None (rows are "
+                "for topics with a schema)"
             )
+    assert value is None or isinstance(value, bytes)
+    return value
 
 
 def checked_headers(topic: str, headers: object) -> Headers:
@@ -54,14 +59,16 @@ def _is_header(pair: object) -> bool:
 
 
 def cut_columns(
-    accumulator: Accumulator, topic: CachedTopic, columns: pa.RecordBatch, partition: int | None
-) -> list[tuple[int | None, pa.RecordBatch]]:
+    accumulator: Accumulator, topic: CachedTopic, columns: object, partition: int | None
+) -> list[tuple[int | None, pa.RecordBatch]] | list[tuple[int | None, TypedRows]]:
     """(partition, rows) in order, each about batch.size, or one larger row; None: the next partition in turn.
 
     What is too large for the topic its leader says, who knows max.message.bytes as it is now, and the size when it is
     compressed. Raises InvalidRecord, UnknownTopicOrPartition.
     """
     check_partition(topic, partition)
+    if (schemas := topic.schemas) is not None:
+        return cut_rows(topic, schemas.latest, columns, partition, accumulator.slice_bytes(topic))
     if not isinstance(columns, pa.RecordBatch):
         raise InvalidRecord(
             f"send_batch to topic {topic.name!r} was given {type(columns).__name__}: give a pyarrow.RecordBatch"

@@ -14,6 +14,8 @@ from minilog.partition_key import PartitionKey
 from minilog.producer.futures import BatchOutcome
 from minilog.record_batch.builder import build_batch, records_to_columns, set_producer
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog.typed.batch import TypedRows, build_typed_batch, gathered_rows
+from minilog.typed.topic_schema import TopicSchema
 from minilog.types import BatchMetadata, Headers, RecordMetadata
 
 
@@ -49,14 +51,25 @@ class Batch:
         "maybe_written",
         "number",
         "producer",
+        "schema",
         "sent_ms",
         "size_bytes",
+        "statistics",
         "timestamps_us",
         "topic",
         "values",
     )
 
-    def __init__(self, number: int, topic: str, key: PartitionKey, created_ms: float, limit_bytes: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        topic: str,
+        key: PartitionKey,
+        created_ms: float,
+        limit_bytes: int,
+        schema: TopicSchema | None = None,
+        statistics: tuple[str, ...] | None = None,
+    ) -> None:
         self.number = number
         self.limit_bytes = limit_bytes
         self.topic = topic
@@ -65,11 +78,13 @@ class Batch:
         self.charged_bytes = 0  # of buffer.memory
         self.size_bytes = 0
         self.closed = False
-        self.values: list[bytes | None] = []
+        self.schema = schema  # of the rows that are gathered in it
+        self.statistics = statistics  # the columns of them that it tells of
+        self.values: list[Any] = []  # bytes or None; with a schema the values of a row
         self.keys: list[bytes | None] = []
         self.timestamps_us: list[int] = []
         self.headers: list[Headers | None] = []
-        self.columns: pa.RecordBatch | None = None
+        self.columns: pa.RecordBatch | TypedRows | None = None
         self.completion: Completion
         self.encoded: bytes | None = None
         self.producer = (-1, -1)
@@ -80,9 +95,9 @@ class Batch:
         self.maybe_written = False
         self.error: MinilogError | None = None  # the last refusal, for the message at the end
 
-    def takes(self, size_bytes: int) -> bool:
-        """Whether a record of this size is added to it, and not to a new one."""
-        return not self.closed and self.size_bytes + size_bytes <= self.limit_bytes
+    def takes(self, size_bytes: int, schema: TopicSchema | None) -> bool:
+        """Whether a record of this size, by this version of a schema, is added to it, and not to a new one."""
+        return not self.closed and self.schema is schema and self.size_bytes + size_bytes <= self.limit_bytes
 
     @property
     def record_count(self) -> int:
@@ -104,10 +119,12 @@ class Batch:
         and MessageTooLarge for what no topic takes."""
         topic_id, partition = self.key
         if self.encoded is None:
-            self.encoded = build_batch(
+            columns = self._as_columns()
+            build: Callable[..., bytes] = build_typed_batch if isinstance(columns, TypedRows) else build_batch
+            self.encoded = build(
                 topic_id,
                 partition,
-                self._as_columns(),
+                columns,
                 compression=compression,
                 producer_id=producer[0],
                 producer_epoch=producer[1],
@@ -120,9 +137,11 @@ class Batch:
             self.encoded = set_producer(self.encoded, topic_id, partition, *producer, base_sequence)
         self.producer, self.base_sequence = producer, base_sequence
 
-    def _as_columns(self) -> pa.RecordBatch:
+    def _as_columns(self) -> pa.RecordBatch | TypedRows:
         if self.columns is not None:
             return self.columns
+        if self.schema is not None:
+            return gathered_rows(self.schema, self.values, self.timestamps_us, self.headers, self.statistics)
         keys = self.keys if any(key is not None for key in self.keys) else None
         headers = self.headers if any(self.headers) else None
         return records_to_columns(self.values, keys, self.timestamps_us, headers)

@@ -68,14 +68,25 @@ def split_by_key(columns: pa.RecordBatch, partition_count: int) -> tuple[dict[in
     key = columns.column(columns.schema.get_field_index("key"))
     if isinstance(key, pa.DictionaryArray):
         key = key.dictionary_decode()
-    encoded = key.cast(pa.binary()).dictionary_encode()
+    parts, keyless = dict[int, pa.RecordBatch](), columns.slice(0, 0)
+    for partition, places in places_by_key(key.cast(pa.binary()), partition_count):
+        rows = columns if len(places) == columns.num_rows else columns.take(places)
+        if partition is None:
+            keyless = rows
+        else:
+            parts[partition] = rows
+    return parts, keyless
+
+
+def places_by_key(keys: pa.BinaryArray, partition_count: int) -> list[tuple[int | None, pa.Array]]:
+    """The places of the keys that go to each partition, in order; last, under None, those of nulls, where there are."""
+    encoded = keys.dictionary_encode()
     by_code = pa.array(
         [partition_for_key(value, partition_count) for value in encoded.dictionary.to_pylist()], pa.int32()
     )
     partitions = by_code.take(encoded.indices)
-    parts = {}
-    for partition in pc.unique(by_code).to_pylist():
-        rows = pc.indices_nonzero(pc.equal(partitions, partition).fill_null(False))
-        parts[partition] = columns if len(rows) == columns.num_rows else columns.take(rows)
-    keyless = pc.indices_nonzero(partitions.is_null()) if partitions.null_count else []
-    return parts, columns.take(keyless) if len(keyless) else columns.slice(0, 0)
+    found: list[tuple[int | None, pa.Array]] = [
+        (partition, pc.indices_nonzero(pc.equal(partitions, partition).fill_null(False)))
+        for partition in pc.unique(by_code).to_pylist()
+    ]
+    return [*found, (None, pc.indices_nonzero(partitions.is_null()))] if partitions.null_count else found

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
-from typing import Self
-
-import pyarrow as pa
+from typing import Any, Self
 
 from minilog.aio.producer import buffer_exhausted
 from minilog.aio.producer_shell import ProducerShell
@@ -22,6 +21,7 @@ from minilog.producer.accumulator import Taken
 from minilog.producer.arguments import check_record, checked_headers, cut_columns
 from minilog.producer.batch import threaded_records
 from minilog.producer.futures import RecordFuture
+from minilog.producer.typed_rows import checked_row
 from minilog.sync.loop import shared_loop
 from minilog.sync.transaction import Participation, Transaction
 from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
@@ -66,31 +66,38 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: bytes | Mapping[str, Any] | None,
         *,
         key: bytes | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: GivenHeaders | None = None,
     ) -> Future[RecordMetadata]:
-        """Take one record; the future has its place once it is written.
+        """Take one record, or one row of a topic with a schema; the future has its place once it is written.
+
+        A row is a dict of its columns, such as {"carrier": "UA", "delay": 12}: it has its key in its key columns.
 
         Without a partition it goes by the key (murmur2, as in Kafka), without a key to one partition batch by batch.
         `timestamp` is in milliseconds since 1970, now by default. Blocks while the buffer is full, at most
         max.block.ms. Raises BufferExhausted, Closed, InvalidRecord, MessageTooLarge, UnknownTopicOrPartition, and
         BrokerNotAvailable where the topic's metadata cannot be had.
         """
-        check_record(topic, value, key)
         known = self._cache.topics.get(topic) or self._topic(topic)
         if partition is not None and not 0 <= partition < known.partition_count:
             known = self._topic(topic, partition)
         pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
         timestamp_us = SYSTEM_RUNTIME.wall_us() if timestamp is None else timestamp * 1000
+        take: Callable[[RecordFuture, float], Taken]
+        if known.told_schemas is None:
+            content = check_record(topic, value, key)
+            take = partial(self._accumulator.append, known, partition, key, content, pairs, timestamp_us)
+        else:
+            schema, row = checked_row(known, value, key, timestamp)
+            take = partial(self._accumulator.append_row, known, schema, row, partition, pairs, timestamp_us)
         future = RecordFuture()
         deadline_s = 0.0
         while True:
-            now_ms = time.monotonic() * 1000.0
-            taken = self._accumulator.append(known, partition, key, value, pairs, timestamp_us, future, now_ms)
+            taken = take(future, time.monotonic() * 1000.0)
             if taken is Taken.ADDED:
                 return future
             if taken is Taken.WAKE:
@@ -99,10 +106,11 @@ class Producer:
             deadline_s = deadline_s or time.monotonic() + self._max_block_s
             self._wait_for_space(topic, deadline_s)
 
-    def send_batch(
-        self, topic: str, columns: pa.RecordBatch, partition: int | None = None
-    ) -> Future[list[BatchMetadata]]:
+    def send_batch(self, topic: str, columns: object, partition: int | None = None) -> Future[list[BatchMetadata]]:
         """Take a whole Arrow batch (columns value, and if wanted key, timestamp, headers); no record is touched.
+
+        Of a topic with a schema: its columns, as a pyarrow.Table or RecordBatch, or whatever speaks Arrow (pandas,
+        polars). They are matched by name and cast where nothing is lost; what is not there is null.
 
         It is cut into parts of about batch.size: by key where there is a key column and no partition is given, else
         whole parts to the partitions in turn. The future has the place of each part, in the order of its partitions'

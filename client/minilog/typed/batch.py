@@ -10,8 +10,9 @@ them are the header's. A key is no column either: it is made of the key columns 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,9 +29,10 @@ from minilog.record_batch.header import (
     BatchHeader,
     Buffer,
 )
-from minilog.record_batch.schema import TIMESTAMP
+from minilog.record_batch.schema import HEADERS, TIMESTAMP
 from minilog.typed.statistics import default_columns, statistics_of
 from minilog.typed.topic_schema import TopicSchema
+from minilog.types import Headers
 from minilog.v1 import typed_pb2
 from minilog.versions import parse_known
 
@@ -39,12 +41,14 @@ from minilog.versions import parse_known
 class TypedRows:
     """Rows on their way into a topic: columns of `schema` in its order, as rows.py makes them.
 
-    `timestamps` are null where a row has none of its own; `headers` None where no row has any."""
+    `timestamps` are null where a row has none of its own; `headers` None where no row has any. `statistics`: the
+    columns that their batches tell of, None: those of `default_columns`."""
 
     schema: TopicSchema
     columns: pa.RecordBatch
     timestamps: pa.Array | None = None
     headers: pa.Array | None = None
+    statistics: tuple[str, ...] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -57,13 +61,37 @@ class TypedRows:
 
     def slice(self, start: int, rows: int) -> TypedRows:
         """Some of them, without a copy."""
-        extras = (None if each is None else each.slice(start, rows) for each in (self.timestamps, self.headers))
-        return TypedRows(self.schema, self.columns.slice(start, rows), *extras)
+        return self._with(lambda each: each.slice(start, rows))
 
     def take(self, places: pa.Array) -> TypedRows:
         """Those at these places."""
-        extras = (None if each is None else each.take(places) for each in (self.timestamps, self.headers))
-        return TypedRows(self.schema, self.columns.take(places), *extras)
+        return self._with(lambda each: each.take(places))
+
+    def _with(self, cut: Callable[[Any], Any]) -> TypedRows:
+        timestamps = None if self.timestamps is None else cut(self.timestamps)
+        headers = None if self.headers is None else cut(self.headers)
+        return TypedRows(self.schema, cut(self.columns), timestamps, headers, self.statistics)
+
+
+def gathered_rows(
+    schema: TopicSchema,
+    values: Sequence[tuple[Any, ...]],
+    timestamps_us: Sequence[int],
+    headers: Sequence[Headers | None],
+    statistics: tuple[str, ...] | None,
+) -> TypedRows:
+    """Rows that were given one by one, and checked (row_form.py)."""
+    arrow = schema.arrow_schema
+    columns = [pa.array(column, field.type) for field, column in zip(arrow, zip(*values, strict=True), strict=True)]
+    rows = pa.RecordBatch.from_arrays(columns, schema=arrow)
+    stamped = schema.timestamp_column is None or rows.column(schema.names.index(schema.timestamp_column)).null_count
+    return TypedRows(
+        schema,
+        rows,
+        pa.array(timestamps_us, pa.int64()).cast(TIMESTAMP) if stamped else None,
+        pa.array(headers, HEADERS) if any(headers) else None,
+        statistics,
+    )
 
 
 def build_typed_batch(
@@ -71,7 +99,6 @@ def build_typed_batch(
     partition: int,
     rows: TypedRows,
     *,
-    statistics_columns: Sequence[str] | None = None,
     compression: str = "none",
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
@@ -82,15 +109,14 @@ def build_typed_batch(
 ) -> bytes:
     """One batch of all of `rows`; the other arguments are those of `build_batch`.
 
-    `statistics_columns`: what the batch tells of, by default what `default_columns` names; those that the schema does
-    not have are left out. Raises InvalidRecord, InvalidArgument, MessageTooLarge."""
+    Raises InvalidRecord, InvalidArgument, MessageTooLarge."""
     check_compression(compression)
     if rows.num_rows == 0:
         raise InvalidRecord("a record batch holds at least one row: these columns have none")
     stamps, bounds = _timestamps(rows, timestamp_us)
     columns = payload_columns(rows, stamps)
     codec, message = message_of(columns, compression)
-    extension = _extension(rows, statistics_columns, has_timestamps=stamps is not None)
+    extension = _extension(rows, has_timestamps=stamps is not None)
     header = client_header(
         Attributes.TYPED
         | codec
@@ -135,8 +161,8 @@ def _bounds(timestamps: pa.Array) -> tuple[int, int]:
     return timestamps[0].value, pc.max(timestamps).value
 
 
-def _extension(rows: TypedRows, statistics_columns: Sequence[str] | None, *, has_timestamps: bool) -> bytes:
-    names = default_columns(rows.schema) if statistics_columns is None else statistics_columns
+def _extension(rows: TypedRows, *, has_timestamps: bool) -> bytes:
+    names = default_columns(rows.schema) if rows.statistics is None else rows.statistics
     places = [rows.schema.names.index(name) for name in dict.fromkeys(names) if name in rows.schema.names]
     told = typed_pb2.TypedBatch(
         schema_version=rows.schema.version,

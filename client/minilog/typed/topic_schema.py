@@ -29,6 +29,7 @@ from minilog.typed.fields import (
     walk,
 )
 from minilog.typed.payload_forms import PayloadForms
+from minilog.typed.row_form import RowForm
 
 MAX_FIELDS = 1_000  # nested ones counted
 MAX_DEPTH = 16
@@ -68,6 +69,11 @@ class TopicSchema:
     def payload_forms(self) -> PayloadForms:
         """What the payloads of its batches look like."""
         return PayloadForms(self.fields, self.version)
+
+    @cached_property
+    def row_form(self) -> RowForm:
+        """How rows that are given as dicts are checked."""
+        return RowForm(self.fields, self.key_columns, self.timestamp_column)
 
     def column(self, name: str) -> Field:
         """A top-level column. Raises InvalidSchema."""
