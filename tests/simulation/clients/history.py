@@ -132,6 +132,12 @@ class History:
         if offset > self.may_be_deleted(key):
             raise Violation("V14", f"{client} reads {offset} next: it skips, where {expected} comes next", key=key)
 
+    def passed_deleted(self, client: str, key: PartitionKey, position: int | None) -> None:
+        """A reader that is handed nothing says where it is: it may have gone on over what was deleted, no further."""
+        expected = self._positions.get((client, key))
+        if position is not None and expected is not None and expected < position <= self.may_be_deleted(key):
+            self._positions[client, key] = position
+
     def known_position(self, client: str, key: PartitionKey) -> int | None:
         """The next offset a reader expects; None where it has read nothing."""
         return self._positions.get((client, key))

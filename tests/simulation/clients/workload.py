@@ -272,7 +272,11 @@ class Workload:
             await consumer.assign([TopicPartition(at.topic, at.partition, self._begin(name, at)) for at in self.keys])
             while True:
                 await self._move(name, consumer, chance)
-                for record in await consumer.poll(1.0):
+                records = await consumer.poll(1.0)
+                if not records:
+                    for at, key in self.keys.items():
+                        self._history.passed_deleted(name, key, consumer.position(at))
+                for record in records:
                     key = self.keys[TopicPartition(record.topic, record.partition)]
                     if record.offset < deleted.get(key, 0):
                         text = f"{name} reads {record.offset}, and all below {deleted[key]} was deleted before it began"
