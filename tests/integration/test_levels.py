@@ -22,20 +22,20 @@ from dataclasses import dataclass
 
 import pytest
 
-from minilog import NewTopic
-from minilog.errors import UnsupportedVersion
+from minilog import NewTopic, schema_from_ddl
+from minilog.errors import LevelNotReached, UnsupportedVersion
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.files import OsFileSystem
 from tests.cluster import Cluster, running_cluster
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.history import History, Stored, judge_copies, judge_reading
-from tests.integration.levels.wheels import LATER_VERSION, Wheel, later_version, this_version
+from tests.integration.levels.wheels import LATER_VERSION, Wheel, earlier_version, later_version, this_version
 from tests.integration.rounds import TOPIC, RoundScene, admin_of
 
 CLIENT = pathlib.Path(__file__).parent / "levels" / "client.py"
 BROKERS = (1, 2, 3)
 PARTITIONS = 3
-NEW_TOPIC, NEW_COUNT = "of-level-two", 50
+NEW_TOPIC, NEW_COUNT = "of-level-three", 50
 ENDS_WITHIN_S = 30.0
 # What a start writes before it looks at anything, and what says nothing of the cluster.
 WRITTEN_BY_ANY_START = ("lock", "broker.pid")
@@ -156,7 +156,7 @@ def forget_the_level(directory: pathlib.Path) -> None:
     """As if the process had been killed before `broker.json` said what its logs already have."""
     path = directory / "broker.json"
     told = json.loads(path.read_bytes().rpartition(b"\ncrc32c=")[0])
-    write_durable_file(OsFileSystem(), str(path), json.dumps(told | {"level": 1}).encode())
+    write_durable_file(OsFileSystem(), str(path), json.dumps(told | {"level": 2}).encode())
 
 
 def test_a_cluster_is_rolled_forth_upgraded_and_never_goes_back(versions: Versions, tmp_path: pathlib.Path) -> None:
@@ -164,18 +164,18 @@ def test_a_cluster_is_rolled_forth_upgraded_and_never_goes_back(versions: Versio
     with rolling(tmp_path, versions.old) as world:
         world.becomes(1, versions.new, killed=True)
         world.becomes(2, versions.new, killed=False)
-        mixed = dict.fromkeys((1, 2), (LATER_VERSION, 1, 2)) | {3: (versions.old.version, 1, 1)}
-        assert described(world) == (1, mixed)
+        mixed = dict.fromkeys((1, 2), (LATER_VERSION, 1, 3)) | {3: (versions.old.version, 1, 2)}
+        assert described(world) == (2, mixed)
         with pytest.raises(UnsupportedVersion, match=rf"not supported by broker 3 \(version {versions.old.version} "):
             world.scene.admin.upgrade_level()
         world.becomes(3, versions.new, killed=True)
-        assert world.scene.admin.upgrade_level() == (1, 2)
+        assert world.scene.admin.upgrade_level() == (2, 3)
         write_what_came_with_the_level(world, versions)
         an_older_version_leaves_all_as_it_is(world, versions.old, tmp_path / "copy")
         world.cluster.environments[3] = versions.new.environment
         world.cluster.start(3)
         world.scene.wait_whole()
-        assert described(world)[0] == 2
+        assert described(world)[0] == 3
         world.judge("forth, upgraded, refused back")
     print(f"{time.monotonic() - began_s:.0f} s")
 
@@ -201,8 +201,8 @@ def an_older_version_leaves_all_as_it_is(world: Rolling, old: Wheel, copy: pathl
     before = content_of(directory)
     for _ in range(2):
         said = refused_start(cluster, 3)
-        assert "is at level 2: it was written by a later version" in said
-        assert "start this broker with a version that supports level 2" in said.lower()
+        assert "is at level 3: it was written by a later version" in said
+        assert "start this broker with a version that supports level 3" in said.lower()
     assert content_of(directory) == before
     shutil.copytree(directory, copy)
     forget_the_level(directory)
@@ -226,30 +226,56 @@ def test_brokers_go_forth_and_back_under_load_and_nothing_new_is_written(
             for broker_id in chance.sample(BROKERS, len(BROKERS)):
                 world.becomes(broker_id, wheel, killed=chance.random() < 2 / 3)
             level, brokers = described(world)
-            assert (level, {version for version, _, _ in brokers.values()}) == (1, {wheel.version})
+            assert (level, {version for version, _, _ in brokers.values()}) == (2, {wheel.version})
         world.judge("forth and back, twice")
 
 
 def test_one_broker_goes_forth_and_back_by_kills(versions: Versions, tmp_path: pathlib.Path) -> None:
-    """The controller among them: what a later version decided while it was at level 1 an older one replays."""
+    """The controller among them: what a later version decided while it was at level 2 an older one replays."""
     with rolling(tmp_path, versions.old) as world:
         controller = world.scene.controller()
         for wheel in (versions.new, versions.old):
             world.becomes(controller, wheel, killed=True)
             world.scene.admin.create_topics([NewTopic(f"by-{wheel.version}", replication_factor=len(BROKERS))])
-        assert described(world)[0] == 1
+        assert described(world)[0] == 2
         world.judge("one broker, forth and back")
 
 
 def test_a_cluster_of_one_version_says_its_level(tmp_path: pathlib.Path) -> None:
     with running_cluster(tmp_path, 1) as cluster, admin_of(cluster) as admin:
         found = admin.describe_cluster()
-        assert (found.level, found.brokers[0].lowest_level, found.brokers[0].highest_level) == (1, 1, 1)
-        assert admin.upgrade_level() == (1, 1)
-        with pytest.raises(UnsupportedVersion, match="level 2 is not supported by broker 1"):
-            admin.upgrade_level(2)
-        command = [sys.executable, "-m", "minilog_broker.cli.main", "cluster", "upgrade", "--level", "2"]
+        assert (found.level, found.brokers[0].lowest_level, found.brokers[0].highest_level) == (2, 1, 2)
+        assert admin.upgrade_level() == (2, 2)
+        with pytest.raises(UnsupportedVersion, match="level 3 is not supported by broker 1"):
+            admin.upgrade_level(3)
+        command = [sys.executable, "-m", "minilog_broker.cli.main", "cluster", "upgrade", "--level", "3"]
         command += ["--bootstrap-server", cluster.bootstrap_servers]
         shown = subprocess.run(command, capture_output=True, text=True, check=False)
         assert shown.returncode == 1
-        assert "level 2 is not supported by broker 1" in " ".join(shown.stderr.split())
+        assert "level 3 is not supported by broker 1" in " ".join(shown.stderr.split())
+
+
+def test_typed_topics_wait_for_the_upgrade(tmp_path: pathlib.Path) -> None:
+    earlier = earlier_version(tmp_path / "earlier")
+    cluster = Cluster(tmp_path / "cluster", 1)
+    cluster.environments = {1: earlier.environment}
+    typed = NewTopic("typed", schema=schema_from_ddl("carrier string, delay int"))
+    try:
+        cluster.start()
+        cluster.wait_running()
+        assert cluster.stop(1) == {1: 0}
+        cluster.environments = {}
+        cluster.start()
+        cluster.wait_running()
+        with admin_of(cluster) as admin:
+            with pytest.raises(LevelNotReached, match="run `minilog cluster upgrade`"):
+                admin.create_topics([typed])
+            admin.create_topics([NewTopic("plain")])
+            assert admin.upgrade_level() == (1, 2)
+            admin.create_topics([typed])
+            assert [each.schema is not None for each in admin.describe_topics(["typed", "plain"])] == [True, False]
+        assert cluster.stop(1) == {1: 0}
+        cluster.environments = {1: earlier.environment}
+        assert "is at level 2: it was written by a later version" in refused_start(cluster, 1)
+    finally:
+        cluster.end()

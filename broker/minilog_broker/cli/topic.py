@@ -11,6 +11,7 @@ import typer
 from minilog import NewTopic, TopicAlteration, TopicPartition
 from minilog.errors import MinilogError
 from minilog.types import PartitionDescription, TopicDescription
+from minilog_broker.cli import topic_schema
 from minilog_broker.cli.common import (
     DEFAULT_BOOTSTRAP_SERVERS,
     AsJson,
@@ -22,9 +23,20 @@ from minilog_broker.cli.common import (
     print_table,
     say,
 )
+from minilog_broker.cli.topic_schema import (
+    Ddl,
+    KeyColumns,
+    LikeFile,
+    SchemaFile,
+    TimestampColumn,
+    given_schema,
+    print_schema,
+    schema_document,
+)
 from minilog_broker.server.config import parse_assignments
 
 app = typer.Typer(no_args_is_help=True)
+app.add_typer(topic_schema.app, name="schema", help="Show and evolve the schema of a typed topic.")
 END = -1  # of delete_records
 _PLACE = re.compile(r"(\d{1,9}):(\d{1,18}|end)", re.ASCII)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
@@ -35,7 +47,10 @@ def topic() -> None:
     """Create, list, describe, delete, alter and trim topics; who leads their partitions."""
 
 
-@app.command(epilog="Example: minilog topic create flights -p 3 -r 3 -c min.insync.replicas=2")
+@app.command(
+    epilog="Example: minilog topic create flights -p 3 -r 3 -c min.insync.replicas=2, or with columns: "
+    "minilog topic create flights --ddl 'carrier string NOT NULL, delay int' --key-columns carrier"
+)
 def create(
     name: Name,
     partitions: Annotated[
@@ -45,15 +60,21 @@ def create(
         int | None, typer.Option("-r", "--replication", min=1, help="Default: default.replication.factor.")
     ] = None,
     settings: Settings = None,
+    ddl: Ddl = None,
+    schema: SchemaFile = None,
+    like: LikeFile = None,
+    key_columns: KeyColumns = None,
+    timestamp_column: TimestampColumn = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     as_json: AsJson = False,
 ) -> None:
-    """Create a topic."""
+    """Create a topic; a typed one where its columns are given."""
     new = NewTopic(
         name,
         num_partitions=partitions,
         replication_factor=replication,
         configs=parse_assignments(settings or [], "-c"),
+        schema=given_schema(ddl, schema, like, key_columns, timestamp_column),
     )
     with admin_client(bootstrap_servers) as admin:
         admin.create_topics([new])
@@ -80,7 +101,7 @@ def list_(
 def describe(
     name: Name, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False
 ) -> None:
-    """Show a topic's settings and its partitions: leaders, replicas, offsets."""
+    """Show a topic's settings, its schema, and its partitions: leaders, replicas, offsets."""
     with admin_client(bootstrap_servers) as admin:
         (found,) = admin.describe_topics([name])
     document = topic_document(found)
@@ -107,6 +128,8 @@ def describe(
     print_table(
         (*columns, *(("adding", "removing") if moving else ())), rows, title=f"{name} (id {document['id']}; {settings})"
     )
+    if (schema := found.schema) is not None:
+        print_schema(schema, f"version {schema.version} of the schema")
 
 
 @app.command(epilog="Example: minilog topic delete flights")
@@ -302,6 +325,7 @@ def topic_document(found: TopicDescription) -> dict[str, Any]:
         "id": found.id,
         "internal": found.internal,
         "configs": dict(found.configs),
+        **({} if found.schema is None else {"schema": schema_document(found.schema)}),
         "partitions": partitions,
     }
 

@@ -61,6 +61,9 @@ def add_column(schema: TopicSchema, field: Field, path: str = "", *, after: str 
 def drop_column(schema: TopicSchema, path: str) -> TopicSchema:
     """Without a column, or a field of a struct. Raises InvalidSchema where a key or the time stamp is made of it."""
     parent, _, name = path.rpartition(".")
+    if path in schema.key_columns or path == schema.timestamp_column:
+        role = "the key is made" if path in schema.key_columns else "the time stamp is made"
+        raise InvalidSchema(f"{role} of column {path!r}: it cannot be dropped. Write to a new topic")
 
     def dropped(fields: tuple[Field, ...]) -> tuple[Field, ...]:
         _of(fields, name, path)

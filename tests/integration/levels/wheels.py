@@ -1,4 +1,5 @@
-"""Two wheels: one of this tree, and one of a later version that knows level 2, made from a copy of it.
+"""Wheels: of this tree, of a later version that knows level 3, and of an earlier one that knows level 1 alone; both are
+made from a copy of it.
 
 The later version brings what HACKING.md says a level brings: a metadata record, which its controller writes with each
 topic, and a batch attribute, which its producers set; each asks the cluster's level first. An edit whose place is gone
@@ -11,36 +12,39 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SOURCES = ("client", "broker", "spark_connector", "jobs", "proto", "tools")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 LATER_VERSION = "99.0.0"
-ATTRIBUTE = 128
+EARLIER_VERSION = "0.0.9"
 
 _BUILDER = """
 
-def of_level_two(batch: Buffer, topic_id: bytes, partition: int) -> bytes:
+def of_level_three(batch: Buffer, topic_id: bytes, partition: int) -> bytes:
     header = decode_header(batch)
-    marked = replace(header, attributes=header.attributes | 128)
-    return _assemble(topic_id, partition, marked, memoryview(batch)[HEADER_BYTES:])
+    marked = replace(header, attributes=header.attributes | 1 << 30)
+    rest = memoryview(batch)[HEADER_BYTES:]
+    summed = replace(marked, crc=crc_of_parts(topic_id, partition, encode_header(marked), rest))
+    return encode_header(summed) + bytes(rest)
 """
 _ENCODE = "batch.encode(compression, identity.producer, sequence, timestamp_us, transactional=transactional)\n"
 
 EDITS: dict[str, tuple[tuple[str, str], ...]] = {
     "pyproject.toml": (('version = "0.1.0"', f'version = "{LATER_VERSION}"'),),
     "broker/minilog_broker/levels.py": (
-        ("SUPPORTED_LEVELS = VersionRange(1, 1)", "SUPPORTED_LEVELS = VersionRange(1, 2)"),
+        ("SUPPORTED_LEVELS = VersionRange(1, 2)", "SUPPORTED_LEVELS = VersionRange(1, 3)"),
     ),
     "proto/minilog/v1/records.proto": (
         (
             "    ClusterLevelRecord cluster_level = 10;\n",
-            "    ClusterLevelRecord cluster_level = 10;\n    LevelTwoRecord level_two = 11;\n",
+            "    ClusterLevelRecord cluster_level = 10;\n    LevelThreeRecord level_three = 31;\n",
         ),
         (
             "message ClusterLevelRecord {",
-            "message LevelTwoRecord {\n  string said = 1;\n}\n\nmessage ClusterLevelRecord {",
+            "message LevelThreeRecord {\n  string said = 1;\n}\n\nmessage ClusterLevelRecord {",
         ),
     ),
     "broker/minilog_broker/controller/image.py": (
@@ -55,8 +59,8 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         (
             '            case "cluster_level":\n',
-            '            case "level_two":\n'
-            "                self.said = record.level_two.said\n"
+            '            case "level_three":\n'
+            "                self.said = record.level_three.said\n"
             '            case "cluster_level":\n',
         ),
     ),
@@ -64,32 +68,41 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
         (
             "    if image.next_producer_id:\n",
             "    if image.said:\n"
-            "        yield records_pb2.MetadataRecord(level_two=records_pb2.LevelTwoRecord(said=image.said))\n"
+            "        yield records_pb2.MetadataRecord(level_three=records_pb2.LevelThreeRecord(said=image.said))\n"
             "    if image.next_producer_id:\n",
         ),
     ),
     "broker/minilog_broker/controller/topics.py": (
         (
             "        self._write_configs(plan.topic_id, plan.configs)\n",
-            "        if self._ledger.image.level >= 2:\n"
-            "            said = records_pb2.LevelTwoRecord(said=request.name)\n"
-            "            self._ledger.write(records_pb2.MetadataRecord(level_two=said))\n"
+            "        if self._ledger.image.level >= 3:\n"
+            "            said = records_pb2.LevelThreeRecord(said=request.name)\n"
+            "            self._ledger.write(records_pb2.MetadataRecord(level_three=said))\n"
             "        self._write_configs(plan.topic_id, plan.configs)\n",
         ),
     ),
     "client/minilog/record_batch/header.py": (
-        ("_BROUGHT_BY_LEVEL = {1: 127}", "_BROUGHT_BY_LEVEL = {1: 127, 2: 128}"),
+        ("_KNOWN_ATTRIBUTES = sum(", "_BROUGHT_BY_LEVEL[3] = 1 << 30\n_KNOWN_ATTRIBUTES = sum("),
     ),
     "client/minilog/producer/sender.py": (
         (
             _ENCODE,
-            _ENCODE + "                if self._cache.level >= 2:\n"
-            "                    batch.encoded = of_level_two(batch.encoded, *batch.key)\n",
+            _ENCODE + "                if self._cache.level >= 3:\n"
+            "                    batch.encoded = of_level_three(batch.encoded, *batch.key)\n",
         ),
-        ("\n\nclass ", "\nfrom minilog.record_batch.builder import of_level_two\n\n\nclass "),
+        ("\n\nclass ", "\nfrom minilog.record_batch.builder import of_level_three\n\n\nclass "),
     ),
 }
 """By file: (what stands there once, or the first of several, and what stands there instead)."""
+
+
+EARLIER: dict[str, tuple[tuple[str, str], ...]] = {
+    "pyproject.toml": (('version = "0.1.0"', f'version = "{EARLIER_VERSION}"'),),
+    "broker/minilog_broker/levels.py": (
+        ("SUPPORTED_LEVELS = VersionRange(1, 2)", "SUPPORTED_LEVELS = VersionRange(1, 1)"),
+    ),
+}
+"""The same, of the earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +123,30 @@ def this_version(into: pathlib.Path) -> Wheel:
     return _installed(_copy(into), into)
 
 
+def earlier_version(into: pathlib.Path) -> Wheel:
+    """The wheel of one that knows level 1 alone."""
+    return _installed(_edited(into, EARLIER), into)
+
+
 def later_version(into: pathlib.Path) -> Wheel:
-    """The wheel of one that knows level 2."""
-    source = _copy(into)
-    for name, edits in EDITS.items():
-        path = source / name
-        text = path.read_text()
-        for before, after in edits:
-            assert before in text, f"{name} has no {before!r} any more: mend the edits of the later version"
-            text = text.replace(before, after, 1)
-        path.write_text(text)
+    """The wheel of one that knows level 3."""
+    source = _edited(into, EDITS)
     builder = source / "client/minilog/record_batch/builder.py"
     builder.write_text(builder.read_text() + _BUILDER)
     _run(sys.executable, str(source / "tools/generate_stubs.py"))
     return _installed(source, into)
+
+
+def _edited(into: pathlib.Path, edits_of: Mapping[str, Iterable[tuple[str, str]]]) -> pathlib.Path:
+    source = _copy(into)
+    for name, edits in edits_of.items():
+        path = source / name
+        text = path.read_text()
+        for before, after in edits:
+            assert before in text, f"{name} has no {before!r} any more: mend the edits of the other version"
+            text = text.replace(before, after, 1)
+        path.write_text(text)
+    return source
 
 
 def _copy(into: pathlib.Path) -> pathlib.Path:

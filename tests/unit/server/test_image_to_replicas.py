@@ -9,6 +9,10 @@ import time
 from typing import Any
 
 from minilog.partition_key import PartitionKey
+from minilog.typed.ddl import schema_from_ddl
+from minilog.typed.evolution import rename_column
+from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.wire import schema_to_wire
 from minilog.v1 import records_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
@@ -93,6 +97,30 @@ def test_a_small_decision_is_told_at_once(tmp_path: pathlib.Path) -> None:
         cluster.change()
         assert cluster.known() == PARTITIONS_AT_ONCE
         assert not cluster.tasks
+        await cluster.rest()
+
+    asyncio.run(scenario())
+
+
+def test_who_leads_knows_the_versions_of_a_schema_at_once(tmp_path: pathlib.Path) -> None:
+    async def scenario() -> None:
+        first = schema_from_ddl("carrier string")
+        second = rename_column(first, "carrier", "airline")
+        cluster = OneBroker(tmp_path)
+        cluster.create(1)
+        key = PartitionKey(TOPIC_ID, 0)
+        cluster.change()
+        for _ in range(10_000):
+            if cluster.manager.led_partitions():  # its log is open
+                break
+            await asyncio.sleep(0.001)
+        assert cluster.manager.schemas(key) is None
+        for schema in (first, second):
+            told = records_pb2.TopicSchemaRecord(topic_id=TOPIC_ID, schema=schema_to_wire(schema))
+            cluster.apply(topic_schema=told)
+            cluster.change()
+        assert cluster.manager.schemas(key) == TopicSchemas((first, second))
+        assert cluster.manager.schemas(PartitionKey(TOPIC_ID, 1)) is None
         await cluster.rest()
 
     asyncio.run(scenario())

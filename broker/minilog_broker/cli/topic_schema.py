@@ -1,0 +1,308 @@
+"""`minilog topic schema`: show and evolve the schema of a typed topic; what `topic create` takes one from."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pathlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+
+from minilog import Admin, TopicSchema, schema_from_arrow, schema_from_ddl, schema_from_json
+from minilog.errors import InvalidSchema
+from minilog.typed import evolution
+from minilog.typed.changes import changes_between
+from minilog.typed.ddl import parse_ddl
+from minilog.typed.fields import Field, walk
+from minilog.typed.schema_json import MAX_JSON_CHARACTERS, schema_to_json
+from minilog.typed.wire import first_version_of
+from minilog_broker.cli.common import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    AsJson,
+    BootstrapServers,
+    admin_client,
+    print_json,
+    print_table,
+    say,
+)
+
+app = typer.Typer(no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
+SchemaFile = Annotated[
+    pathlib.Path | None,
+    typer.Option("--schema", metavar="FILE.json", help="A typed topic with these columns: what df.schema.json() says."),
+]
+LikeFile = Annotated[
+    pathlib.Path | None,
+    typer.Option("--like", metavar="FILE.parquet", help="A typed topic with the columns of this file."),
+]
+Ddl = Annotated[
+    str | None, typer.Option("--ddl", metavar="COLUMNS", help="A typed topic with these columns, as Spark writes them.")
+]
+KeyColumns = Annotated[
+    str | None, typer.Option("--key-columns", metavar="COLUMN,...", help="The columns that the key is made of.")
+]
+TimestampColumn = Annotated[
+    str | None, typer.Option("--timestamp-column", metavar="COLUMN", help="The column that is the record's time stamp.")
+]
+_MAX_FILE_BYTES = 4 * MAX_JSON_CHARACTERS
+_NAME = r"`(?:[^`]|``)+`|[^\s=`]+"
+_TYPED = re.compile(rf"\s*({_NAME})\s+(.+)", re.DOTALL)
+_RENAMED = re.compile(rf"\s*({_NAME})\s*=\s*({_NAME})\s*")
+_MOVED = re.compile(rf"\s*({_NAME})\s+(?:(first|last)|after\s+({_NAME}))\s*")
+
+
+@app.callback()
+def schema() -> None:
+    """Show and evolve the schema of a typed topic."""
+
+
+# -- where a schema comes from
+
+
+def given_schema(
+    ddl: str | None,
+    file: pathlib.Path | None,
+    like: pathlib.Path | None,
+    key_columns: str | None,
+    timestamp_column: str | None,
+) -> TopicSchema | None:
+    """What the options of `topic create` say; None where they say nothing. Raises InvalidSchema."""
+    keys = [each.strip() for each in key_columns.split(",")] if key_columns else []
+    if sum(each is not None for each in (ddl, file, like)) > 1:
+        raise typer.BadParameter("--ddl, --schema and --like say the same thing: give one of them")
+    if ddl is not None:
+        return schema_from_ddl(ddl, keys, timestamp_column)
+    if like is not None:
+        return schema_from_arrow(_parquet_schema(like), keys, timestamp_column)
+    if file is not None:
+        read = _from_file(file)
+        keys, timestamp = keys or list(read.key_columns), timestamp_column or read.timestamp_column
+        return first_version_of(replace(read, key_columns=tuple(keys), timestamp_column=timestamp))
+    if keys or timestamp_column:
+        raise typer.BadParameter("--key-columns and --timestamp-column need columns: --ddl, --schema or --like")
+    return None
+
+
+def _from_file(path: pathlib.Path) -> TopicSchema:
+    with path.open("rb") as file:
+        content = file.read(_MAX_FILE_BYTES + 1)
+    try:
+        return schema_from_json(content.decode())
+    except UnicodeDecodeError:
+        raise InvalidSchema(f"{path} is no text in UTF-8: give what df.schema.json() says") from None
+
+
+def _parquet_schema(path: pathlib.Path) -> pa.Schema:
+    """Its footer is read, and nothing else."""
+    import pyarrow.parquet as pq  # a tenth of a second that no other verb needs
+
+    try:
+        with path.open("rb") as file:
+            return pq.read_schema(file)
+    except pa.ArrowInvalid as error:
+        raise InvalidSchema(f"{path} is no Parquet file ({error}): --like takes one") from None
+
+
+# -- show
+
+
+@app.command(epilog="Example: minilog topic schema show flights --version 1")
+def show(
+    name: Name,
+    version: Annotated[int | None, typer.Option("--version", min=1, help="The latest by default.")] = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    as_json: AsJson = False,
+) -> None:
+    """Show the columns of a typed topic, and what each version changed."""
+    with admin_client(bootstrap_servers) as admin:
+        versions = _versions(admin, name)
+    if version is not None and version > len(versions):
+        raise InvalidSchema(f"the schema of topic {name} has no version {version}: the latest is {len(versions)}")
+    shown = versions[-1 if version is None else version - 1]
+    if as_json:
+        chosen = versions if version is None else [shown]
+        print_json({"name": name, "versions": [schema_document(each) for each in chosen]})
+        return
+    print_schema(shown, f"{name}, version {shown.version} of {len(versions)}")
+    for former, each in itertools.pairwise(versions):
+        say(f"version {each.version}: {_told(changes_between(former, each))}")
+
+
+def _versions(admin: Admin, name: str) -> list[TopicSchema]:
+    (found,) = admin.describe_topics([name])
+    if not found.schema_versions:
+        raise InvalidSchema(f"topic {name} has no schema: its records are keys and values")
+    return found.schema_versions
+
+
+def schema_document(schema: TopicSchema) -> dict[str, Any]:
+    """One version in the form of docs/spec/commands.md § JSON."""
+    document: dict[str, Any] = json.loads(schema_to_json(schema))
+    return document
+
+
+def print_schema(schema: TopicSchema, title: str) -> None:
+    """A table of the columns, for people; fields of structs, lists and maps by their path."""
+    roles = {name: f"key {place}" for place, name in enumerate(schema.key_columns, 1)}
+    if schema.timestamp_column is not None:
+        stamp = schema.timestamp_column
+        roles[stamp] = ", ".join(filter(None, (roles.get(stamp), "time stamp")))
+    rows = (
+        (each.id, path, each.type, "yes" if each.nullable else "no", roles.get(path, ""))
+        for path, each in walk(schema.fields)
+    )
+    print_table(("id", "name", "type", "nullable", "role"), rows, title=title)
+
+
+def _told(changes: list[str]) -> str:
+    return "; ".join(changes) or "nothing is changed"
+
+
+# -- evolve
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """What is to be done to a schema, in the order of the fields: a new column may have the name of one that is renamed
+    or dropped by the same command, and later steps go by the new names."""
+
+    renamed: list[tuple[str, str]] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    loosened: list[str] = field(default_factory=list)
+    widened: list[tuple[str, Field]] = field(default_factory=list)
+    added: list[tuple[str, Field]] = field(default_factory=list)
+    wanted: TopicSchema | None = None
+    moved: list[tuple[str, str]] = field(default_factory=list)
+
+    def __call__(self, schema: TopicSchema) -> TopicSchema:
+        """Raises InvalidSchema, with the rule."""
+        for path, name in self.renamed:
+            schema = evolution.rename_column(schema, path, name)
+        for path in self.dropped:
+            schema = evolution.drop_column(schema, path)
+        for path in self.loosened:
+            schema = evolution.loosen_column(schema, path)
+        for path, said in self.widened:
+            schema = evolution.widen_column(schema, path, said.type)
+        for path, said in self.added:
+            parent, _, name = path.rpartition(".")
+            schema = evolution.add_column(schema, replace(said, name=name), parent)
+        if self.wanted is not None:
+            schema = evolution.merged(schema, self.wanted.fields)
+        for name, after in self.moved:
+            schema = evolution.move_column(schema, name, after=after)
+        return schema
+
+
+def _repeatable(*names: str, metavar: str, help: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=f"{help} Repeatable.")
+
+
+@app.command(epilog="Example: minilog topic schema evolve flights --add 'gate string' --rename delay=late")
+def evolve(
+    name: Name,
+    add: Annotated[
+        list[str] | None, _repeatable("--add", metavar="'COLUMN TYPE'", help="A new column; STRUCT.FIELD for a field.")
+    ] = None,
+    drop: Annotated[list[str] | None, _repeatable("--drop", metavar="COLUMN", help="Without this column.")] = None,
+    rename: Annotated[list[str] | None, _repeatable("--rename", metavar="OLD=NEW", help="Another name.")] = None,
+    widen: Annotated[
+        list[str] | None,
+        _repeatable("--widen", metavar="'COLUMN TYPE'", help="A type that holds what it held, and more."),
+    ] = None,
+    nullable: Annotated[list[str] | None, _repeatable("--nullable", metavar="COLUMN", help="It may be null.")] = None,
+    move: Annotated[
+        list[str] | None,
+        _repeatable("--move", metavar="'COLUMN after OTHER'", help="Or 'COLUMN first', 'COLUMN last'."),
+    ] = None,
+    file: Annotated[
+        pathlib.Path | None,
+        typer.Option("--schema", metavar="FILE.json", help="New columns and wider types, by name; nothing is dropped."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the next version, and make none.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    as_json: AsJson = False,
+) -> None:
+    """Make the next version of a topic's schema. First rename, then drop, nullable, widen, add, schema, move."""
+    change = Evolution(
+        renamed=[_renamed(text) for text in rename or ()],
+        dropped=[_plain(text) for text in drop or ()],
+        loosened=[_plain(text) for text in nullable or ()],
+        widened=[_typed("--widen", text) for text in widen or ()],
+        added=[_typed("--add", text) for text in add or ()],
+        wanted=None if file is None else _from_file(file),
+        moved=[_moved(text) for text in move or ()],
+    )
+    if change == Evolution():
+        raise typer.BadParameter(
+            "say what is to change: --add, --drop, --rename, --widen, --nullable, --move, --schema"
+        )
+    with admin_client(bootstrap_servers) as admin:
+        former, new = _evolve(admin, name, change, dry_run=dry_run)
+    _print_evolved(name, former, new, dry_run=dry_run, as_json=as_json)
+
+
+def _evolve(
+    admin: Admin, name: str, change: Callable[[TopicSchema], TopicSchema], *, dry_run: bool
+) -> tuple[TopicSchema, TopicSchema]:
+    """The version that was changed, and the one that came of it."""
+    former = _versions(admin, name)[-1]
+    if dry_run:
+        return former, evolution.as_next_version(former, change(former))
+    seen = [former]
+
+    def changed(latest: TopicSchema) -> TopicSchema:
+        seen.append(latest)
+        return change(latest)
+
+    new = admin.evolve_schema(name, changed)
+    return seen[-1], new
+
+
+def _print_evolved(name: str, former: TopicSchema, new: TopicSchema, *, dry_run: bool, as_json: bool) -> None:
+    changes = changes_between(former, new)
+    if as_json:
+        document = {"name": name, "former_version": former.version, "changes": changes, "dry_run": dry_run}
+        print_json({**document, "schema": schema_document(new)})
+        return
+    if former.version == new.version:
+        say(f"the schema of topic {name} stays at version {new.version}: nothing is changed")
+        return
+    print_schema(new, f"{name}, version {new.version}")
+    say(f"{'would be ' if dry_run else ''}version {new.version} of the schema of topic {name}: {_told(changes)}")
+
+
+def _plain(text: str) -> str:
+    """A name as DDL writes it, or a path of them."""
+    text = text.strip()
+    return text[1:-1].replace("``", "`") if len(text) > 2 and text[0] == text[-1] == "`" else text
+
+
+def _typed(option: str, text: str) -> tuple[str, Field]:
+    found = _TYPED.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(f"{option} {text!r}: expected a column and its type, such as 'gate string'")
+    columns = parse_ddl(f"{option.strip('-')} {found[2]}")
+    if len(columns) != 1:
+        raise typer.BadParameter(f"{option} {text!r}: expected one column; the option can be given several times")
+    return _plain(found[1]), columns[0]
+
+
+def _renamed(text: str) -> tuple[str, str]:
+    found = _RENAMED.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(f"--rename {text!r}: expected OLD=NEW, such as delay=delay_minutes")
+    return _plain(found[1]), _plain(found[2])
+
+
+def _moved(text: str) -> tuple[str, str]:
+    found = _MOVED.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(f"--move {text!r}: expected 'COLUMN after OTHER', 'COLUMN first' or 'COLUMN last'")
+    return _plain(found[1]), found[2] or _plain(found[3])

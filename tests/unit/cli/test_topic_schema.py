@@ -1,0 +1,144 @@
+"""`minilog topic schema`, and the columns of `topic create`: what is read, what is refused, what is shown."""
+
+from __future__ import annotations
+
+import pathlib
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+import pytest
+
+from minilog.errors import InvalidSchema
+from minilog.typed.ddl import schema_from_ddl
+from minilog.typed.evolution import as_next_version
+from minilog.typed.schema_json import schema_to_json
+from minilog.typed.topic_schemas import TopicSchemas
+from minilog.types import TopicDescription
+from minilog_broker.cli import app
+from minilog_broker.cli.topic import topic_document
+from minilog_broker.cli.topic_schema import Evolution, given_schema, print_schema, schema_document
+from minilog_broker.cli.topic_schema import _moved as moved
+from minilog_broker.cli.topic_schema import _renamed as renamed
+from minilog_broker.cli.topic_schema import _typed as typed
+
+FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int, at timestamp", ["carrier"], "at")
+
+
+def test_columns_come_from_words_a_file_or_a_parquet_file(tmp_path: pathlib.Path) -> None:
+    said, table = tmp_path / "flights.json", tmp_path / "flights.parquet"
+    said.write_text(schema_to_json(FLIGHTS))
+    pq.write_table(FLIGHTS.arrow_schema.empty_table(), table)
+    assert given_schema("carrier string NOT NULL, delay int, at timestamp", None, None, "carrier", "at") == FLIGHTS
+    assert given_schema(None, said, None, None, None) == FLIGHTS
+    assert given_schema(None, said, None, "carrier, delay", None) == replace(FLIGHTS, key_columns=("carrier", "delay"))
+    assert given_schema(None, None, table, "carrier", "at") == FLIGHTS
+    assert given_schema(None, None, None, None, None) is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["create", "t", "--ddl", "a int", "--like", "x.parquet"],
+        ["create", "t", "--ddl", "a int", "--schema", "x.json"],
+        ["create", "t", "--key-columns", "a"],
+        ["create", "t", "--timestamp-column", "a"],
+        ["schema", "evolve", "t"],
+        ["schema", "evolve", "t", "--add", "gate"],
+        ["schema", "evolve", "t", "--add", "a int, b int"],
+        ["schema", "evolve", "t", "--rename", "delay"],
+        ["schema", "evolve", "t", "--move", "delay behind gate"],
+        ["schema", "evolve", "t", "--move", "delay after"],
+        ["schema", "show", "t", "--version", "0"],
+    ],
+)
+def test_what_says_nothing_sensible_is_wrong_usage(arguments: list[str]) -> None:
+    assert app.run(["topic", *arguments]) == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "complaint"),
+    [
+        ("--ddl", None, "minilog: cannot read columns at '' (character 2): a type is missing\n"),
+        ("--schema", b"\xff", "no text in UTF-8"),
+        ("--schema", b"{}", 'has no list "fields"'),
+        ("--like", b"no parquet", "is no Parquet file"),
+    ],
+)
+def test_columns_that_cannot_be_read_are_one_line(
+    option: str, content: bytes | None, complaint: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = "a"
+    if content is not None:
+        value = str(tmp_path / "file")
+        pathlib.Path(value).write_bytes(content)
+    assert app.run(["topic", "create", "t", option, value]) == 1
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert said.count("\n") == 1
+
+
+def test_a_file_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["topic", "create", "t", "--schema", "/nowhere.json"]) == 1
+    assert capsys.readouterr().err == "minilog: No such file or directory: /nowhere.json\n"
+
+
+def test_names_are_read_as_ddl_writes_them() -> None:
+    assert typed("--add", "`my gate` string COMMENT 'x'")[0] == "my gate"
+    path, said = typed("--add", "place.z decimal(10, 2) NOT NULL")
+    assert (path, str(said.type), said.nullable) == ("place.z", "decimal(10,2)", False)
+    assert renamed("`a=b` = c") == ("a=b", "c")
+    assert [moved(text) for text in ("a first", "a  last ", "`a b` after c")] == [
+        ("a", "first"),
+        ("a", "last"),
+        ("a b", "c"),
+    ]
+
+
+def test_steps_go_in_an_order_in_which_names_become_free() -> None:
+    change = Evolution(
+        renamed=[renamed("delay=late")],
+        loosened=["carrier"],
+        widened=[typed("--widen", "late long")],
+        added=[typed("--add", "delay string")],
+        wanted=schema_from_ddl("gate string, late int"),
+        moved=[moved("delay first")],
+    )
+    new = as_next_version(FLIGHTS, change(FLIGHTS))
+    assert str(new) == "delay string, carrier string, late long, at timestamp, gate string"
+    assert (new.version, new.column("late").id, new.key_columns) == (2, 2, ("carrier",))
+    assert str(Evolution(dropped=["delay"], added=[typed("--add", "delay string")])(FLIGHTS)).startswith("carrier")
+
+
+def test_a_rule_that_is_broken_is_told() -> None:
+    with pytest.raises(InvalidSchema, match="cannot become string from int"):
+        Evolution(widened=[typed("--widen", "delay string")])(FLIGHTS)
+    with pytest.raises(InvalidSchema, match="'gate' has to be nullable"):
+        Evolution(added=[typed("--add", "gate int NOT NULL")])(FLIGHTS)
+    with pytest.raises(InvalidSchema, match="there is no column 'gate'"):
+        Evolution(dropped=["gate"])(FLIGHTS)
+
+
+def test_a_schema_is_a_table_of_columns_and_their_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    print_schema(
+        schema_from_ddl("a string NOT NULL, at timestamp, s struct<x: int>", ["at", "a"], "at"), "t, version 1"
+    )
+    lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if len(line) == 5] == [
+        ["1", "a", "string", "no", "key 2"],
+        ["2", "at", "timestamp", "yes", "key 1, time stamp"],
+        ["3", "s", "struct<x: int>", "yes", ""],
+        ["4", "s.x", "int", "yes", ""],
+    ]
+
+
+def test_a_described_topic_has_its_schema_for_machines() -> None:
+    found = TopicDescription("t", "id", False, {}, [], TopicSchemas((FLIGHTS,)))
+    assert topic_document(found)["schema"] == schema_document(FLIGHTS)
+    assert schema_document(FLIGHTS)["fields"][1] == {
+        "name": "delay",
+        "type": "integer",
+        "nullable": True,
+        "metadata": {},
+        "id": 2,
+    }
+    assert "schema" not in topic_document(TopicDescription("t", "id", False, {}, []))
