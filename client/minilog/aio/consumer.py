@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from minilog.consumer.consumer_effects import (
 from minilog.consumer.core import ConsumerCore
 from minilog.consumer.decode import RECORD_BYTES, DecodeOutcome, as_polled, decode_all, records
 from minilog.consumer.partition import FetchedRun
+from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
 from minilog.errors import Closed, InvalidArgument, MinilogError, OffsetNotAvailable
 from minilog.groups.client import Groups
 from minilog.groups.messages import Committed
@@ -82,12 +83,13 @@ class ConsumerShell:
         change()
         self._wake.set()
 
-    async def take(self, timeout_s: float, max_bytes: int) -> list[FetchedRun]:
+    async def take(self, timeout_s: float, max_bytes: int, selection: RowSelection) -> list[FetchedRun]:
         """Runs as they come, none after `timeout_s`; fewer than fetch.min.bytes only after fetch.max.wait.ms.
 
         Raises the error of a partition that cannot go on.
         """
         self.start()
+        self.core.select(selection)
         deadline_s = now_s() + timeout_s
         gathering_s = min(deadline_s, now_s() + self.config.fetch_max_wait_ms / 1000.0)
         while True:
@@ -342,22 +344,32 @@ class Consumer:
         return self._shell.core.finished()
 
     async def poll(self, timeout: float = 1.0) -> list[Record]:  # noqa: ASYNC109
-        taken = await self._decoded(timeout, POLL_BYTES, RECORD_BYTES)
+        taken = await self._decoded(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
         return [record for run, found in taken for rows in found for record in records(run, rows)]
 
-    async def poll_arrow(self, timeout: float = 1.0, *, include_headers: bool = False) -> list[pa.RecordBatch]:  # noqa: ASYNC109
-        taken = await self._decoded(timeout, POLL_ARROW_BYTES)
+    async def poll_arrow(
+        self,
+        timeout: float = 1.0,  # noqa: ASYNC109
+        *,
+        include_headers: bool = False,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        metadata: bool = False,
+    ) -> list[pa.RecordBatch]:
+        selection = row_selection(columns, where, metadata=metadata, headers=include_headers)
+        taken = await self._decoded(timeout, POLL_ARROW_BYTES, selection)
         return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
 
     async def _decoded(
         self,
         timeout: float,  # noqa: ASYNC109
         max_bytes: int,
+        selection: RowSelection,
         record_bytes: int = 0,
     ) -> list[tuple[FetchedRun, list[pa.RecordBatch]]]:
         deadline_s = now_s() + timeout
         while True:
-            taken = await self._shell.take(deadline_s - now_s(), max_bytes)
+            taken = await self._shell.take(deadline_s - now_s(), max_bytes, selection)
             outcome = decode_all(taken, self._shell.config.max_poll_bytes, record_bytes)
             await self._shell.report(outcome)  # nothing else runs between taking and putting back
             if is_an_answer(taken, outcome, is_late=now_s() >= deadline_s):

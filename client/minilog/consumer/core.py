@@ -24,12 +24,14 @@ from minilog.consumer.consumer_effects import Effect, RefreshTopics
 from minilog.consumer.decode import Broken
 from minilog.consumer.partition import Assigned, ConsumerSession, FetchedRun, put_back, raise_error, take_in_turns
 from minilog.consumer.replicas import ReplicaChoice
+from minilog.consumer.row_selection import RowReaders, RowSelection
 from minilog.consumer.sessions import FetchSessions
 from minilog.errors import (
     CorruptMessage,
     InvalidArgument,
     MinilogError,
     OffsetOutOfRange,
+    UnknownSchemaVersion,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedVersion,
@@ -67,6 +69,7 @@ class ConsumerCore:
         self._answered_ms = -math.inf  # when one got an answer last
         self._sessions = FetchSessions(config)
         self._replicas = ReplicaChoice(config.client_rack, cache)
+        self._rows = RowReaders()
         self._numbers = 0
         self._wants_metadata = False
         self._turn = 0
@@ -180,6 +183,15 @@ class ConsumerCore:
         self._turn += 1
         start = self._turn % len(ready)
         return take_in_turns(ready[start:] + ready[:start], max_bytes)
+
+    def select(self, selection: RowSelection) -> None:
+        """What is wanted of topics with a schema, from here on: what came under another selection is dropped."""
+        if not self._rows.select(selection):
+            return
+        for assigned in self._assigned.values():
+            if assigned.position is not None and (assigned.reader is not None or selection.is_narrow):
+                assigned.place(assigned.position, self._next_number())
+                self._look_at(assigned)
 
     def _get(self, partition: TopicPartition) -> Assigned:
         if partition not in self._assigned:
@@ -356,7 +368,13 @@ class ConsumerCore:
         """A run that cannot be used is asked for again after a pause, three times; then the user is told.
 
         First of the same replica, which looks at its own copy, and then of another. What a later version wrote is the
-        same everywhere: the user is told at once."""
+        same everywhere: the user is told at once. A version of the schema that is not known here is asked for."""
+        if isinstance(error, UnknownSchemaVersion):
+            if assigned.key is not None:
+                self._rows.forget(assigned.key.topic_id)
+            self._wants_metadata = True
+            assigned.pause(now_ms + self._config.retry_backoff_ms)
+            return
         if isinstance(error, UnsupportedVersion):
             assigned.error = UnsupportedVersion(requests.unreadable(assigned, error))
             assigned.detach()
@@ -453,6 +471,11 @@ class ConsumerCore:
         if session.is_open:
             if assigned.session is not session:
                 assigned.detach()
+            try:
+                assigned.reader = self._rows.reader(self._cache.topic_of(assigned.key))
+            except (InvalidArgument, UnknownTopicId, UnsupportedVersion) as error:
+                assigned.error = error
+                return []
             assigned.attach(session, leader.epoch, self._next_number(), now_ms)
             positions.setdefault(broker_id, []).append(requests.fetch_position(assigned, assigned.key))
         return []

@@ -10,9 +10,11 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from minilog.consumer.partition import FetchedRun
-from minilog.errors import CorruptMessage, ResourceExhausted, UnsupportedVersion
+from minilog.errors import CorruptMessage, ResourceExhausted, UnknownSchemaVersion, UnsupportedVersion
 from minilog.record_batch.reader import ReadBatch, iterate_records
-from minilog.record_batch.schema import HEADERS, TIMESTAMP
+from minilog.record_batch.schema import HEADERS, READ_SCHEMA, TIMESTAMP
+from minilog.typed.as_json import rows_as_json
+from minilog.typed.reader import TypedSelection
 from minilog.types import Record
 
 POLL_SCHEMA = pa.schema(
@@ -57,7 +59,7 @@ def decode(run: FetchedRun, max_bytes: int, record_bytes: int = 0) -> Decoded:
     while size < max_bytes:
         try:
             following = next(batches, None)
-        except (CorruptMessage, ResourceExhausted, UnsupportedVersion):
+        except (CorruptMessage, ResourceExhausted, UnknownSchemaVersion, UnsupportedVersion):
             if not found:
                 raise
             break
@@ -76,7 +78,7 @@ def decode(run: FetchedRun, max_bytes: int, record_bytes: int = 0) -> Decoded:
 
 def _batches(run: FetchedRun) -> Iterator[ReadBatch]:
     if isinstance(run.begun, pa.RecordBatch):
-        yield ReadBatch(run.begun, 0, run.begun.column("offset")[-1].as_py() + 1, run.epoch_before)
+        yield ReadBatch(run.begun, 0, _offsets(run.begun)[-1].as_py() + 1, run.epoch_before)
     yield from iterate_records(
         run.batches,
         run.key.topic_id,
@@ -84,7 +86,13 @@ def _batches(run: FetchedRun) -> Iterator[ReadBatch]:
         start_offset=run.start_offset,
         end_offset=run.end_offset,
         aborted_producer_ids=run.aborted_producer_ids,
+        rows_of=None if run.reader is None else run.reader.rows,
     )
+
+
+def _offsets(rows: pa.RecordBatch) -> pa.Array:
+    """Always the last column."""
+    return rows.column(rows.num_columns - 1)
 
 
 def _fitting(rows: pa.RecordBatch, max_bytes: int, record_bytes: int) -> pa.RecordBatch:
@@ -98,7 +106,7 @@ def _rest(run: FetchedRun, read: ReadBatch, begun: pa.RecordBatch | None) -> Fet
         return None
     return replace(
         run,
-        start_offset=read.next_offset if begun is None else begun.column("offset")[0].as_py(),
+        start_offset=read.next_offset if begun is None else _offsets(begun)[0].as_py(),
         batches=run.batches[read.next_position :],
         epoch_before=read.leader_epoch,
         begun=begun,
@@ -112,8 +120,8 @@ def _joined(found: list[pa.RecordBatch], size_bytes: int) -> list[pa.RecordBatch
     return found
 
 
-Broken: TypeAlias = CorruptMessage | UnsupportedVersion
-"""What is wrong with a run: it is not what was written, or a later version wrote it."""
+Broken: TypeAlias = CorruptMessage | UnsupportedVersion | UnknownSchemaVersion
+"""What is wrong with a run: it is not what was written, or a later version wrote it, or by a later schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +147,7 @@ def decode_all(runs: Sequence[FetchedRun], max_bytes: int, record_bytes: int = 0
             continue
         try:
             decoded = decode(run, left_bytes, record_bytes)
-        except (CorruptMessage, UnsupportedVersion) as error:
+        except (CorruptMessage, UnknownSchemaVersion, UnsupportedVersion) as error:
             outcome.corrupt.append((run, error))
             continue
         except ResourceExhausted as error:
@@ -154,7 +162,9 @@ def decode_all(runs: Sequence[FetchedRun], max_bytes: int, record_bytes: int = 0
 
 
 def as_polled(run: FetchedRun, rows: pa.RecordBatch, *, include_headers: bool) -> pa.RecordBatch:
-    """Rows of READ_SCHEMA as POLL_SCHEMA, or POLL_SCHEMA_WITH_HEADERS."""
+    """Rows of READ_SCHEMA as POLL_SCHEMA, or POLL_SCHEMA_WITH_HEADERS; those of a topic with a schema as as_rows."""
+    if run.reader is not None:
+        return as_rows(run, run.reader.selection, rows)
     count = rows.num_rows
     arrays = [
         rows.column("key"),
@@ -170,9 +180,34 @@ def as_polled(run: FetchedRun, rows: pa.RecordBatch, *, include_headers: bool) -
     return pa.RecordBatch.from_arrays(arrays, schema=POLL_SCHEMA)
 
 
+def timestamps_of(run: FetchedRun, rows: pa.RecordBatch) -> pa.Array:
+    """Those of rows that were read with their time stamps."""
+    return rows.column("timestamp" if run.reader is None else "_timestamp")
+
+
+def as_rows(run: FetchedRun, selection: TypedSelection, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns that were asked for; with `_topic`, `_partition`, `_offset`, `_timestamp` and `_key` where the time
+    stamps were."""
+    columns = len(selection.columns)
+    chosen = rows.select(list(range(columns)))
+    if not selection.timestamps:
+        return chosen
+    count = rows.num_rows
+    more = {
+        "_topic": pa.repeat(pa.scalar(run.partition.topic, pa.string()), count),
+        "_partition": pa.repeat(pa.scalar(run.partition.partition, pa.int32()), count),
+        "_offset": _offsets(rows),
+        **{name: rows.column(columns + place) for place, name in enumerate(rows.schema.names[columns:-1])},
+    }
+    fields = [*chosen.schema, *(pa.field(name, values.type) for name, values in more.items())]
+    return pa.RecordBatch.from_arrays([*chosen.columns, *more.values()], schema=pa.schema(fields))
+
+
 def records(run: FetchedRun, rows: pa.RecordBatch) -> Iterator[Record]:
     """Rows of READ_SCHEMA as records; timestamps in milliseconds."""
     topic, partition = run.partition.topic, run.partition.partition
+    if run.reader is not None:
+        rows = _as_key_and_value(rows, len(run.reader.selection.columns))
     milliseconds = rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
     headers = rows.column("headers")
     every_header = [None] * rows.num_rows if headers.null_count == rows.num_rows else headers.to_pylist()
@@ -180,3 +215,11 @@ def records(run: FetchedRun, rows: pa.RecordBatch) -> Iterator[Record]:
     for offset, timestamp, key, value, entries in zip(*(c.to_pylist() for c in columns), every_header, strict=True):
         pairs = [(entry["key"], entry["value"]) for entry in entries] if entries else []
         yield Record(topic, partition, offset, timestamp, key, value, pairs)
+
+
+def _as_key_and_value(rows: pa.RecordBatch, columns: int) -> pa.RecordBatch:
+    """A row is its key and, as its value, JSON."""
+    values = pa.array(rows_as_json(rows.select(list(range(columns)))), pa.binary())
+    by_name = dict(zip(rows.schema.names[columns:], rows.columns[columns:], strict=True))
+    found = [by_name["_key"], values, by_name["_timestamp"], by_name["_headers"], by_name["_offset"]]
+    return pa.RecordBatch.from_arrays(found, schema=READ_SCHEMA)

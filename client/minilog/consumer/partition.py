@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from minilog.errors import CorruptMessage, MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import HEADER_BYTES, Buffer
+from minilog.typed.reader import TypedReader
 from minilog.types import TopicPartition
 
 _FRAME = struct.Struct("<4xIqi")  # length, base_offset, partition_leader_epoch
@@ -69,6 +70,7 @@ class FetchedRun:
     session: ConsumerSession
     epoch_before: int | None = None  # of the record before start_offset, where known
     begun: object = None
+    reader: TypedReader | None = None  # of a topic that has a schema
 
 
 @dataclass(slots=True)
@@ -95,6 +97,7 @@ class Assigned:
     broken_runs: int = 0  # on end, at one offset
     missing_since_ms: float | None = None
     error: MinilogError | None = None
+    reader: TypedReader | None = None  # of what was asked for with the position
     follower_id: int | None = None  # that is read from, or about to be; None: the leader
     accepted: bool = False  # by that follower: it said something that is no error
     known_end: int = 0  # of what may be read, as it was told in this leader epoch
@@ -204,6 +207,7 @@ class Assigned:
                 aborted_producer_ids,
                 session,
                 self.last_epoch,
+                reader=self.reader,
             )
         )
         self.fetch_offset, self.last_epoch, self.expected_since_ms = end, epoch, None

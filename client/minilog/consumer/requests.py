@@ -56,6 +56,7 @@ def fetch_position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosit
         leader_epoch=assigned.leader_epoch,
         last_fetched_epoch=assigned.last_epoch,
         came_damaged=assigned.broken_runs > 0,
+        selection=None if assigned.reader is None else assigned.reader.asked,
     )
 
 

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from minilog.aio.consumer import ConsumerShell
 from minilog.config import ClientConfig
-from minilog.consumer.decode import decode_all
+from minilog.consumer.decode import decode_all, timestamps_of
+from minilog.consumer.row_selection import RowSelection
 from minilog.errors import GroupIdNotFound, MinilogError
 from minilog.groups.client import Groups
 from minilog.groups.descriptions import (
@@ -115,13 +116,13 @@ async def _find_ages(
     shell: ConsumerShell, stretches: Mapping[TopicPartition, ReadableEnds], ages_s: dict[TopicPartition, float | None]
 ) -> None:
     while not shell.core.finished():
-        outcome = decode_all(await shell.take(_AGES_S, 1), 1)
+        outcome = decode_all(await shell.take(_AGES_S, 1, RowSelection(timestamps=True)), 1)
         await shell.report(outcome)
         if outcome.lack is not None:
             raise outcome.lack
         for run, found in outcome.good:
             if found and ages_s[run.partition] is None:
-                first_us = found[0].column("timestamp")[0].value
+                first_us = timestamps_of(run, found[0])[0].value
                 ages_s[run.partition] = max(0.0, (shell.cluster.runtime.wall_us() - first_us) / 1_000_000)
                 end_offset = stretches[run.partition].end_offset
                 await shell.change(lambda at=end_offset, p=run.partition: shell.core.seek(p, at))  # type: ignore[misc]

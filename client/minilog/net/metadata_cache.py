@@ -117,6 +117,13 @@ class MetadataCache:
             return known.told_schemas
         return told_schemas(told)
 
+    def topic_of(self, key: PartitionKey) -> CachedTopic:
+        """The topic of a partition. Raises UnknownTopicId."""
+        found = self.topics.get(self._names.get(key.topic_id, ""))
+        if found is None or found.topic_id != key.topic_id:
+            raise UnknownTopicId(f"no topic has the id {key.topic_id.hex()}: it may be deleted")
+        return found
+
     def learn_leader(self, key: PartitionKey, leader: LeaderAndEpoch) -> bool:
         """Take in who leads; True if it is news. What is older than known is ignored."""
         known = self._leaders.get(key)

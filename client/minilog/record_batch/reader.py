@@ -9,11 +9,11 @@ nothing of the bytes. The columns returned point into the buffer they were read 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -97,6 +97,10 @@ def read_control(batch: Buffer, header: BatchHeader | None = None) -> bytes:
     return bytes(payload[start : start + length])
 
 
+RowsOf: TypeAlias = Callable[[Buffer, BatchHeader, int, int], pa.RecordBatch | None]
+"""The rows of a batch with offsets in [first, end), their offsets in the last column; None where none is wanted."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
     """One batch of a run, read: `rows` of READ_SCHEMA, None where nothing of it is wanted; and what lies behind it."""
@@ -121,8 +125,11 @@ def iterate_records(
     end_offset: int | None = None,
     aborted_producer_ids: AbstractSet[int] = frozenset(),
     check_crc: bool = True,
+    rows_of: RowsOf | None = None,
 ) -> Iterator[ReadBatch]:
     """The batches of `run`, whole ones back to back, each decoded when it is asked for and not before.
+
+    `rows_of` reads a batch: without it as records, of READ_SCHEMA.
 
     Control batches are skipped, and transactional ones of `aborted_producer_ids`, their payload not looked at; only
     offsets in [start_offset, end_offset) are given. The crc is checked before anything of a batch is believed, so that
@@ -137,10 +144,14 @@ def iterate_records(
         end = header.next_offset if end_offset is None else min(header.next_offset, end_offset)
         rows = None
         if not header.is_control and first < end and not header.is_aborted(aborted_producer_ids):
-            records = read_payload(batch, header).slice(first - header.base_offset, end - first)
-            with arrow_errors(header):
-                rows = pa.RecordBatch.from_arrays([*records.columns, pa.arange(first, end)], schema=READ_SCHEMA)
+            rows = (rows_of or _records_of)(batch, header, first, end)
         yield ReadBatch(rows, position + header.length, header.next_offset, header.partition_leader_epoch)
+
+
+def _records_of(batch: Buffer, header: BatchHeader, first: int, end: int) -> pa.RecordBatch:
+    records = read_payload(batch, header).slice(first - header.base_offset, end - first)
+    with arrow_errors(header):
+        return pa.RecordBatch.from_arrays([*records.columns, pa.arange(first, end)], schema=READ_SCHEMA)
 
 
 _check_crc = check_crc  # `iterate_records` has an argument of that name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +13,7 @@ from minilog.aio.consumer import POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is
 from minilog.config import parse_config
 from minilog.consumer.decode import RECORD_BYTES, as_polled, decode_all, records
 from minilog.consumer.partition import FetchedRun
+from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.sync.loop import shared_loop
 from minilog.types import Record, TopicPartition
@@ -102,24 +103,39 @@ class Consumer:
         """
         return [
             record
-            for run, found in self._take(timeout, POLL_BYTES, RECORD_BYTES)
+            for run, found in self._take(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
             for rows in found
             for record in records(run, rows)
         ]
 
-    def poll_arrow(self, timeout: float = 1.0, *, include_headers: bool = False) -> list[pa.RecordBatch]:
+    def poll_arrow(
+        self,
+        timeout: float = 1.0,
+        *,
+        include_headers: bool = False,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        metadata: bool = False,
+    ) -> list[pa.RecordBatch]:
         """The same as Arrow batches, of max.poll.bytes and at most one batch more: key, value: binary, topic: string,
         partition: int32, offset: int64, timestamp: timestamp[us, UTC], timestampType: int32 (0), and if wanted headers:
-        list<struct<key, value>>."""
-        taken = self._take(timeout, POLL_ARROW_BYTES)
+        list<struct<key, value>>.
+
+        Of a topic with a schema: its columns, or `columns` of them in that order, of the rows for which `where` is true
+        (SQL over columns: comparisons, in, between, is null, like 'prefix%', and, or, not). Only these travel. With
+        `metadata` also _topic, _partition, _offset, _timestamp and _key (and _headers with include_headers). Asking for
+        something else than before drops what was fetched ahead. Raises InvalidArgument for what the topic does not
+        have, or a `where` that is none."""
+        selection = row_selection(columns, where, metadata=metadata, headers=include_headers)
+        taken = self._take(timeout, POLL_ARROW_BYTES, selection)
         return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
 
     def _take(
-        self, timeout: float, max_bytes: int, record_bytes: int = 0
+        self, timeout: float, max_bytes: int, selection: RowSelection, record_bytes: int = 0
     ) -> list[tuple[FetchedRun, list[pa.RecordBatch]]]:
         deadline_s = time.monotonic() + timeout
         while True:
-            taken = self._loop.run(self._shell.take(deadline_s - time.monotonic(), max_bytes))
+            taken = self._loop.run(self._shell.take(deadline_s - time.monotonic(), max_bytes, selection))
             outcome = decode_all(taken, self._shell.config.max_poll_bytes, record_bytes)
             if outcome.corrupt or outcome.rest or self._had_corrupt:  # else the loop need not be visited
                 self._loop.run(self._shell.report(outcome))

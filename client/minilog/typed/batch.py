@@ -148,7 +148,7 @@ def _timestamps(rows: TypedRows, timestamp_us: int) -> tuple[pa.Array | None, tu
         given = rows.columns.column(schema.names.index(schema.timestamp_column))
         if given.null_count == 0:
             return None, _bounds(given)
-    if given is None or given.null_count == len(given):
+    if given is None or (given.null_count == len(given) and schema.timestamp_column is None):
         return None, (timestamp_us, timestamp_us)
     filled = given.fill_null(pa.scalar(timestamp_us, TIMESTAMP))
     bounds = pc.min_max(filled)

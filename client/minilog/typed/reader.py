@@ -13,7 +13,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from minilog.errors import CorruptMessage
+from minilog.errors import CorruptMessage, InvalidArgument
 from minilog.record_batch.header import Attributes, BatchHeader, Buffer
 from minilog.record_batch.reader import arrow_errors, check_message
 from minilog.record_batch.schema import HEADERS, MAX_BATCH_BYTES, MAX_MESSAGE_BYTES, TIMESTAMP
@@ -58,6 +58,11 @@ class TypedSelection:
         ]
         return pa.schema([*map(arrow_field, self.fields), *extras, OFFSET])
 
+    def check(self) -> None:
+        """Raises InvalidSchema for a column that is not there, InvalidArgument for one that is named twice."""
+        if len({each.id for each in self.fields}) != len(self.columns):
+            raise InvalidArgument(f"a column is named twice: {', '.join(self.columns)}")
+
     def to_wire(self) -> typed_pb2.Selection:
         """What a replica is asked for: also what only the condition or the key needs."""
         names = self.schema.key_columns if self.keys else ()
@@ -74,11 +79,13 @@ class TypedSelection:
 
 
 class TypedReader:
-    """Of one topic, for one selection; see the module's text."""
+    """Of one topic, for one selection; see the module's text. `asked`: what replicas are asked for, None where that is
+    all that there is."""
 
-    def __init__(self, schemas: TopicSchemas, selection: TypedSelection) -> None:
+    def __init__(self, schemas: TopicSchemas, selection: TypedSelection, *, is_narrow: bool = True) -> None:
         self._schemas = schemas
         self.selection = selection
+        self.asked = selection.to_wire() if is_narrow else None
 
     def rows(self, batch: Buffer, header: BatchHeader, first: int, end: int) -> pa.RecordBatch | None:
         """Those of a batch with offsets in [first, end) that are selected, as `selection.arrow_schema`; None where

@@ -151,7 +151,8 @@ def test_batch_size_says_where_to_cut_and_not_what_is_too_large() -> None:
     columns = pa.RecordBatch.from_pydict({"value": [b"s", bytes(20_000), b"s"], "key": [b"k", b"k", None]})
     for topic in (TOPIC_INFO, replace(TOPIC_INFO, max_message_bytes=1_000)):
         parts = cut_columns(to, topic, columns, None)
-        assert sorted(len(value) for _, rows in parts for value in rows.column("value").to_pylist()) == [1, 1, 20_000]
+        found = [rows for _, rows in parts if isinstance(rows, pa.RecordBatch)]
+        assert sorted(len(value) for rows in found for value in rows.column("value").to_pylist()) == [1, 1, 20_000]
 
 
 def test_one_batch_of_batch_size_is_not_cut() -> None:

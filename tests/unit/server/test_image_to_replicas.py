@@ -81,6 +81,12 @@ class OneBroker:
     def change(self) -> None:
         self.told.changed(self.image.take_changes())
 
+    def schemas(self, key: PartitionKey) -> TopicSchemas | None:
+        """What batches of a partition that is led here are judged by."""
+        config = self.manager.led_config(key)
+        assert config is not None
+        return config.schemas
+
     def known(self) -> int:
         return sum(self.manager._replicas[key].state is not None for key in self.manager._replicas)
 
@@ -114,13 +120,13 @@ def test_who_leads_knows_the_versions_of_a_schema_at_once(tmp_path: pathlib.Path
             if cluster.manager.led_partitions():  # its log is open
                 break
             await asyncio.sleep(0.001)
-        assert cluster.manager.schemas(key) is None
+        assert cluster.schemas(key) is None
         for schema in (first, second):
             told = records_pb2.TopicSchemaRecord(topic_id=TOPIC_ID, schema=schema_to_wire(schema))
             cluster.apply(topic_schema=told)
             cluster.change()
-        assert cluster.manager.schemas(key) == TopicSchemas((first, second))
-        assert cluster.manager.schemas(PartitionKey(TOPIC_ID, 1)) is None
+        assert cluster.schemas(key) == TopicSchemas((first, second))
+        assert cluster.manager.led_config(PartitionKey(TOPIC_ID, 1)) is None
         await cluster.rest()
 
     asyncio.run(scenario())

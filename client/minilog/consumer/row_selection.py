@@ -1,0 +1,89 @@
+"""What a consumer wants of topics that have a schema, and how that is read of each of them. Pure.
+
+A topic is read by the schema that it has when its first position is sent: what is evolved later does not change what a
+program gets. Where that cannot be, since a column has become wider than what was asked for, it is read by the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minilog.errors import InvalidArgument
+from minilog.net.metadata_cache import CachedTopic
+from minilog.typed.reader import TypedReader, TypedSelection
+from minilog.typed.where import parse_where
+
+
+@dataclass(frozen=True, slots=True)
+class RowSelection:
+    """`columns` by name, None: all; `where` is SQL, None: all rows; the others ask for more than columns."""
+
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    timestamps: bool = False
+    keys: bool = False
+    headers: bool = False
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it leaves anything out."""
+        return self.columns is not None or self.where is not None
+
+
+AS_RECORDS = RowSelection(timestamps=True, keys=True, headers=True)
+"""All of a row: for who knows keys and values."""
+
+
+def row_selection(columns: Sequence[str] | None, where: str | None, *, metadata: bool, headers: bool) -> RowSelection:
+    """What `poll_arrow` is asked for. Raises InvalidArgument for a name alone in place of several."""
+    if isinstance(columns, str):
+        raise InvalidArgument(f"columns takes a list of names: give [{columns!r}]")
+    chosen = None if columns is None else tuple(columns)
+    return RowSelection(chosen, where, timestamps=metadata, keys=metadata, headers=headers and metadata)
+
+
+class RowReaders:
+    """Of one consumer: by topic id."""
+
+    def __init__(self) -> None:
+        self.selection = RowSelection()
+        self._readers: dict[bytes, TypedReader] = {}
+
+    def select(self, selection: RowSelection) -> bool:
+        """From now on; whether it is another one than before."""
+        if selection == self.selection:
+            return False
+        self.selection = selection
+        self._readers.clear()
+        return True
+
+    def forget(self, topic_id: bytes) -> None:
+        """Read it by its newest schema from now on."""
+        self._readers.pop(topic_id, None)
+
+    def reader(self, topic: CachedTopic) -> TypedReader | None:
+        """How a topic is read; None where it has no schema.
+
+        Raises InvalidArgument (InvalidSchema) for columns or a condition that it does not have."""
+        if topic.topic_id in self._readers:
+            return self._readers[topic.topic_id]
+        asked, schemas = self.selection, topic.schemas
+        if schemas is None:
+            if asked.is_narrow:
+                raise InvalidArgument(
+                    f"topic {topic.name!r} has no schema: it has no columns to choose, nor to compare"
+                )
+            return None
+        schema = schemas.latest
+        selection = TypedSelection(
+            schema,
+            schema.names if asked.columns is None else asked.columns,
+            None if asked.where is None else parse_where(asked.where, schema),
+            timestamps=asked.timestamps,
+            keys=asked.keys,
+            headers=asked.headers,
+        )
+        selection.check()
+        found = self._readers[topic.topic_id] = TypedReader(schemas, selection, is_narrow=asked.is_narrow)
+        return found

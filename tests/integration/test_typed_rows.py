@@ -1,0 +1,196 @@
+"""Rows of typed topics through real brokers: written, pruned and filtered where they lie, and read by every version."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import pathlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, schema_from_ddl
+from minilog.errors import InvalidArgument, InvalidRecord, InvalidSchema
+from minilog.typed.evolution import add_column, rename_column, widen_column
+from minilog.typed.fields import Field, Primitive
+from tests.cluster import Cluster, running_cluster
+from tests.integration.rounds import admin_of
+
+FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int, at timestamp, note string", ["carrier"], "at")
+ROWS = 2_000
+NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("rows")) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> Iterator[Admin]:
+    with admin_of(cluster) as admin:
+        yield admin
+
+
+def flights(first: int, count: int) -> pa.Table:
+    numbers = range(first, first + count)
+    return pa.table(
+        {
+            "carrier": [("UA", "AA", "DL")[number % 3] for number in numbers],
+            "delay": [None if number % 7 == 0 else number for number in numbers],
+            "at": pa.array(
+                [NOON + datetime.timedelta(seconds=number) for number in numbers], pa.timestamp("us", "UTC")
+            ),
+            "note": [f"note {number} " + "x" * 200 for number in numbers],
+        },
+        FLIGHTS.arrow_schema,
+    )
+
+
+def made(admin: Admin, name: str, partitions: int = 2) -> None:
+    admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=3, schema=FLIGHTS)])
+
+
+def written(cluster: Cluster, name: str, *tables: Any) -> None:
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        for table in tables:
+            producer.send_batch(name, table).result(timeout=30)
+
+
+def read(cluster: Cluster, name: str, count: int, partitions: int = 2, **wanted: Any) -> tuple[pa.Table, int]:
+    """So many rows, and how many bytes of batches came."""
+    with Consumer({"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.assign([TopicPartition(name, number) for number in range(partitions)])
+        found: list[pa.RecordBatch] = []
+        end_s = time.monotonic() + 30
+        while sum(each.num_rows for each in found) < count and time.monotonic() < end_s:
+            found += consumer.poll_arrow(1.0, **wanted)
+        return pa.Table.from_batches(found), sum(consumer._shell.core.received_bytes.values())
+
+
+def test_columns_and_rows_come_as_they_were_written_and_only_those_that_were_asked_for(
+    cluster: Cluster, admin: Admin
+) -> None:
+    made(admin, "flights")
+    given = flights(0, ROWS)
+    written(cluster, "flights", given.slice(0, 700), given.slice(700).to_batches()[0])
+    whole, whole_bytes = read(cluster, "flights", ROWS)
+    assert whole.schema.names == ["carrier", "delay", "at", "note"]
+    assert whole.sort_by("at").equals(given)
+    some, some_bytes = read(cluster, "flights", ROWS, columns=["delay", "carrier"])
+    assert some.schema.names == ["delay", "carrier"]
+    assert sorted(map(str, some.to_pylist())) == sorted(map(str, given.select(["delay", "carrier"]).to_pylist()))
+    assert some_bytes < whole_bytes / 8
+
+
+def test_a_condition_leaves_out_batches_and_rows(cluster: Cluster, admin: Admin) -> None:
+    made(admin, "delays")
+    for first in range(0, ROWS, 200):
+        written(cluster, "delays", flights(first, 200))
+    wanted = [each for each in range(1_500, 1_600) if each % 7]
+    found, few_bytes = read(
+        cluster, "delays", len(wanted), columns=["delay"], where="delay >= 1500 and delay < 1600", metadata=True
+    )
+    assert sorted(found.column("delay").to_pylist()) == wanted
+    assert set(found.column("_key").to_pylist()) == {b"UA", b"AA", b"DL"}
+    assert {each.second for each in found.column("_timestamp").to_pylist()} <= set(range(60))
+    _, all_bytes = read(cluster, "delays", ROWS - ROWS // 7 - 1, columns=["delay"])
+    assert few_bytes < all_bytes / 2
+
+
+def test_rows_one_by_one_and_their_keys(cluster: Cluster, admin: Admin) -> None:
+    made(admin, "ones")
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        told = [
+            producer.send("ones", {"carrier": carrier, "delay": 3, "at": NOON}).result(timeout=30)
+            for carrier in ("UA", "AA", "UA")
+        ]
+        with pytest.raises(InvalidRecord, match=r"topic 'ones': column 'delay' is int, and 'late' is none that fits"):
+            producer.send("ones", {"carrier": "UA", "delay": "late"})
+        with pytest.raises(InvalidRecord, match="column 'carrier' may not be null"):
+            producer.send("ones", {"delay": 1})
+        with pytest.raises(InvalidRecord, match="has a schema, and was sent bytes"):
+            producer.send("ones", b"{}")
+        with pytest.raises(InvalidRecord, match=r"column 'delay' is int, and 3.5 in row 1 does not fit"):
+            producer.send_batch("ones", pa.table({"carrier": ["UA", "UA"], "delay": [1.0, 3.5]}))
+    assert {each.timestamp for each in told} == {int(NOON.timestamp() * 1000)}
+    assert told[0].partition == told[2].partition
+    with Consumer({"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.subscribe(["ones"])
+        records: list[Any] = []
+        end_s = time.monotonic() + 30
+        while len(records) < 3 and time.monotonic() < end_s:
+            records += consumer.poll(1.0)
+    assert sorted(each.key for each in records) == [b"AA", b"UA", b"UA"]
+    assert {json.loads(each.value)["at"] for each in records} == {"2024-05-01T12:00:00+00:00"}
+
+
+def test_readers_and_writers_go_on_while_the_schema_evolves(cluster: Cluster, admin: Admin) -> None:
+    made(admin, "evolving", partitions=1)
+    with (
+        Producer({"bootstrap.servers": cluster.bootstrap_servers}) as old,
+        Consumer({"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "earliest"}) as reader,
+    ):
+        old.send_batch("evolving", flights(0, 10)).result(timeout=30)
+        reader.assign([TopicPartition("evolving", 0)])
+        rows = [row for batch in reader.poll_arrow(10.0) for row in batch.to_pylist()]
+        admin.evolve_schema("evolving", lambda schema: rename_column(schema, "note", "remark"))
+        admin.evolve_schema("evolving", lambda schema: add_column(schema, Field("gate", Primitive("string"))))
+        admin.evolve_schema("evolving", lambda schema: widen_column(schema, "delay", Primitive("long")))
+        old.send_batch("evolving", flights(10, 10)).result(timeout=30)  # it knows the first version
+        newest = pa.table({"carrier": ["UA"], "delay": [2**40], "gate": ["B4"], "remark": ["late"]})
+        written(cluster, "evolving", newest)
+        end_s = time.monotonic() + 30
+        while len(rows) < 21 and time.monotonic() < end_s:
+            rows += [row for batch in reader.poll_arrow(1.0) for row in batch.to_pylist()]
+    assert [row["delay"] for row in rows] == [*flights(0, 20).column("delay").to_pylist(), 2**40]
+    assert rows[-1]["remark"] == "late", "it was read by the newest schema, since a long is no int"
+    found, _ = read(cluster, "evolving", 21, partitions=1, columns=["gate", "remark"])
+    assert found.column("gate").to_pylist() == [None] * 20 + ["B4"]
+    assert found.column("remark").to_pylist() == [*flights(0, 20).column("note").to_pylist(), "late"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        ({"columns": ["gate"]}, InvalidSchema),
+        ({"columns": ["delay", "delay"]}, InvalidArgument),
+        ({"where": "gate = 1"}, InvalidArgument),
+        ({"where": "delay in (select 1)"}, InvalidArgument),
+    ],
+)
+def test_what_the_topic_does_not_have_is_refused(
+    cluster: Cluster, admin: Admin, wanted: dict[str, Any], error: type[Exception]
+) -> None:
+    if "refusing" not in admin.list_topics():
+        made(admin, "refusing")
+    with pytest.raises(error):
+        read(cluster, "refusing", 1, **wanted)
+
+
+def test_a_topic_without_a_schema_takes_no_rows_and_has_no_columns(cluster: Cluster, admin: Admin) -> None:
+    admin.create_topics([NewTopic("plain", num_partitions=1, replication_factor=3)])
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        with pytest.raises(InvalidRecord, match="rows are for topics with a schema"):
+            producer.send("plain", {"carrier": "UA"})
+        producer.send("plain", b"x").result(timeout=30)
+    with pytest.raises(InvalidArgument, match="has no schema"):
+        read(cluster, "plain", 1, partitions=1, columns=["carrier"])
+
+
+def test_rows_survive_a_restart_of_all_brokers(tmp_path: pathlib.Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        with admin_of(cluster) as admin:
+            made(admin, "kept")
+        written(cluster, "kept", flights(0, 500))
+        for broker_id in list(cluster.ports):
+            cluster.kill(broker_id)
+        for broker_id in list(cluster.ports):
+            cluster.start(broker_id)
+        cluster.wait_running()
+        found, _ = read(cluster, "kept", 500, columns=["at"])
+        assert sorted(found.column("at").to_pylist()) == flights(0, 500).column("at").to_pylist()
