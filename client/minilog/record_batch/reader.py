@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from minilog.errors import CorruptMessage, ResourceExhausted
-from minilog.record_batch.arrow_metadata import read_arrow_metadata
+from minilog.record_batch.arrow_metadata import ArrowMessage, read_arrow_metadata
 from minilog.record_batch.header import (
     HEADER_BYTES,
     Attributes,
@@ -171,10 +171,12 @@ def _check_message(payload: memoryview, header: BatchHeader, max_message_bytes: 
     )
 
 
-def check_message(payload: Buffer, header: BatchHeader, expected: tuple[int, int], max_message_bytes: int) -> None:
+def check_message(
+    payload: Buffer, header: BatchHeader, expected: tuple[int, int], max_message_bytes: int
+) -> ArrowMessage:
     """Whether the payload is an Arrow message of what the header says, with so many nodes and buffers, and would not
     become too large when it is decompressed. Raises CorruptMessage."""
-    message = read_arrow_metadata(payload, max_buffers=expected[1])
+    message = read_arrow_metadata(payload, max_buffers=max(expected[1], MAX_BUFFERS))
     where = f"the record batch at offset {header.base_offset}"
     if message.row_count != header.record_count:
         raise CorruptMessage(
@@ -192,3 +194,4 @@ def check_message(payload: Buffer, header: BatchHeader, expected: tuple[int, int
             f"{where} has {message.uncompressed_bytes} bytes when decompressed, {limit} are allowed for the "
             f"{header.length} that it has compressed: send smaller batches (batch.size)"
         )
+    return message
