@@ -89,7 +89,9 @@ def build_typed_batch(
     """One batch of all of `rows`; the other arguments are those of `build_batch`.
 
     `statistics_columns`: what the batch tells of, by default what `default_columns` names; those that the schema does
-    not have are left out, and those behind the first MAX_COLUMNS. Raises InvalidRecord, InvalidArgument, MessageTooLarge."""
+    not have are left out, and those behind the first MAX_COLUMNS.
+
+    Raises InvalidRecord, InvalidArgument, MessageTooLarge."""
     check_compression(compression)
     if rows.num_rows == 0:
         raise InvalidRecord("a record batch holds at least one row: these columns have none")

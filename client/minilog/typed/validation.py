@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from minilog.errors import CorruptMessage, InvalidRecord
 from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, Buffer, decode_header
+from minilog.record_batch.reader import arrow_errors
 from minilog.record_batch.validation import check_envelope, check_headers, check_timestamps, validate_batch
 from minilog.typed.batch import read_extension
 from minilog.typed.reader import read_columns
@@ -40,7 +41,9 @@ def validate_topic_batch(
             f"{schemas.latest.version}"
         )
     told = read_extension(batch, header)
-    _check_rows(batch, header, told, schemas.version(told.schema_version), max_message_bytes)
+    schema = schemas.version(told.schema_version)
+    with arrow_errors(header):
+        _check_rows(batch, header, told, schema, max_message_bytes)
     return header
 
 
