@@ -28,6 +28,7 @@ from minilog.record_batch.header import (
     iterate_headers,
 )
 from minilog.typed.batch import read_extension
+from minilog.typed.evolution import is_widened
 from minilog.typed.predicate import TRUE, ColumnStatistics, Predicate, outcomes
 from minilog.typed.predicate_wire import predicate_from_wire
 from minilog.typed.projection import Projection
@@ -48,7 +49,7 @@ class Cutting:
         self._schemas = schemas
         self._projections: dict[tuple[int, bool, bool], _VersionCut] = {}
         schema = schemas.version(asked.schema_version)
-        columns = {each.id for each in schema.fields}
+        self._columns = columns = {each.id: each for each in schema.fields}
         if unknown := [each for each in asked.field_ids if each not in columns]:
             raise InvalidArgument(f"version {schema.version} of the schema has no column with the id {unknown[0]}")
         self._where = _predicate(asked.where.SerializeToString(), schema) if asked.HasField("where") else None
@@ -81,10 +82,19 @@ class Cutting:
     def _statistics(
         self, told: typed_pb2.TypedBatch, schema: TopicSchema, header: BatchHeader
     ) -> Callable[[int], ColumnStatistics | None]:
-        """What a batch says of a field: one that its version does not have is null in all of its rows."""
+        """What a batch says of a field: one that its version does not have is null in all of its rows. Of one that has
+        become wider than the condition knows it nothing is said: what is known of all values of the narrow type is not
+        known of these."""
         known = read_statistics(told.statistics, schema, header.record_count)
         missing = ColumnStatistics(header.record_count, header.record_count)
-        return lambda field_id: known.get(field_id) if field_id in schema.by_id else missing
+
+        def of_field(field_id: int) -> ColumnStatistics | None:
+            field = schema.by_id.get(field_id)
+            if field is None:
+                return missing
+            return known.get(field_id) if is_widened(field.type, self._columns[field_id].type) else None
+
+        return of_field
 
 
 @lru_cache(maxsize=128)
