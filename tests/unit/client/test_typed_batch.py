@@ -7,7 +7,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +19,6 @@ from minilog.typed.fields import Field, Primitive, quoted
 from minilog.typed.predicate import field_ids
 from minilog.typed.reader import TypedReader, TypedSelection
 from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.where import parse_where
 from minilog.v1 import typed_pb2
 from tests.unit.client.test_topic_schema import columns, types
@@ -28,7 +26,6 @@ from tests.unit.client.test_where import both, compared, either, negated
 from tests.unit.client.typed_batches import (
     BITS,
     KEY,
-    Row,
     Unreadable,
     Written,
     history,
