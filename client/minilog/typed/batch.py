@@ -136,7 +136,7 @@ def build_typed_batch(
     before = extension.ljust(header.payload_start - HEADER_BYTES, b"\0")
     uncompressed = max(pa.ipc.get_record_batch_size(columns), ROW_BYTES * rows.num_rows)
     check_size(header.payload_start + len(message), uncompressed, max_bytes)
-    return assemble(topic_id, partition, header, b"".join((before, message)))
+    return assemble(topic_id, partition, header, before, message)
 
 
 def payload_columns(rows: TypedRows, timestamps: pa.Array | None) -> pa.RecordBatch:

@@ -12,6 +12,7 @@ What goes out under a new checksum was checked under the stored one before.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import lru_cache
 
@@ -26,10 +27,11 @@ from minilog.record_batch.header import (
     crc_of_parts,
     encode_header,
     iterate_headers,
+    payload_start,
 )
 from minilog.typed.batch import read_extension
 from minilog.typed.evolution import is_widened
-from minilog.typed.predicate import TRUE, ColumnStatistics, Predicate, outcomes
+from minilog.typed.predicate import TRUE, ColumnStatistics, Predicate, field_ids, outcomes
 from minilog.typed.predicate_wire import predicate_from_wire
 from minilog.typed.projection import Projection
 from minilog.typed.statistics import read_statistics
@@ -53,6 +55,7 @@ class Cutting:
         if unknown := [each for each in asked.field_ids if each not in columns]:
             raise InvalidArgument(f"version {schema.version} of the schema has no column with the id {unknown[0]}")
         self._where = _predicate(asked.where.SerializeToString(), schema) if asked.HasField("where") else None
+        self._looked_at: AbstractSet[int] = frozenset() if self._where is None else field_ids(self._where)
 
     def cut(self, key: PartitionKey, run: Buffer) -> bytes:
         """What is sent of a run of whole stored batches. Raises CorruptMessage where one of them is damaged."""
@@ -85,7 +88,8 @@ class Cutting:
         """What a batch says of a field: one that its version does not have is null in all of its rows. Of one that has
         become wider than the condition knows it nothing is said: what is known of all values of the narrow type is not
         known of these."""
-        known = read_statistics(told.statistics, schema, header.record_count)
+        looked_at = [each for each in told.statistics if each.field_id in self._looked_at]
+        known = read_statistics(looked_at, schema, header.record_count)
         missing = ColumnStatistics(header.record_count, header.record_count)
 
         def of_field(field_id: int) -> ColumnStatistics | None:
@@ -124,7 +128,7 @@ class _VersionCut:
             has_timestamps=has_timestamps and asked.timestamps,
         )
         self._extension = self._told.SerializeToString()
-        self._without = 0 if has_headers and asked.headers else Attributes.HAS_HEADERS
+        self._without: int = 0 if has_headers and asked.headers else Attributes.HAS_HEADERS
         extras = [
             *([len(schema.fields)] if self._told.has_timestamps else []),
             *([len(schema.fields) + has_timestamps] if has_headers and asked.headers else []),
@@ -132,13 +136,13 @@ class _VersionCut:
         whole = schema.payload_forms.form_of(None, has_timestamps=has_timestamps, has_headers=has_headers)
         chosen = [*places, *extras]
         self._projection = Projection(whole.arrow_schema, chosen) if chosen else None
+        if self._projection is None:
+            self._without |= Attributes.LZ4 | Attributes.ZSTD
 
     def cut(self, key: PartitionKey, batch: memoryview, header: BatchHeader) -> list[Buffer]:
         payload = [] if self._projection is None else self._projection.cut(batch[header.payload_start :])
         attributes = (header.attributes | Attributes.PROJECTED) & ~self._without
-        if self._projection is None:
-            attributes &= ~(Attributes.LZ4 | Attributes.ZSTD)
-        return _sealed(key, replace(header, attributes=attributes), self._extension, payload)
+        return _sealed(key, header, self._extension, payload, attributes=attributes)
 
 
 def _left_out(key: PartitionKey, header: BatchHeader, version: int) -> list[Buffer]:
@@ -146,13 +150,16 @@ def _left_out(key: PartitionKey, header: BatchHeader, version: int) -> list[Buff
     gone = Attributes.HAS_HEADERS | Attributes.LZ4 | Attributes.ZSTD
     attributes = (header.attributes | Attributes.PROJECTED | Attributes.COMPACTED) & ~gone
     extension = typed_pb2.TypedBatch(schema_version=version).SerializeToString()
-    return _sealed(key, replace(header, attributes=attributes, record_count=0), extension, [])
+    return _sealed(key, header, extension, [], attributes=attributes, record_count=0)
 
 
-def _sealed(key: PartitionKey, header: BatchHeader, extension: bytes, payload: Sequence[Buffer]) -> list[Buffer]:
-    """The pieces of a batch of these parts, with its length and checksums."""
-    header = replace(header, extension_bytes=len(extension))
-    padded = extension.ljust(header.payload_start - HEADER_BYTES, b"\0")
-    header = replace(header, length=header.payload_start + sum(map(len, payload)))
+def _sealed(
+    key: PartitionKey, header: BatchHeader, extension: bytes, payload: Sequence[Buffer], **changes: int
+) -> list[Buffer]:
+    """The pieces of a batch of these parts and with changes of its header, with its length and checksums."""
+    start = payload_start(len(extension))
+    padded = extension.ljust(start - HEADER_BYTES, b"\0")
+    length = start + sum(map(len, payload))
+    header = replace(header, extension_bytes=len(extension), length=length, **changes)
     crc = crc_of_parts(key.topic_id, key.partition, encode_header(header), padded, *payload)
     return [encode_header(replace(header, crc=crc)), padded, *payload]

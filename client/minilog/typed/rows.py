@@ -190,4 +190,5 @@ def _check_nulls(values: pa.Array, field: Field, path: str, there: pa.Array) -> 
     elif isinstance(field.type, Map):
         inner = entries_of(values).flatten()
         everywhere = pa.repeat(pa.scalar(True), len(inner))
-        _check_nulls(inner.field(1), field.type.value, f"{path}.value", everywhere)
+        for part, each in zip(inner.flatten(), (field.type.key, field.type.value), strict=True):
+            _check_nulls(part, each, f"{path}.{each.name}", everywhere)

@@ -6,11 +6,12 @@ is written and for what is read. So the expected rows never go through the code 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from minilog.errors import InvalidSchema
 from minilog.partition_key import PartitionKey
-from minilog.record_batch.header import BatchHeader, decode_header
+from minilog.record_batch.header import HEADER_BYTES, BatchHeader, decode_header, encode_header
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
 from minilog.typed import evolution
 from minilog.typed.batch import TypedRows, build_typed_batch
@@ -26,8 +27,9 @@ from minilog.typed.fields import Array, Decimal, Field, FieldType, Map, Primitiv
 from minilog.typed.topic_schema import TopicSchema, first_version
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.validation import validate_topic_batch
+from minilog.v1 import typed_pb2
 from tests.unit.client.test_typed_keys import encoded, joined
-from tests.unit.record_batch.batches import NOW_US, PARTITION, TOPIC_ID, at_offset
+from tests.unit.record_batch.batches import NOW_US, PARTITION, TOPIC_ID, at_offset, sealed
 
 KEY = PartitionKey(TOPIC_ID, PARTITION)
 MOST_BYTES = 1 << 20
@@ -73,24 +75,25 @@ def history(chance: random.Random, fields: tuple[Field, ...], changes: int) -> T
 
 def _changed(chance: random.Random, schema: TopicSchema) -> TopicSchema:
     while True:
-        path, field = chance.choice(list(walk(schema.fields)))
-        name = f"n{schema.version}"
-        added = Field(
-            name, chance.choice([Primitive("int"), Primitive("string"), Struct((Field("x", Primitive("float")),))])
-        )
-        changes = [
-            lambda: evolution.add_column(schema, added, after=chance.choice([evolution.FIRST, evolution.LAST])),
-            lambda: evolution.add_column(schema, added, path),
-            lambda: evolution.drop_column(schema, path),
-            lambda: evolution.rename_column(schema, path, name),
-            lambda: evolution.widen_column(schema, path, _wider(field.type)),
-            lambda: evolution.loosen_column(schema, path),
-            lambda: evolution.move_column(schema, path, after=evolution.FIRST),
-        ]
-        try:
-            return chance.choice(changes)()
-        except InvalidSchema:
-            continue
+        with contextlib.suppress(InvalidSchema):
+            return _with_a_change(chance, schema)
+
+
+def _with_a_change(chance: random.Random, schema: TopicSchema) -> TopicSchema:
+    path, field = chance.choice(list(walk(schema.fields)))
+    name = f"n{schema.version}"
+    kinds: list[FieldType] = [Primitive("int"), Primitive("string"), Struct((Field("x", Primitive("float")),))]
+    added = Field(name, chance.choice(kinds))
+    changes: list[Callable[[], TopicSchema]] = [
+        lambda: evolution.add_column(schema, added, after=chance.choice([evolution.FIRST, evolution.LAST])),
+        lambda: evolution.add_column(schema, added, path),
+        lambda: evolution.drop_column(schema, path),
+        lambda: evolution.rename_column(schema, path, name),
+        lambda: evolution.widen_column(schema, path, _wider(field.type)),
+        lambda: evolution.loosen_column(schema, path),
+        lambda: evolution.move_column(schema, path, after=evolution.FIRST),
+    ]
+    return chance.choice(changes)()
 
 
 def _wider(kind: FieldType) -> FieldType:
@@ -199,7 +202,7 @@ def written(chance: random.Random, schema: TopicSchema, count: int, **options: A
     """A batch of random rows, with time stamps and headers of their own or not."""
     rows = [{each.id: value(chance, each) for each in schema.fields} for _ in range(count)]
     own = chance.choice([None, [chance.choice([None, *STAMPS]) for _ in rows], [STAMPS[3]] * count, [None] * count])
-    entries = [None, [], [{"key": "a", "value": None}, {"key": "é", "value": b"x"}]]
+    entries: list[list[dict[str, Any]] | None] = [None, [], [{"key": "a", "value": None}, {"key": "é", "value": b"x"}]]
     headers = chance.choice([None, [chance.choice(entries) for _ in rows]])
     given = TypedRows(
         schema,
@@ -230,3 +233,43 @@ def build(rows: TypedRows, **options: Any) -> bytes:
 
 def validate(batch: bytes, schemas: TopicSchemas | None, most_bytes: int = MOST_BYTES) -> BatchHeader:
     return validate_topic_batch(TOPIC_ID, PARTITION, batch, max_message_bytes=most_bytes, schemas=schemas)
+
+
+# -- forgeries
+
+
+def payload_of(batch: bytes) -> bytes:
+    return batch[decode_header(batch).payload_start :]
+
+
+def extension_of(batch: bytes) -> typed_pb2.TypedBatch:
+    header = decode_header(batch)
+    return typed_pb2.TypedBatch.FromString(batch[HEADER_BYTES : HEADER_BYTES + header.extension_bytes])
+
+
+def forged(
+    batch: bytes,
+    *,
+    extension: bytes | None = None,
+    padding: bytes = b"\0",
+    payload: bytes | None = None,
+    **changes: int,
+) -> bytes:
+    """`batch` with other parts and other fields of its header, under right sums."""
+    header = decode_header(batch)
+    told = batch[HEADER_BYTES : HEADER_BYTES + header.extension_bytes] if extension is None else extension
+    header = replace(header, **{"extension_bytes": len(told), **changes})
+    before = told + padding * (-len(told) % 8)
+    return sealed(encode_header(header) + before + (payload_of(batch) if payload is None else payload))
+
+
+def with_told(batch: bytes, **changes: Any) -> bytes:
+    """`batch` whose extension says something else beside what it says."""
+    told = extension_of(batch)
+    told.MergeFrom(typed_pb2.TypedBatch(**changes))
+    return forged(batch, extension=told.SerializeToString())
+
+
+def with_columns(batch: bytes, columns: pa.RecordBatch) -> bytes:
+    """`batch` with other columns behind what it says of them."""
+    return forged(batch, payload=columns.serialize().to_pybytes())
