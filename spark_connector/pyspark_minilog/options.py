@@ -276,11 +276,14 @@ def _schema_options(named: Mapping[str, str]) -> SchemaOptions:
     for option in _OF_NEW_TOPICS:
         if option in named and not creates:
             raise refused(option, named[option], "it is for a topic that the write creates: say createTopic=true, too")
+    timestamps = _names(named, "timestampColumn")
+    if timestamps is not None and len(timestamps) > 1:
+        raise refused("timestampColumn", named["timestampColumn"], "name one column")
     return SchemaOptions(
         merges=_boolean(named, "mergeSchema", False),
         creates=creates,
         key_columns=_names(named, "keyColumns") or (),
-        timestamp_column=(_names(named, "timestampColumn") or (None,))[0],
+        timestamp_column=timestamps[0] if timestamps else None,
         num_partitions=_number(named, "numPartitions", None, 1),
         replication_factor=_number(named, "replicationFactor", None, 1),
     )
