@@ -181,12 +181,12 @@ def _drained(
 def _poll_of(
     consumer: Consumer, rows: TaskRows | None, options: SourceOptions
 ) -> Callable[[float], list[pa.RecordBatch]]:
-    """What takes the next batches. The consumer is told what is wanted of rows before it has anything to read, so that
-    nothing else travels."""
-    if rows is None:
-        return lambda timeout_s: consumer.poll_arrow(timeout_s, include_headers=options.include_headers)
+    """What takes the next batches. The consumer, which another query may have used, is told what is wanted before it
+    has anything to read: nothing else travels."""
 
     def poll(timeout_s: float) -> list[pa.RecordBatch]:
+        if rows is None:
+            return consumer.poll_arrow(timeout_s, include_headers=options.include_headers)
         found = consumer.poll_arrow(
             timeout_s,
             include_headers=options.include_headers,

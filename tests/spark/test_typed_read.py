@@ -98,7 +98,7 @@ class TestColumns:
         reader = kit.spark.read.format("minilog").option("bootstrap.servers", kit.servers).option("subscribe", loaded)
         frame = reader.schema("small long, carrier string, cost decimal(12,2)").load()
         wanted = kit.read(subscribe=loaded).selectExpr(
-            "long(small) small", "carrier", "cast(cost as decimal(12,2)) cost"
+            "cast(small as long) small", "carrier", "cast(cost as decimal(12,2)) cost"
         )
         assert texts(frame) == texts(wanted)
         for given, message in (
@@ -317,6 +317,33 @@ class TestStreams:
         kit.admin.create_topics([NewTopic(name, num_partitions=1, schema=schema_from_ddl("delay int, carrier string"))])
         with pytest.raises(Exception, match=f"topics '{first}' and '{name}' have different columns"):
             query.awaitTermination(40)
+
+
+def test_a_consumer_that_is_kept_reads_topics_with_and_without_a_schema(kit: Kit) -> None:
+    """Driven in this process, as in a worker that serves several queries."""
+    typed, plain = typed_topic(kit, SMALL, partitions=1), kit.topic()
+    send_rows(kit, typed, small(1, 2))
+    kit.send(plain, ["a"])
+    for _ in range(5):
+        for topic, columns in ((typed, "delay"), (plain, ""), (typed, "carrier")):
+            options = {"columns": columns} if columns else {}
+            source = DefaultSource({"bootstrap.servers": kit.servers, "subscribe": topic, **options})
+            schema = source.schema()
+            given = kit.spark.createDataFrame([], schema).schema
+            reader = source.reader(given)
+            found = [batch.to_pydict() for task in reader.partitions() for batch in reader.read(task)]
+            values = [value for each in found for value in each[columns or "value"]]
+            assert values == {"delay": [1, 2], "carrier": ["c1", "c2"], "": [b"a"]}[columns]
+    for client in clients._idle.values():
+        client.close()
+    clients._idle.clear()
+
+
+def test_a_view_of_sql_is_one_too(kit: Kit, loaded: str) -> None:
+    options = f"`bootstrap.servers` '{kit.servers}', subscribe '{loaded}', columns 'delay', `where` 'delay > 100'"
+    kit.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW late USING minilog OPTIONS ({options})")
+    (row,) = kit.spark.sql("SELECT count(*) n, min(delay) least FROM late").collect()
+    assert (row.n, row.least) == (len([each for each in range(151, 210) if each % 7]), 101)
 
 
 def received(kit: Kit, **options: str) -> tuple[int, int]:

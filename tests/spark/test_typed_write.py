@@ -103,7 +103,7 @@ class TestSchemas:
         assert "has no column 'place'" in refused(kit, frame, topic)
         write(kit, frame.repartition(2), topic, mergeSchema=True)
         schema = kit.admin.describe_topics([topic])[0].schema
-        assert str(schema) == "carrier string NOT NULL, delay long, note string, place struct<gate: string>"
+        assert str(schema) == "carrier string NOT NULL, delay long, note string, place struct<gate: string NOT NULL>"
         assert schema is not None
         assert schema.version == 2
         write(kit, frame, topic, mergeSchema=True)
