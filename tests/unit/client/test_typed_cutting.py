@@ -3,6 +3,7 @@ before its checksum."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from minilog.errors import CorruptMessage, InvalidArgument, UnknownSchemaVersion
 from minilog.record_batch.header import Attributes, check_crc, decode_header, iterate_headers
+from minilog.record_batch.schema import HEADERS, TIMESTAMP
 from minilog.typed.batch import ROW_BYTES, TypedRows
 from minilog.typed.cutting import Cutting
 from minilog.typed.ddl import parse_ddl
@@ -21,7 +23,7 @@ from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.where import parse_where
 from minilog.v1 import typed_pb2
 from tests.unit.client.typed_batches import KEY, build, extension_of, forged, validate
-from tests.unit.record_batch.batches import PARTITION, TOPIC_ID, at_offset, full_batch
+from tests.unit.record_batch.batches import NOW_US, PARTITION, TOPIC_ID, at_offset, full_batch
 
 SCHEMA = first_version(parse_ddl("n int, f float, d double, name string NOT NULL, at timestamp"))
 
@@ -63,6 +65,8 @@ FLOAT_OF_03 = 0.30000001192092896  # what a float makes of 0.3: it is above it
     [
         ("n > 5", {"n": 5}, True),
         ("n >= 5", {"n": 5}, False),
+        ("n <= 5", {"n": 5}, False),
+        ("n < 5", {"n": 5}, True),
         ("not n <= 5", {"n": 5}, True),
         ("n > 5", {"n": None}, True),
         ("n is null", {"n": None}, False),
@@ -92,6 +96,33 @@ def test_what_is_left_out_has_no_row_that_is_wanted(where: str, values: dict[str
     assert is_left_out(piece) is leaves_out
     assert found(selection, schemas, piece) == found(selection, schemas, batch)
     assert bool(found(selection, schemas, batch)) is not leaves_out
+
+
+def test_nan_is_above_all_numbers_beside_it() -> None:
+    batch = typed(SCHEMA, row(d=1.0), row(d=float("nan")), row(d=None))
+    selection = asked(SCHEMA, "d > 2", "n")
+    piece = cut(selection, TopicSchemas((SCHEMA,)), batch)
+    assert [each["_offset"] for each in found(selection, TopicSchemas((SCHEMA,)), piece)] == [11]
+
+
+def test_time_stamps_and_headers_are_sent_where_they_were_asked_for() -> None:
+    stamps = pa.array([NOW_US, NOW_US + 1], TIMESTAMP)
+    headers = pa.array([[{"key": "k", "value": b"v"}], None], HEADERS)
+    rows = pa.RecordBatch.from_pylist([row(n=1), row(n=2)], SCHEMA.arrow_schema)
+    stamped = at_offset(build(TypedRows(SCHEMA, rows, stamps, headers)), 10)
+    by_column = replace(SCHEMA, timestamp_column="at")
+    of_column = typed(by_column, row(n=1, at=NOW_US), row(n=2, at=NOW_US + 1))
+    for schema, batch in ((SCHEMA, stamped), (by_column, of_column)):
+        for with_stamps, with_headers in ((False, False), (True, False), (False, True), (True, True)):
+            selection = TypedSelection(schema, ("n",), None, with_stamps, False, with_headers)
+            piece = cut(selection, TopicSchemas((schema,)), batch)
+            read = found(selection, TopicSchemas((schema,)), piece)
+            assert read == found(selection, TopicSchemas((schema,)), batch)
+            has_stamps = extension_of(piece).has_timestamps or schema.column("at").id in extension_of(piece).field_ids
+            assert has_stamps is with_stamps
+            assert ("_timestamp" in read[0], "_headers" in read[0]) == (with_stamps, with_headers)
+            has_headers = bool(decode_header(piece).attributes & Attributes.HAS_HEADERS)
+            assert has_headers is (with_headers and schema is SCHEMA)
 
 
 def test_a_left_out_batch_keeps_its_place_and_nothing_else() -> None:
@@ -126,6 +157,16 @@ def test_a_field_of_the_same_name_is_another_field() -> None:
     assert is_left_out(cut(asked(again, "n = 1", "n"), versions, batch))
     with pytest.raises(InvalidArgument, match="no column with the id"):
         Cutting(typed_pb2.Selection(schema_version=3, field_ids=[SCHEMA.column("n").id]), versions)
+
+
+def test_a_field_of_the_same_name_and_type_in_a_struct_is_another_field() -> None:
+    first = first_version(parse_ddl("place struct<x: int, y: int>"))
+    without = drop_column(first, "place.x")
+    again = add_column(without, Field("x", Primitive("int")), "place", after="first")
+    assert again.arrow_schema == first.arrow_schema
+    schemas = TopicSchemas((first, without, again))
+    batch = typed(first, {"place": {"x": 1, "y": 2}})
+    assert found(asked(again, None, "place"), schemas, batch)[0]["place"] == {"x": None, "y": 2}
 
 
 def test_what_became_wider_is_not_left_out_by_what_the_narrow_type_cannot_be() -> None:

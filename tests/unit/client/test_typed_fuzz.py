@@ -65,7 +65,7 @@ def changed(chance: random.Random, batch: bytes) -> bytes:
         elif kind == 2:
             at = chance.randrange(header.payload_start, len(found) - 8, 8)
             struct.pack_into("<q", found, at, chance.choice([-1, *EDGES, 2**40, 2**62, -(2**63)]))
-        elif kind == 3:
+        elif kind == 3 and header.extension_bytes:
             found[chance.randrange(HEADER_BYTES, header.payload_start)] = chance.randrange(256)
         elif kind == 4:
             struct.pack_into("<I", found, chance.randrange(28, 70), chance.choice(EDGES))

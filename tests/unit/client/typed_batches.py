@@ -60,6 +60,8 @@ class Unreadable(Exception):
 
 def history(chance: random.Random, fields: tuple[Field, ...], changes: int) -> TopicSchemas:
     """All versions of a schema: the first has these fields, each other one change of any kind that is allowed."""
+    if chance.random() < 0.5:
+        fields = (*fields, Field("at", Primitive("timestamp"), chance.random() < 0.5))
     keys = [each.name for each in fields if isinstance(each.type, Primitive) and each.type.name in KEY_NAMES]
     stamps = [each.name for each in fields if each.type == Primitive("timestamp")]
     schema = first_version(
@@ -81,7 +83,7 @@ def _changed(chance: random.Random, schema: TopicSchema) -> TopicSchema:
 
 def _with_a_change(chance: random.Random, schema: TopicSchema) -> TopicSchema:
     path, field = chance.choice(list(walk(schema.fields)))
-    name = f"n{schema.version}"
+    name = chance.choice([f"n{schema.version}", "x", "y"])  # of a field that was dropped, too
     kinds: list[FieldType] = [Primitive("int"), Primitive("string"), Struct((Field("x", Primitive("float")),))]
     added = Field(name, chance.choice(kinds))
     changes: list[Callable[[], TopicSchema]] = [
