@@ -16,6 +16,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import lru_cache
 
+from google.protobuf.message import DecodeError
+
 from minilog.errors import CorruptMessage, InvalidArgument, UnknownSchemaVersion
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import (
@@ -108,8 +110,8 @@ def _predicate(content: bytes, schema: TopicSchema) -> Predicate:
         return predicate_from_wire(
             typed_pb2.Predicate.FromString(content), {each.id: each for each in schema.fields}.get
         )
-    except CorruptMessage as error:
-        raise InvalidArgument(str(error)) from error
+    except (CorruptMessage, DecodeError) as error:
+        raise InvalidArgument(f"the condition cannot be read: {error}") from error
 
 
 class _VersionCut:

@@ -229,7 +229,8 @@ def table(rows: Sequence[Row], schema: TopicSchema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(named_rows, schema.arrow_schema)
 
 
-def build(rows: TypedRows, **options: Any) -> bytes:
+def build(rows: TypedRows, *, statistics_columns: tuple[str, ...] | None = None, **options: Any) -> bytes:
+    rows = rows if statistics_columns is None else replace(rows, statistics=tuple(statistics_columns))
     return build_typed_batch(TOPIC_ID, PARTITION, rows, timestamp_us=NOW_US, **options)
 
 
