@@ -14,9 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from functools import lru_cache
-
-from google.protobuf.message import DecodeError
 
 from minilog.errors import CorruptMessage, InvalidArgument, UnknownSchemaVersion
 from minilog.partition_key import PartitionKey
@@ -56,8 +53,14 @@ class Cutting:
         self._columns = columns = {each.id: each for each in schema.fields}
         if unknown := [each for each in asked.field_ids if each not in columns]:
             raise InvalidArgument(f"version {schema.version} of the schema has no column with the id {unknown[0]}")
-        self._where = _predicate(asked.where.SerializeToString(), schema) if asked.HasField("where") else None
-        self._looked_at: AbstractSet[int] = frozenset() if self._where is None else field_ids(self._where)
+        self._where: Predicate | None = None
+        self._looked_at: AbstractSet[int] = frozenset()
+        if asked.HasField("where"):
+            try:
+                self._where = predicate_from_wire(asked.where, columns.get)
+            except CorruptMessage as error:
+                raise InvalidArgument(str(error)) from error
+            self._looked_at = field_ids(self._where)
 
     def cut(self, key: PartitionKey, run: Buffer) -> bytes:
         """What is sent of a run of whole stored batches. Raises CorruptMessage where one of them is damaged."""
@@ -101,17 +104,6 @@ class Cutting:
             return known.get(field_id) if is_widened(field.type, self._columns[field_id].type) else None
 
         return of_field
-
-
-@lru_cache(maxsize=128)
-def _predicate(content: bytes, schema: TopicSchema) -> Predicate:
-    """Made once for all partitions that one reader reads."""
-    try:
-        return predicate_from_wire(
-            typed_pb2.Predicate.FromString(content), {each.id: each for each in schema.fields}.get
-        )
-    except (CorruptMessage, DecodeError) as error:
-        raise InvalidArgument(f"the condition cannot be read: {error}") from error
 
 
 class _VersionCut:
