@@ -185,11 +185,13 @@ class ConsumerCore:
         return take_in_turns(ready[start:] + ready[:start], max_bytes)
 
     def select(self, selection: RowSelection) -> None:
-        """What is wanted of topics with a schema, from here on: what came under another selection is dropped."""
+        """What is wanted of topics with a schema, from here on: what came under another selection is dropped, and what
+        was refused under it is tried again."""
         if not self._rows.select(selection):
             return
         for assigned in self._assigned.values():
-            if assigned.position is not None and (assigned.reader is not None or selection.is_narrow):
+            refused = isinstance(assigned.error, InvalidArgument)
+            if assigned.position is not None and (assigned.reader is not None or selection.is_narrow or refused):
                 assigned.place(assigned.position, self._next_number())
                 self._look_at(assigned)
 
