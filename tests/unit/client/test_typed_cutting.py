@@ -251,10 +251,14 @@ def test_a_projection_of_columns_that_were_not_asked_for_is_refused_by_a_reader(
     with pytest.raises(CorruptMessage, match="does not have column 'f'"):
         found(asked(SCHEMA, None, "f"), schemas, piece)
     for ids in ([99], [SCHEMA.column("f").id, SCHEMA.column("n").id], [SCHEMA.column("n").id] * 2, [-1], [1] * 9_000):
-        told = typed_pb2.TypedBatch(schema_version=1, field_ids=ids).SerializeToString()
+        lie = typed_pb2.TypedBatch(schema_version=1, field_ids=ids).SerializeToString()
         with pytest.raises(CorruptMessage) as raised:
-            found(asked(SCHEMA, None, "n"), schemas, forged(piece, extension=told))
+            found(asked(SCHEMA, None, "n"), schemas, forged(piece, extension=lie))
         assert len(str(raised.value)) < 500
+    two = cut(asked(SCHEMA, None, "n", "f"), schemas, typed(SCHEMA, row(n=1)))
+    told = typed_pb2.TypedBatch(schema_version=1, field_ids=[SCHEMA.column("f").id, SCHEMA.column("n").id])
+    with pytest.raises(CorruptMessage, match="in this order"):
+        found(asked(SCHEMA, None, "n"), schemas, forged(two, extension=told.SerializeToString()))
 
 
 def test_a_reader_makes_no_rows_that_nothing_was_sent_for() -> None:

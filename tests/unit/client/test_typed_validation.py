@@ -175,16 +175,13 @@ def test_nulls_are_looked_for_at_any_depth(words: str) -> None:
 
 
 def test_what_is_in_a_null_struct_may_be_null() -> None:
-    schema = first_version(
-        parse_ddl("a struct<x: int NOT NULL, l: array<int> NOT NULL>, m map<int, struct<x: int NOT NULL>>")
-    )
-    hidden = pa.array([None, None], pa.list_(pa.field("element", pa.int32())))
-    place = pa.StructArray.from_arrays(
-        [pa.nulls(2, pa.int32()), hidden], fields=list(schema.arrow_schema.field(0).type), mask=pa.array([True, True])
-    )
-    rows = pa.RecordBatch.from_arrays(
-        [place, pa.array([[(1, None)], None], schema.arrow_schema.field(1).type)], schema=schema.arrow_schema
-    )
+    words = "a struct<x: int NOT NULL, l: array<struct<x: int NOT NULL>> NOT NULL>, m map<int, struct<x: int NOT NULL>>"
+    schema = first_version(parse_ddl(words))
+    place, counts = (field.type for field in schema.arrow_schema)
+    hidden = pa.array([[{"x": None}], None], place.field("l").type)
+    parts = [pa.nulls(2, pa.int32()), hidden]
+    nothing = pa.StructArray.from_arrays(parts, fields=list(place), mask=pa.array([True, True]))
+    rows = pa.record_batch([nothing, pa.array([[(1, None)], None], counts)], schema=schema.arrow_schema)
     assert validate(build(TypedRows(schema, rows)), TopicSchemas((schema,)))
 
 
