@@ -1,4 +1,4 @@
-"""`minilog consume`: prints the records of a topic, from where and as far as it is told."""
+"""`minilog consume`: prints the records of a topic, or the rows of a typed one, from where and as far as it is told."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import base64
 import enum
 import signal
 import sys
-import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import typer
 
 from minilog import Admin, Consumer, TopicPartition
 from minilog.config import parse_config
-from minilog.types import Record
+from minilog.types import TopicDescription
 from minilog_broker.cli.common import (
     DEFAULT_BOOTSTRAP_SERVERS,
     OFFSET_FORMS,
@@ -26,14 +24,14 @@ from minilog_broker.cli.common import (
     admin_client,
     check_offset,
     print_json,
-    printable,
     read_ranges,
 )
+from minilog_broker.cli.consume_rows import RowsShown, ShownAs, column_names, print_rows
+from minilog_broker.cli.printed import PrintedProgress, line
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.config import parse_assignments
 
 _POLL_S = 0.5
-_COMMIT_EVERY_S = 1.0
 
 
 class Isolation(enum.StrEnum):
@@ -60,6 +58,18 @@ def consume(
     ] = "",
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Stop after so many records.")] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit-at-end", help="Stop at what is the end now.")] = False,
+    form: Annotated[
+        ShownAs | None, typer.Option("--format", help="How the rows of a typed topic are shown. Default: json.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="COLUMN,...", help="Of a typed topic: only these columns.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Of a typed topic: only rows for which this is true.")
+    ] = None,
+    metadata: Annotated[
+        bool, typer.Option("--metadata", help="Of a typed topic: also _topic, _partition, _offset, _timestamp, _key.")
+    ] = False,
     isolation: Annotated[Isolation, typer.Option(help="What of transactions is shown.")] = Isolation.READ_COMMITTED,
     settings: Settings = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
@@ -74,23 +84,38 @@ def consume(
     elif offset is None:
         offset = "start"
     config |= parse_assignments(settings or [], "-c")
+    of_rows = [
+        name
+        for name, said in (("--format", form), ("--columns", columns), ("--where", where), ("--metadata", metadata))
+        if said
+    ]
+    if as_json and of_rows:
+        raise typer.BadParameter(f"--json prints whole records, {of_rows[0]} is of rows: leave one of them out")
     # A mistyped setting is told before anybody is asked.
     parse_config(config)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with admin_client(bootstrap_servers, isolation.value) as admin:
-            assignment = _assignment(admin, topic, partition, offset, exit_at_end)
+            (described,) = admin.describe_topics([topic])
+            assignment = _assignment(admin, described, partition, offset, exit_at_end)
+        is_typed = described.schemas is not None
+        if of_rows and not is_typed:
+            raise CommandFailed(f"topic {topic} has no schema, and {of_rows[0]} is of rows: leave it out")
         with Consumer(config) as consumer, PrintedProgress(consumer, commits=bool(group)) as progress:
             consumer.assign(assignment)
-            _print_records(consumer, count, exit_at_end, as_json, progress)
+            if is_typed and not as_json:
+                shown = RowsShown(form or ShownAs.JSON, column_names(columns), where, metadata, count, exit_at_end)
+                print_rows(consumer, shown, progress)
+            else:
+                _print_records(consumer, count, exit_at_end, as_json, progress)
     except KeyboardInterrupt:
         return
 
 
 def _assignment(
-    admin: Admin, topic: str, partition: int | None, offset: str | None, exit_at_end: bool
+    admin: Admin, described: TopicDescription, partition: int | None, offset: str | None, exit_at_end: bool
 ) -> list[TopicPartition]:
-    (described,) = admin.describe_topics([topic])
+    topic = described.name
     numbers = sorted(each.partition for each in described.partitions)
     if partition is not None:
         if partition not in numbers:
@@ -133,43 +158,6 @@ def begin_offsets(topic: str, offset: str, ranges: Mapping[int, HeldOffsets]) ->
     return begins
 
 
-class PrintedProgress:
-    """How far was printed; committed about once a second and at the end, where that is wanted."""
-
-    def __init__(self, consumer: Consumer, *, commits: bool) -> None:
-        self._consumer = consumer
-        self._commits = commits
-        self._printed: dict[TopicPartition, int] = {}
-        self._committed: dict[TopicPartition, int] = {}
-        self._committed_s = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        sys.stdout.flush()  # what nobody could read was not consumed
-        self._commit()
-
-    def printed(self, record: Record) -> None:
-        """One record of several that were polled."""
-        self._printed[TopicPartition(record.topic, record.partition)] = record.offset + 1
-
-    def printed_all(self) -> None:
-        """All that was polled: what lies behind the last record, such as markers, is done too."""
-        positions = {each: self._consumer.position(each) for each in self._consumer.assignment()}
-        self._printed = {each: offset for each, offset in positions.items() if offset is not None}
-        if time.monotonic() - self._committed_s >= _COMMIT_EVERY_S:
-            self._commit()
-
-    def _commit(self) -> None:
-        self._committed_s = time.monotonic()
-        if self._commits and self._printed != self._committed:
-            self._consumer.commit(self._printed)
-            self._committed = dict(self._printed)
-
-
 def _print_records(
     consumer: Consumer, count: int | None, exit_at_end: bool, as_json: bool, progress: PrintedProgress
 ) -> None:
@@ -179,7 +167,7 @@ def _print_records(
             if as_json:
                 print_json(record_document(record))
             else:
-                sys.stdout.buffer.write(_line(record.value or b""))
+                sys.stdout.buffer.write(line(record.value or b""))
             progress.printed(record)
             if left is not None:
                 left -= 1
@@ -188,13 +176,6 @@ def _print_records(
                     return
         sys.stdout.flush()
         progress.printed_all()
-
-
-def _line(value: bytes) -> bytes:
-    """A value as it is, for whoever reads the pipe; what a terminal would obey is shown as an escape."""
-    if not sys.stdout.isatty():
-        return value + b"\n"
-    return printable(value.decode(errors="backslashreplace")).encode(errors="backslashreplace") + b"\n"
 
 
 def record_document(record: Any) -> dict[str, Any]:

@@ -1,36 +1,27 @@
-"""`minilog produce`: each line of stdin is a record.
+"""`minilog produce`: each line of stdin is a record; of a typed topic each line or row of files.
 
-The reading side sends; a second thread waits for the answers in order and prints them. Between the two stands a bounded
-queue, so that a fast stdin waits for the brokers.
+The reading side sends; a second thread waits for the answers in order and prints them (answers.py).
 """
 
 from __future__ import annotations
 
-import concurrent.futures
-import queue
+import pathlib
 import signal
 import sys
-import threading
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
 
-from minilog import Producer
-from minilog.errors import MinilogError
-from minilog_broker.cli.common import (
-    DEFAULT_BOOTSTRAP_SERVERS,
-    AsJson,
-    BootstrapServers,
-    Settings,
-    print_json,
-)
+from minilog import Producer, RecordMetadata
+from minilog.errors import InvalidRecord
+from minilog_broker.cli.answers import Answers
+from minilog_broker.cli.common import DEFAULT_BOOTSTRAP_SERVERS, AsJson, BootstrapServers, Settings, admin_client
+from minilog_broker.cli.produce_rows import RowFormat, produce_rows
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.config import parse_assignments
 
 ACKS = ("0", "1", "all")
-# Answers outstanding at a time: some linger times' worth of lines, and little memory.
-_OUTSTANDING = 20_000
 
 
 def produce(
@@ -41,13 +32,25 @@ def produce(
         str | None, typer.Option(metavar="C", help="What stands between key and value in each line.")
     ] = None,
     acks: Annotated[str, typer.Option(metavar="0|1|all", help="Whose word counts as written.")] = "all",
+    form: Annotated[
+        RowFormat | None, typer.Option("--format", help="Of a typed topic: what its rows are given as.")
+    ] = None,
+    files: Annotated[
+        list[pathlib.Path] | None, typer.Argument(metavar="FILE", help="With --format. Default: stdin.")
+    ] = None,
     settings: Settings = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     as_json: AsJson = False,
 ) -> None:
-    """Write one record per line of stdin."""
+    """Write one record per line of stdin; to a typed topic the rows of files, or of stdin, with --format."""
     if acks not in ACKS:
         raise typer.BadParameter(f"{acks!r} is not valid: expected 0, 1 or all", param_hint="--acks")
+    if form is None and files:
+        raise typer.BadParameter("files hold rows of a typed topic: say --format json, csv or parquet")
+    if form is not None and (key is not None or key_delimiter is not None):
+        raise typer.BadParameter(
+            "the key of a row is its key columns: leave --key and --key-delimiter out with --format"
+        )
     if key is not None and key_delimiter is not None:
         raise typer.BadParameter("say either --key or --key-delimiter", param_hint="--key")
     if key_delimiter == "":
@@ -55,17 +58,35 @@ def produce(
     config: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "acks": acks}
     config |= parse_assignments(settings or [], "-c")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if form is not None:
+        produce_rows(config, topic, form, files or [], partition, as_json=as_json)
+        return
     records = split_lines(sys.stdin.buffer, key, key_delimiter)
     with Producer(config) as producer:
-        answers = _Answers(as_json)
+        answers = Answers(_documents if as_json else None)
         try:
             for record_key, value in records:
                 answers.expect(producer.send(topic, value=value, key=record_key, partition=partition))
+        except InvalidRecord as error:
+            raise _of_rows(bootstrap_servers, topic, error) from None
         finally:
             # Also on Ctrl-C and SIGTERM: what was read is written, and its fate is told.
             answers.finish()
     if not as_json:
         print(f"{answers.acknowledged} records acknowledged", file=sys.stderr)
+
+
+def _documents(found: RecordMetadata) -> list[dict[str, Any]]:
+    where = {"topic": found.topic, "partition": found.partition}
+    return [{**where, "offset": found.offset, "timestamp": found.timestamp}]
+
+
+def _of_rows(bootstrap_servers: str, topic: str, error: InvalidRecord) -> Exception:
+    with admin_client(bootstrap_servers) as admin:
+        (described,) = admin.describe_topics([topic])
+    if described.schemas is None:
+        return error
+    return CommandFailed(f"topic {topic} has a schema: say what its rows are given as, --format json, csv or parquet")
 
 
 def split_lines(
@@ -85,51 +106,3 @@ def split_lines(
                 f"write it and what follows again"
             )
         yield before, after
-
-
-class _Answers:
-    """Waits for the answers in order on a thread of its own, and prints them."""
-
-    def __init__(self, as_json: bool) -> None:
-        self.acknowledged = 0
-        self._as_json = as_json
-        self._failure: BaseException | None = None
-        self._waiting: queue.Queue[concurrent.futures.Future[Any] | None] = queue.Queue(_OUTSTANDING)
-        self._thread = threading.Thread(target=self._print_all, name="produce-answers", daemon=True)
-        self._thread.start()
-
-    def expect(self, answer: concurrent.futures.Future[Any]) -> None:
-        """One more answer to wait for; the failure of an earlier one is raised here."""
-        if self._failure is not None:
-            self._raise()
-        self._waiting.put(answer)
-
-    def finish(self) -> None:
-        """Until all answers are in; the first failure is raised."""
-        self._waiting.put(None)
-        self._thread.join()
-        if self._failure is not None:
-            self._raise()
-
-    def _raise(self) -> None:
-        if isinstance(self._failure, MinilogError):
-            raise CommandFailed(f"{self._failure} ({self.acknowledged} records were acknowledged)") from None
-        if self._failure is not None:
-            raise self._failure
-
-    def _print_all(self) -> None:
-        while (answer := self._waiting.get()) is not None:
-            if self._failure is None:
-                self._print_one(answer)
-
-    def _print_one(self, answer: concurrent.futures.Future[Any]) -> None:
-        try:
-            found = answer.result()
-            self.acknowledged += 1
-            if self._as_json:
-                where = {"topic": found.topic, "partition": found.partition}
-                print_json({**where, "offset": found.offset, "timestamp": found.timestamp})
-                if self._waiting.empty():
-                    sys.stdout.flush()
-        except BaseException as error:
-            self._failure = error

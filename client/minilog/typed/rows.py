@@ -59,10 +59,23 @@ _KINDS: tuple[_IsKind, ...] = (
 )
 
 
-def rows_of(table: pa.RecordBatch | pa.Table, schema: TopicSchema) -> pa.RecordBatch:
+class _Unfit(Exception):
+    """What is told of rows that do not fit, before and behind the number of the first of them."""
+
+    def __init__(self, before: str, row: int, behind: str, count: int) -> None:
+        self.before, self.row, self.behind, self.count = before, row, behind, count
+
+    def told(self, first_row: int = 0) -> InvalidRecord:
+        """`first_row`: the number of the first row there is."""
+        more = f", and {self.count - 1:,} more" if self.count > 1 else ""
+        return InvalidRecord(f"{self.before} row {first_row + self.row} {self.behind}{more}")
+
+
+def rows_of(table: pa.RecordBatch | pa.Table, schema: TopicSchema, *, first_row: int = 0) -> pa.RecordBatch:
     """The rows of `table` as columns of `schema`, in its order; a column that is not there is null.
 
-    Raises InvalidRecord, naming the column, the first row that does not fit, and how many do not."""
+    Raises InvalidRecord, naming the column, the first row that does not fit (they count from `first_row`), and how many
+    do not."""
     names = table.schema.names
     if unknown := [name for name in names if name not in schema.names]:
         raise InvalidRecord(
@@ -71,9 +84,12 @@ def rows_of(table: pa.RecordBatch | pa.Table, schema: TopicSchema) -> pa.RecordB
         )
     if doubled := {name for name in names if names.count(name) > 1}:
         raise InvalidRecord(f"the rows have two columns {sorted(doubled)[0]!r}: rename one of them")
-    columns = [_column(table, field) for field in schema.fields]
-    rows = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
-    check_nulls(rows, schema)
+    try:
+        columns = [_column(table, field) for field in schema.fields]
+        rows = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
+        _check_all_nulls(rows, schema)
+    except _Unfit as unfit:
+        raise unfit.told(first_row) from None
     return rows
 
 
@@ -114,8 +130,7 @@ def _cast_values(values: pa.Array, kind: pa.DataType, path: str, name: str) -> p
     if found is not None:
         return found
     row, count = _first_lost(values, kind)
-    more = f", and {count - 1:,} more" if count > 1 else ""
-    raise InvalidRecord(f"column {path!r} is {name}, and {values[row].as_py()!r} in row {row} does not fit{more}")
+    raise _Unfit(f"column {path!r} is {name}, and {values[row].as_py()!r} in", row, "does not fit", count)
 
 
 def exactly(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
@@ -163,6 +178,13 @@ def _cast_map(values: pa.Array, key: Field, value: Field, path: str) -> pa.Array
 
 def check_nulls(rows: pa.RecordBatch, schema: TopicSchema) -> None:
     """Nulls only where the schema allows them. Raises InvalidRecord, with the column, the first row, and how many."""
+    try:
+        _check_all_nulls(rows, schema)
+    except _Unfit as unfit:
+        raise unfit.told() from None
+
+
+def _check_all_nulls(rows: pa.RecordBatch, schema: TopicSchema) -> None:
     for field, values in zip(schema.fields, rows.columns, strict=True):
         check_column_nulls(values, field)
 
@@ -178,8 +200,7 @@ def _check_nulls(values: pa.Array, field: Field, path: str, there: pa.Array) -> 
     missing = pc.and_(there, values.is_null())
     if not field.nullable and pc.any(missing).as_py():
         row, count = pc.index(missing, True).as_py(), pc.sum(missing).as_py()
-        more = f", and {count - 1:,} more" if count > 1 else ""
-        raise InvalidRecord(f"column {path!r} may not be null, and row {row} has no value for it{more}")
+        raise _Unfit(f"column {path!r} may not be null, and", row, "has no value for it", count)
     if isinstance(field.type, Struct):
         present = pc.and_(there, values.is_valid())
         for part, each in zip(values.flatten(), field.type.fields, strict=True):  # null where the struct is

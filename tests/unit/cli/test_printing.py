@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from minilog_broker.cli import app, consume
+from minilog_broker.cli import app
 from minilog_broker.cli.common import print_table, printable, say
+from minilog_broker.cli.printed import line
 from minilog_broker.failure import CommandFailed
 
 EVIL = "\x1b[2J\x1b]0;owned\x07[/x][bold]\r\n\x9b31m\u202e"
@@ -54,6 +55,6 @@ class Terminal(io.StringIO):
 def test_a_value_is_escaped_on_a_terminal_and_exact_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     value = b"\x1b[2Jtext\xff\n"
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert consume._line(value) == value + b"\n"
+    assert line(value) == value + b"\n"
     monkeypatch.setattr(sys, "stdout", Terminal())
-    assert consume._line(value) == b"\\x1b[2Jtext\\xff\\n\n"
+    assert line(value) == b"\\x1b[2Jtext\\xff\\n\n"

@@ -1,0 +1,190 @@
+"""`minilog consume` of a typed topic: rows as JSON, as CSV, or as tables for people."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import io
+import json
+import sys
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.csv as pcsv
+
+from minilog import Consumer, TopicPartition
+from minilog.typed.as_json import rows_as_json
+from minilog_broker.cli.common import print_table
+from minilog_broker.cli.printed import PrintedProgress, line
+from minilog_broker.failure import CommandFailed
+
+_POLL_S = 0.5
+_TABLE_ROWS = 1_000  # of one table: what comes behind them stands in another
+_PARTITION, _OFFSET, _TOPIC = "_partition", "_offset", "_topic"
+_METADATA = (_TOPIC, _PARTITION, _OFFSET, "_timestamp", "_key")
+
+
+class ShownAs(enum.StrEnum):
+    """How rows are shown."""
+
+    JSON = "json"
+    TABLE = "table"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class RowsShown:
+    """Which rows and columns, how, and how far."""
+
+    form: ShownAs
+    columns: list[str] | None = None
+    where: str | None = None
+    metadata: bool = False
+    count: int | None = None
+    exit_at_end: bool = False
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it ends by itself."""
+        return self.exit_at_end or self.count is not None
+
+
+def column_names(text: str | None) -> list[str] | None:
+    """What --columns says; None: all."""
+    return None if text is None else [each.strip() for each in text.split(",")]
+
+
+def print_rows(consumer: Consumer, shown: RowsShown, progress: PrintedProgress) -> None:
+    """Until so many are printed, or all that there were; else for ever."""
+    printer = _PRINTERS[shown.form](shown)
+    try:
+        _print_polled(consumer, shown, printer, progress)
+    finally:
+        printer.end()  # also on Ctrl-C
+        sys.stdout.flush()
+
+
+def _print_polled(consumer: Consumer, shown: RowsShown, printer: _Printer, progress: PrintedProgress) -> None:
+    left = shown.count
+    # Where some rows of a batch are left out, it has to be known up to which one it was printed.
+    places = shown.metadata or left is not None
+    while not (shown.exit_at_end and consumer.finished()):
+        for polled in consumer.poll_arrow(_POLL_S, columns=shown.columns, where=shown.where, metadata=places):
+            rows = polled if left is None else polled.slice(0, left)
+            printer.rows(rows if shown.metadata or not places else _without_metadata(rows))
+            if left is not None:
+                _tell_places(rows, progress)
+                left -= rows.num_rows
+                if left == 0:
+                    return
+        printer.polled()
+        sys.stdout.flush()
+        if not printer.is_holding:
+            progress.printed_all()
+
+
+def _without_metadata(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.select([name for name in rows.schema.names if name not in _METADATA])
+
+
+def _tell_places(rows: pa.RecordBatch, progress: PrintedProgress) -> None:
+    """Rows of one poll come in runs, each of one partition, in the order of offsets."""
+    if rows.num_rows:
+        last = rows.slice(rows.num_rows - 1).to_pylist()[0]
+        progress.printed_to(TopicPartition(last[_TOPIC], last[_PARTITION]), last[_OFFSET] + 1)
+
+
+class _Printer:
+    """Rows as JSON, one document a row."""
+
+    is_holding = False  # whether rows wait to be printed
+
+    def __init__(self, shown: RowsShown) -> None:
+        self.shown = shown
+
+    def rows(self, rows: pa.RecordBatch) -> None:
+        """Some more."""
+        sys.stdout.buffer.writelines(map(line, rows_as_json(rows)))
+
+    def polled(self) -> None:
+        """Nothing more at the moment."""
+
+    def end(self) -> None:
+        """Nothing more at all."""
+
+
+class _CsvPrinter(_Printer):
+    """The names of the columns, then rows; bytes are base64, and an empty field is null."""
+
+    _schema: pa.Schema | None = None
+
+    def rows(self, rows: pa.RecordBatch) -> None:
+        for field in rows.schema:
+            if pa.types.is_nested(field.type):
+                raise CommandFailed(
+                    f"column {field.name!r} is {field.type}, for which CSV has no place: leave it out with --columns, "
+                    "or take --format json"
+                )
+        if self._schema is None:
+            self._write(rows.slice(0, 0), header=True)
+        elif self._schema.names != rows.schema.names:
+            raise CommandFailed("the columns of the topic have changed meanwhile: start again")
+        self._schema = rows.schema
+        self._write(rows, header=False)
+
+    def _write(self, rows: pa.RecordBatch, *, header: bool) -> None:
+        sink = io.BytesIO()
+        pcsv.write_csv(_bytes_as_text(rows), sink, pcsv.WriteOptions(include_header=header))
+        if not sys.stdout.isatty():
+            sys.stdout.buffer.write(sink.getvalue())
+            return
+        sys.stdout.buffer.writelines(map(line, sink.getvalue().splitlines()))
+
+
+def _bytes_as_text(rows: pa.RecordBatch) -> pa.RecordBatch:
+    def text(column: pa.Array) -> pa.Array:
+        if not pa.types.is_binary(column.type):
+            return column
+        return pa.array([each and base64.b64encode(each).decode() for each in column.to_pylist()], pa.string())
+
+    return pa.RecordBatch.from_arrays(list(map(text, rows.columns)), names=rows.schema.names)
+
+
+class _TablePrinter(_Printer):
+    """Tables of many rows where it is known that it ends, else one for what each poll gave."""
+
+    def __init__(self, shown: RowsShown) -> None:
+        super().__init__(shown)
+        self._names: list[str] = []
+        self._held: list[list[object]] = []
+
+    @property
+    def is_holding(self) -> bool:  # type: ignore[override]
+        return bool(self._held)
+
+    def rows(self, rows: pa.RecordBatch) -> None:
+        if rows.schema.names != self._names:
+            self.end()
+            self._names = rows.schema.names
+        for each in rows_as_json(rows):
+            self._held.append(list(map(_cell, json.loads(each).values())))
+            if len(self._held) == _TABLE_ROWS:
+                self.end()
+
+    def polled(self) -> None:
+        if not self.shown.is_bounded:
+            self.end()
+
+    def end(self) -> None:
+        if self._held:
+            sys.stdout.flush()
+            print_table(self._names, self._held)
+            self._held = []
+
+
+def _cell(value: object) -> object:
+    """Text as it is; what is nested, and null, as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_PRINTERS = {ShownAs.JSON: _Printer, ShownAs.TABLE: _TablePrinter, ShownAs.CSV: _CsvPrinter}

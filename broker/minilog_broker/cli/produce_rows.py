@@ -1,0 +1,133 @@
+"""`minilog produce --format`: rows of files, or of stdin, into the columns of a typed topic, in batches."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+from minilog import Producer, TopicSchema
+from minilog.types import BatchMetadata
+from minilog_broker.cli.answers import Answers
+from minilog_broker.cli.common import admin_client, printable
+from minilog_broker.cli.json_rows import json_rows
+from minilog_broker.cli.row_sources import BadRows, Counted, Part, Pipe, ReadRows
+from minilog_broker.cli.table_rows import csv_rows, parquet_rows
+from minilog_broker.failure import CommandFailed
+
+STDIN = pathlib.Path("-")
+
+
+class RowFormat(enum.StrEnum):
+    """What rows are given as."""
+
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+_READ: dict[RowFormat, ReadRows] = {RowFormat.JSON: json_rows, RowFormat.CSV: csv_rows}
+_UNIT = {RowFormat.JSON: "line", RowFormat.CSV: "row", RowFormat.PARQUET: "row"}
+
+
+def produce_rows(
+    config: dict[str, Any],
+    topic: str,
+    form: RowFormat,
+    files: list[pathlib.Path],
+    partition: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Every file in turn. What does not fit ends it, and it is told how much was written before."""
+    files = files or [STDIN]
+    if form is RowFormat.PARQUET and STDIN in files:
+        raise typer.BadParameter("a Parquet file is read from its end: name files, stdin has none")
+    for path in files:
+        if path != STDIN:
+            path.open("rb").close()  # a mistyped name is told before anything is written
+    schema = _schema(config["bootstrap.servers"], topic)
+    with Producer(config) as producer:
+        answers = Answers(_documents if as_json else None, "rows")
+        bad: BadRows | None = None
+        try:
+            for path, part in _parts(files, form, schema):
+                place = f"{_UNIT[form]} {part.end:,} of {_name(path)}"
+                answers.expect(producer.send_batch(topic, part.rows, partition), part.rows.num_rows, place)
+        except BadRows as error:
+            bad = error
+        finally:
+            # Also on Ctrl-C and SIGTERM: what was read is written, and its fate is told.
+            answers.finish()
+    if bad is not None:
+        written = f"{answers.acknowledged:,} rows are written, up to {answers.place}, and none after it"
+        raise CommandFailed(f"{bad} ({written if answers.acknowledged else 'nothing is written'})")
+    if not as_json:
+        print(f"{answers.acknowledged} rows acknowledged", file=sys.stderr)
+
+
+def _schema(bootstrap_servers: str, topic: str) -> TopicSchema:
+    with admin_client(bootstrap_servers) as admin:
+        (described,) = admin.describe_topics([topic])
+    if described.schema is None:
+        raise CommandFailed(f"topic {topic} has no schema: leave --format out, each line of stdin is a record")
+    return described.schema
+
+
+def _documents(found: list[BatchMetadata]) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": each.topic,
+            "partition": each.partition,
+            "first_offset": each.first_offset,
+            "last_offset": each.last_offset,
+        }
+        for each in found
+    ]
+
+
+def _name(path: pathlib.Path) -> str:
+    return "stdin" if path == STDIN else str(path)
+
+
+def _parts(files: list[pathlib.Path], form: RowFormat, schema: TopicSchema) -> Iterator[tuple[pathlib.Path, Part]]:
+    """Raises BadRows with the name of the file."""
+    with _progress(files) as tell:
+        for path in files:
+            try:
+                for part in _of_file(path, form, schema, tell):
+                    yield path, part
+            except BadRows as error:
+                raise BadRows(f"{_name(path)}: {error}") from None
+
+
+def _of_file(path: pathlib.Path, form: RowFormat, schema: TopicSchema, tell: Callable[[float], None]) -> Iterator[Part]:
+    if form is RowFormat.PARQUET:
+        size = path.stat().st_size
+        yield from parquet_rows(path, schema, lambda share: tell(share * size))
+    elif path == STDIN:
+        yield from _READ[form](Pipe(sys.stdin.fileno()), schema)
+    else:
+        with path.open("rb") as file:
+            yield from _READ[form](Counted(file, tell), schema)
+
+
+@contextlib.contextmanager
+def _progress(files: list[pathlib.Path]) -> Iterator[Callable[[float], None]]:
+    """Of all files together, on the terminal of whoever waits for them; nothing is drawn elsewhere, nor of stdin."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    if STDIN in files or not console.is_terminal:
+        yield lambda _: None
+        return
+    with Progress(*columns, console=console) as progress:
+        what = printable(_name(files[0])) if len(files) == 1 else f"{len(files)} files"
+        task = progress.add_task(what.replace("[", r"\["), total=sum(each.stat().st_size for each in files))
+        yield lambda size: progress.advance(task, size)

@@ -1,0 +1,169 @@
+"""Rows of a typed topic from tables, CSV and Parquet, read by Arrow in batches."""
+
+from __future__ import annotations
+
+import csv
+import io
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.csv as pcsv
+
+from minilog.errors import InvalidRecord
+from minilog.typed.fields import FieldType, arrow_type, children
+from minilog.typed.rows import rows_of
+from minilog.typed.topic_schema import TopicSchema
+from minilog_broker.cli.row_sources import (
+    BINARY,
+    BLOCK_BYTES,
+    FLOAT,
+    UNFIT,
+    BadRows,
+    Part,
+    Source,
+    as_topic_has_it,
+    first_failing,
+    hint,
+)
+
+_PARQUET_ROWS = 64 << 10
+_HEADER_BYTES = 1 << 20
+_AS_READ: dict[FieldType, pa.DataType] = {BINARY: pa.string(), FLOAT: pa.float64()}
+_CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to [^:]*: (.*)", re.DOTALL)
+_PARSE = re.compile(r"CSV parse error: (?:Row #(\d+): )?(.*)", re.DOTALL)
+
+
+def refuse_nested(schema: TopicSchema, what: str) -> None:
+    """Raises BadRows for columns that CSV has no place for."""
+    for each in schema.fields:
+        if children(each.type):
+            raise BadRows(f"column {each.name!r} is {each.type}, for which CSV has no place: {what}")
+
+
+def csv_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
+    """Row 1 names the columns. An empty field is null, one in quotes is an empty text. Raises BadRows."""
+    refuse_nested(schema, "use --format json or parquet")
+    begun = _Begun(source)
+    end = 1
+    try:
+        with _open(begun, schema) as reader:
+            rows_of(_as_if_cast(reader.schema, schema).empty_table(), schema)
+            for read in reader:
+                rows = _csv_batch(read, schema, end + 1)
+                end += read.num_rows
+                if read.num_rows:
+                    yield Part(rows, end)
+    except pa.ArrowException as error:
+        raise BadRows(_csv_reason(str(error), begun.names(), schema)) from None
+    except InvalidRecord as error:
+        raise BadRows(str(error)) from None
+
+
+def _as_if_cast(read: pa.Schema, schema: TopicSchema) -> pa.Schema:
+    """Names are checked before any row."""
+    kinds = {each.name: arrow_type(each.type) for each in schema.fields}
+    return pa.schema([(each.name, kinds.get(each.name, each.type)) for each in read])
+
+
+class _Begun:
+    """A source whose first bytes are kept, for the names in them: Arrow converts before it tells them."""
+
+    closed = False
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._first: bytes | None = None
+
+    def read(self, size: int = -1, /) -> bytes:
+        """See Source."""
+        found = self._source.read(size)
+        if self._first is None:
+            self._first = found[:_HEADER_BYTES]
+        return found
+
+    def names(self) -> list[str]:
+        """Of the columns."""
+        text = (self._first or b"").decode("utf-8-sig", errors="replace")
+        return next(csv.reader(io.StringIO(text)), [])
+
+
+def _open(source: Source, schema: TopicSchema) -> pcsv.CSVStreamingReader:
+    kinds = {each.name: _AS_READ.get(each.type, arrow_type(each.type)) for each in schema.fields}
+    return pcsv.open_csv(
+        source,
+        read_options=pcsv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # else no rows are told
+        parse_options=pcsv.ParseOptions(newlines_in_values=True),
+        convert_options=pcsv.ConvertOptions(
+            column_types=kinds,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            true_values=["true", "TRUE", "True"],
+            false_values=["false", "FALSE", "False"],
+        ),
+    )
+
+
+def _csv_batch(read: pa.RecordBatch, schema: TopicSchema, first_row: int) -> pa.RecordBatch:
+    def rows(found: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        columns = [
+            as_topic_has_it(pa.chunked_array([column]), schema.column(name))
+            for name, column in zip(found.schema.names, found.columns, strict=True)
+        ]
+        return rows_of(pa.table(columns, names=found.schema.names), schema, first_row=first)
+
+    try:
+        return rows(read, first_row)
+    except InvalidRecord:
+        raise
+    except UNFIT as error:
+        bad = first_failing(read.num_rows, lambda count: rows(read.slice(0, count), 0))
+        name = next(name for name in read.schema.names if _fails(rows, read.slice(bad, 1).select([name])))
+        kind = schema.column(name).type
+        value = read.slice(bad, 1).column(name)[0].as_py()
+        raise BadRows(
+            f"row {first_row + bad}: column {name!r} is {kind}, and {value!r} does not fit ({error}){hint(kind)}"
+        ) from None
+
+
+def _fails(rows: Callable[[pa.RecordBatch, int], object], one: pa.RecordBatch) -> bool:
+    try:
+        rows(one, 0)
+    except InvalidRecord:
+        return False  # of a column that is left out here
+    except UNFIT:
+        return True
+    return False
+
+
+def _csv_reason(told: str, names: list[str], schema: TopicSchema) -> str:
+    """What Arrow says, with the column's name and type."""
+    if found := _CONVERSION.fullmatch(told):
+        place, row, reason = int(found[1]), found[2], found[3].split(". ")[0]
+        where = f"row {row}: " if row else ""
+        if place < len(names) and names[place] in schema.names:
+            field = schema.column(names[place])
+            return f"{where}column {field.name!r} is {field.type}: {reason}{hint(field.type)}"
+        return f"{where}column {place + 1}: {reason}"
+    if found := _PARSE.fullmatch(told):
+        return f"row {found[1]}: {found[2][:1].lower()}{found[2][1:]}" if found[1] else found[2]
+    return told
+
+
+def parquet_rows(path: pathlib.Path, schema: TopicSchema, tell: Callable[[float], None]) -> Iterator[Part]:
+    """`tell` is told which share of the rows was read. Raises BadRows."""
+    import pyarrow.parquet as pq  # a tenth of a second that no other format needs
+
+    end = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            rows_of(file.schema_arrow.empty_table(), schema)
+            for read in file.iter_batches(_PARQUET_ROWS):
+                rows = rows_of(read, schema, first_row=end + 1)
+                end += read.num_rows
+                yield Part(rows, end)
+                tell(read.num_rows / file.metadata.num_rows)
+    except (pa.ArrowException, InvalidRecord) as error:
+        raise BadRows(str(error)) from None

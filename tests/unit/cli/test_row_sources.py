@@ -1,0 +1,260 @@
+"""Rows read from JSON, CSV and Parquet under a schema: what comes of them, and what is said of what does not fit."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import io
+import json
+import os
+import pathlib
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from minilog import TopicSchema, schema_from_ddl
+from minilog.typed.as_json import rows_as_json
+from minilog_broker.cli import row_sources
+from minilog_broker.cli.json_rows import json_rows
+from minilog_broker.cli.row_sources import BLOCK_BYTES, BadRows, Counted, Part, Pipe, first_failing
+from minilog_broker.cli.table_rows import csv_rows, parquet_rows
+
+FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int, at timestamp", ["carrier"], "at")
+NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
+ALL = schema_from_ddl(
+    "b boolean, i8 byte, i16 short, i32 int, i64 long, f float, d double, s string, raw binary, day date, "
+    "at timestamp, local timestamp_ntz, cost decimal(9,2)"
+)
+VALUES = {
+    "b": True,
+    "i8": -128,
+    "i16": 32767,
+    "i32": -(2**31),
+    "i64": 2**63 - 1,
+    "f": 0.5,
+    "d": 0.1,
+    "s": 'Zürich, "x"\nnew',
+    "raw": b"\x00\xff",
+    "day": datetime.date(1969, 12, 31),
+    "at": NOON.replace(microsecond=123456),
+    "local": datetime.datetime(2024, 5, 1, 12),
+    "cost": decimal.Decimal("-12.50"),
+}
+
+
+def rows(parts: Iterable[Part]) -> list[dict[str, object]]:
+    return [row for part in parts for row in part.rows.to_pylist()]
+
+
+def from_json(text: str | bytes, schema: TopicSchema = FLIGHTS) -> list[dict[str, object]]:
+    return rows(json_rows(io.BytesIO(text if isinstance(text, bytes) else text.encode()), schema))
+
+
+def from_csv(text: str, schema: TopicSchema = FLIGHTS) -> list[dict[str, object]]:
+    return rows(csv_rows(io.BytesIO(text.encode()), schema))
+
+
+def test_json_of_every_type_is_read_as_it_is_printed() -> None:
+    given = pa.RecordBatch.from_pylist([VALUES, dict.fromkeys(VALUES)], ALL.arrow_schema)
+    assert from_json(b"\n".join(rows_as_json(given)), ALL) == given.to_pylist()
+
+
+def test_json_of_lists_and_structs_with_times_in_them() -> None:
+    schema = schema_from_ddl("stops array<struct<at: timestamp, gate: string>>, days array<date>")
+    line = '{"stops":[{"at":"2024-05-01T14:00:00+02:00"},null],"days":["2024-05-01"]}\n'
+    assert from_json(line, schema) == [
+        {"stops": [{"at": NOON, "gate": None}, None], "days": [datetime.date(2024, 5, 1)]}
+    ]
+
+
+def test_a_struct_that_is_null_needs_no_fields() -> None:
+    schema = schema_from_ddl("inner struct<a: int NOT NULL, at: timestamp NOT NULL>")
+    line = '{"inner":{"a":1,"at":"2024-05-01T12:00:00Z"}}\n{"inner":null}\n{}\n'
+    assert from_json(line, schema) == [{"inner": {"a": 1, "at": NOON}}, {"inner": None}, {"inner": None}]
+
+
+def test_what_is_not_there_is_null_and_empty_lines_are_none() -> None:
+    parts = list(json_rows(io.BytesIO(b'\n{"carrier":"UA"}\r\n\n  \n{"delay":1,"carrier":"AA"}'), FLIGHTS))
+    assert rows(parts) == [
+        {"carrier": "UA", "delay": None, "at": None},
+        {"carrier": "AA", "delay": 1, "at": None},
+    ]
+    assert [part.end for part in parts] == [4, 5]
+    assert from_json("") == from_json("\n\n") == []
+
+
+GOOD = '{"carrier":"UA","delay":1}\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"carrier":"UA","delay":"late"}', "column 'delay' is int, and 'late' does not fit"),
+        ('{"carrier":"UA","delay":3.5}', "column 'delay' is int, and 3.5 does not fit"),
+        ('{"carrier":"UA","delay":3000000000}', "column 'delay' is int, and 3000000000 does not fit"),
+        ('{"carrier":"UA","gate":"B4"}', "the topic has no column 'gate': it has carrier, delay, at"),
+        ('{"delay":1}', "column 'carrier' may not be null"),
+        ('{"carrier":null}', "column 'carrier' may not be null"),
+        ('{"carrier":"UA",}', "this is not one JSON object"),
+        ('{"carrier":"UA"}{"carrier":"AA"}', "this is not one JSON object"),
+        ("{", "this is not one JSON object"),
+        ("[1]", "this is no JSON object"),
+        ("5", "this is no JSON object"),
+        ('{"carrier":"UA","carrier":"AA"}', "twice"),
+        ('{"carrier":"UA","at":"2024-05-01T12:00:00"}', "column 'at' is timestamp, .* with a zone"),
+        ('{"carrier":"UA","at":"noon"}', "column 'at' is timestamp, and 'noon' does not fit"),
+        ('{"carrier":"UA","at":5}', "column 'at' is timestamp, and 5 does not fit"),
+    ],
+)
+def test_a_bad_line_is_told_by_its_number_column_and_reason(line: str, reason: str) -> None:
+    with pytest.raises(BadRows, match=f"^line 7: .*{reason}"):
+        from_json(GOOD * 4 + "\n" + GOOD + line + "\n" + GOOD * 3 + line)
+
+
+@pytest.mark.parametrize(
+    ("columns", "line", "reason"),
+    [
+        ("local timestamp_ntz", '{"local":"2024-05-01T12:00:00Z"}', "without a zone"),
+        ("raw binary", '{"raw":"?"}', "write it in base64"),
+        ("f float", '{"f":1e300}', "column 'f' is float, and 1e.300 does not fit"),
+        ("cost decimal(5,2)", '{"cost":"1.555"}', r"column 'cost' is decimal\(5,2\), and '1.555' does not fit"),
+        ("tags map<string, int>", '{"tags":{"a":1}}', "use --format parquet"),
+        ("inner struct<raw: binary>", '{"inner":{"raw":"AA=="}}', "use --format parquet"),
+        (
+            "inner struct<a: int>",
+            '{"inner":{"z":1}}',
+            "column 'inner' is struct<a: int>, and {'z': 1} does not fit|unexpected",
+        ),
+        ("inner struct<a: int NOT NULL>", '{"inner":{}}', "column 'inner.a' may not be null, and row 1"),
+    ],
+)
+def test_what_other_types_do_not_hold_is_refused(columns: str, line: str, reason: str) -> None:
+    with pytest.raises(BadRows, match=f"^line 1: .*{reason}"):
+        from_json(line, schema_from_ddl(columns))
+
+
+def test_large_files_are_read_in_parts_and_a_bad_line_costs_only_its_own() -> None:
+    line = json.dumps({"carrier": "UA" * 500, "delay": 1}).encode() + b"\n"
+    count = 2 * BLOCK_BYTES // len(line) + 100
+    parts = json_rows(io.BytesIO(line * count + b"x\n"), FLIGHTS)
+    first, second = next(parts), next(parts)
+    assert first.rows.num_rows == first.end
+    assert second.end == first.end + second.rows.num_rows
+    with pytest.raises(BadRows, match=f"line {count + 1}: this is not one JSON object"):
+        next(parts)
+
+
+def test_a_line_without_an_end_is_refused_at_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minilog_broker.cli.json_rows.MAX_LINE_BYTES", 1 << 20)
+    with pytest.raises(BadRows, match="a line takes more than 1 MiB"):
+        from_json(b"x" * (3 << 20))
+
+
+def test_csv_of_every_type() -> None:
+    names = ",".join(VALUES)
+    text = ",".join(
+        (
+            "true,-128,32767,-2147483648,9223372036854775807,0.5,0.1",
+            '"Zürich, ""x""\nnew"',
+            base64.b64encode(b"\x00\xff").decode(),
+            "1969-12-31,2024-05-01T12:00:00.123456Z,2024-05-01 12:00:00,-12.50",
+        )
+    )
+    empty = "," * (len(VALUES) - 1)
+    assert from_csv(f"{names}\n{text}\n{empty}\n", ALL) == [VALUES, dict.fromkeys(VALUES)]
+
+
+def test_csv_columns_are_matched_by_name_and_quotes_make_an_empty_text() -> None:
+    assert from_csv('delay,carrier\n1,UA\n,""\n') == [
+        {"carrier": "UA", "delay": 1, "at": None},
+        {"carrier": "", "delay": None, "at": None},
+    ]
+    assert from_csv("carrier\n") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("carrier,delay\nUA,1\nUA,late\n", "row 3: column 'delay' is int: invalid value 'late'"),
+        ("carrier,delay\nUA,1\nUA\n", "row 3: expected 2 columns, got 1: UA"),
+        ("carrier,delay\nUA,1\n,2\n", "column 'carrier' may not be null, and row 3 has no value"),
+        ("carrier,gate\nUA,1\n", "the topic has no column 'gate'"),
+        ("carrier,carrier\nUA,AA\n", "two columns 'carrier'"),
+        ("carrier,at\nUA,2024-05-01T12:00:00\n", "row 2: column 'at' is timestamp: .*with a zone"),
+        ("", "Empty CSV"),
+    ],
+)
+def test_a_bad_row_of_csv_is_told_by_its_number(text: str, reason: str) -> None:
+    with pytest.raises(BadRows, match=reason):
+        from_csv(text)
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "reason"),
+    [
+        ("local timestamp_ntz", "local\n2024-05-01T12:00:00Z\n", "row 2: column 'local'.*without a zone"),
+        ("n int, raw binary", "n,raw\n1,AA==\n2,?\n", "row 3: column 'raw' is binary, and '\\?' does not fit"),
+        ("n int NOT NULL, f float", "n,f\n1,2\n2,1e300\n", "row 3: column 'f' is float, and 1e.300 does not fit"),
+        ("tags array<int>", "tags\n1\n", "column 'tags' is array<int>, for which CSV has no place"),
+    ],
+)
+def test_what_csv_does_not_hold_is_refused(columns: str, text: str, reason: str) -> None:
+    with pytest.raises(BadRows, match=reason):
+        from_csv(text, schema_from_ddl(columns))
+
+
+def test_parquet_is_read_in_batches_and_shares_are_told(tmp_path: pathlib.Path) -> None:
+    count = 150_000
+    pq.write_table(pa.table({"carrier": ["UA"] * count, "delay": pa.array(range(count), pa.int64())}), tmp_path / "f")
+    told: list[float] = []
+    parts = list(parquet_rows(tmp_path / "f", FLIGHTS, told.append))
+    assert [part.end for part in parts] == [65_536, 131_072, count]
+    assert sum(told) == pytest.approx(1)
+    assert rows(parts)[-1] == {"carrier": "UA", "delay": count - 1, "at": None}
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ({"carrier": ["UA", "UA"], "delay": [1, 2**40]}, "column 'delay' is int, and 1099511627776 in row 2 does"),
+        ({"carrier": ["UA", None]}, "column 'carrier' may not be null, and row 2 has no value"),
+        ({"carrier": ["UA"], "gate": ["B4"]}, "the topic has no column 'gate'"),
+        ({"carrier": ["UA"], "delay": ["1"]}, "column 'delay' is int, and the rows have string"),
+    ],
+)
+def test_bad_parquet_is_refused(tmp_path: pathlib.Path, table: dict[str, object], reason: str) -> None:
+    pq.write_table(pa.table(table), tmp_path / "f")
+    with pytest.raises(BadRows, match=reason):
+        list(parquet_rows(tmp_path / "f", FLIGHTS, lambda _: None))
+
+
+def test_what_is_no_parquet_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "f").write_bytes(b"carrier,delay\n")
+    with pytest.raises(BadRows, match="Parquet"):
+        list(parquet_rows(tmp_path / "f", FLIGHTS, lambda _: None))
+
+
+@pytest.mark.parametrize("bad", range(9))
+def test_the_first_that_fails_is_found(bad: int) -> None:
+    def check(count: int) -> None:
+        if count > bad:
+            raise row_sources.BadRows(str(count))
+
+    assert first_failing(9, check) == bad
+
+
+def test_a_pipe_gives_what_is_there_and_its_end() -> None:
+    read, write = os.pipe()
+    told: list[int] = []
+    source = Counted(Pipe(read), told.append)
+    os.write(write, b"abc")
+    assert source.read(10) == b"abc"
+    os.write(write, b"de")
+    assert source.read(1) == b"d"
+    os.close(write)
+    assert (source.read(10), source.read(10)) == (b"e", b"")
+    assert told == [3, 1, 1, 0]
+    os.close(read)
