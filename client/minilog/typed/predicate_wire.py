@@ -28,7 +28,7 @@ from minilog.v1 import typed_pb2
 
 MAX_PREDICATE_BYTES = 64 << 10
 MAX_LEVELS = 44  # each is two messages at most, and protobuf reads no more than 100 in each other
-_TRUTHS = {None: typed_pb2.TRUTH_UNKNOWN, True: typed_pb2.TRUTH_TRUE, False: typed_pb2.TRUTH_FALSE}
+_TRUTHS = {None: typed_pb2.TRUTH_NONE, True: typed_pb2.TRUTH_TRUE, False: typed_pb2.TRUTH_FALSE}
 _VALUES = {number: value for value, number in _TRUTHS.items()}
 
 
