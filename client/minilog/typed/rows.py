@@ -186,11 +186,18 @@ def check_nulls(rows: pa.RecordBatch, schema: TopicSchema) -> None:
 
 def _check_all_nulls(rows: pa.RecordBatch, schema: TopicSchema) -> None:
     for field, values in zip(schema.fields, rows.columns, strict=True):
-        check_column_nulls(values, field)
+        _check_column_nulls(values, field)
 
 
 def check_column_nulls(values: pa.Array, field: Field) -> None:
     """The same of one column."""
+    try:
+        _check_column_nulls(values, field)
+    except _Unfit as unfit:
+        raise unfit.told() from None
+
+
+def _check_column_nulls(values: pa.Array, field: Field) -> None:
     if not field.nullable or children(field.type):
         _check_nulls(values, field, field.name, pa.repeat(pa.scalar(True), len(values)))
 
