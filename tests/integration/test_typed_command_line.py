@@ -19,7 +19,7 @@ from tests.cluster import Cluster, running_cluster
 
 MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
 DDL = "carrier string NOT NULL, delay int, at timestamp, raw binary"
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"carrier": "UA", "delay": 2, "at": "2024-05-01T10:15:00+00:00", "raw": "AP8="},
     {"carrier": "AA", "delay": 33, "at": "2024-05-01T10:40:00+00:00", "raw": None},
     {"carrier": "B6", "delay": None, "at": None, "raw": ""},
