@@ -1,0 +1,215 @@
+"""Values of an untyped topic, JSON, CSV or Avro, into the columns of a typed topic; what does not fit, with its reason,
+into a topic of its own.
+
+    python jobs/typed.py --bootstrap-servers 127.0.0.1:9092 --topic events --to-topic flights --bad-topic flights-bad \
+        --checkpoint /data/typed-flights
+
+The columns are those that `--to-topic` has when the job starts. A value is good if all of it is there afterwards: a
+number that does not fit its column, an unknown name in a JSON object, a time without a zone, or no value for a NOT NULL
+column make it bad. The bad topic is untyped: key and value as they were, and headers `reason` and `from` (topic,
+partition and offset). CSV has the columns in the topic's order, without a row of names. Avro is the bare value, without
+a schema registry's prefix, written by the schema in the file `--avro-schema`; Spark needs its package for it:
+spark-submit --packages org.apache.spark:spark-avro_2.13:<the version of Spark>.
+
+`--source kafka` reads from Kafka instead, by Spark's own connector (its package has to be there likewise) and
+`--source-servers`. Both topics are written once, whatever crashes: each micro-batch is one transaction for each of
+them, under a name made of `--name` and the number of the batch. Another checkpoint therefore needs another `--name`.
+SIGTERM and SIGINT stop it; `--trigger available-now` ends it when it has what was there at its start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import sys
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+from pyspark.sql.avro import functions as avro
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from running import create_session, parse_arguments, run_query
+
+from minilog import Admin, TopicSchema
+
+JSON, CSV, AVRO = "json", "csv", "avro"
+_BROKEN = "__broken"  # where Spark puts what it could not parse
+_WITH_ZONE = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][.SSS]XXX"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TypedOptions:
+    """From where to where."""
+
+    bootstrap_servers: str
+    topic: str
+    to_topic: str
+    bad_topic: str
+    checkpoint: str
+    format: str = JSON
+    avro_schema: str = ""  # a file
+    source: str = "minilog"
+    source_servers: str = ""  # the same
+    name: str = ""  # of the transactions: made of the topics
+    trigger: str = "1 second"
+
+
+def topic_schema(bootstrap_servers: str, topic: str) -> TopicSchema:
+    """Raises ValueError for a topic without one."""
+    with Admin({"bootstrap.servers": bootstrap_servers}) as admin:
+        (found,) = admin.describe_topics([topic])
+    if found.schema is None:
+        raise ValueError(f"topic {topic} has no schema: create it with one, minilog topic create {topic} --ddl ...")
+    return found.schema
+
+
+def parsed(records: DataFrame, schema: TopicSchema, form: str, avro_schema: str = "") -> DataFrame:
+    """`records` with two columns more: `row`, a struct of the topic's columns, and `reason`, null where all is well."""
+    if form == AVRO:
+        return _parsed_avro(records, schema, avro_schema)
+    text = f.col("value").cast("string")
+    columns = ", ".join(str(dataclasses.replace(each, nullable=True)) for each in schema.fields)
+    options = {"columnNameOfCorruptRecord": _BROKEN, "mode": "PERMISSIVE", "timestampFormat": _WITH_ZONE}
+    with_broken = f"{columns}, `{_BROKEN}` string"
+    read = f.from_json(text, with_broken, options) if form == JSON else f.from_csv(text, with_broken, options)
+    found = records.withColumn("row", read)
+    broken = found["row"][_BROKEN].isNotNull()
+    reasons = [f.when(f.col("value").isNull(), "there is no value")]
+    if form == JSON:
+        reasons += [*_json_reasons(text, schema, broken), *_unknown_names(text, schema)]
+    reasons += [f.when(broken | f.col("row").isNull(), f"this is not {form.upper()} of the columns {schema}")]
+    reasons += _missing(schema)
+    return found.withColumn("reason", f.coalesce(*reasons)).withColumn("row", f.col("row").dropFields(_BROKEN))
+
+
+def _json_reasons(text: Column, schema: TopicSchema, broken: Column) -> list[Column]:
+    """What could not be parsed is null in the row, and is there in the text."""
+    reasons = []
+    for each in schema.fields:
+        said = f.get_json_object(text, f"$['{each.name}']")
+        told = f.concat(
+            f.lit(f"column {each.name!r} is {each.type}, and "), f.substring(said, 1, 80), f.lit(" does not fit")
+        )
+        reasons.append(f.when(broken & said.isNotNull() & _of_row(each.name).isNull(), told))
+    return reasons
+
+
+def _unknown_names(text: Column, schema: TopicSchema) -> list[Column]:
+    unknown = f.array_except(f.json_object_keys(text), f.array(*map(f.lit, schema.names)))
+    told = f.concat(f.lit("the topic has no column "), f.array_join(unknown, ", "))
+    return [f.when(f.size(unknown) > 0, told)]
+
+
+def _missing(schema: TopicSchema) -> list[Column]:
+    return [
+        f.when(_of_row(each.name).isNull(), f"column {each.name!r} may not be null")
+        for each in schema.fields
+        if not each.nullable
+    ]
+
+
+def _of_row(name: str) -> Column:
+    return f.col("row").getField(name)
+
+
+def _parsed_avro(records: DataFrame, schema: TopicSchema, avro_schema: str) -> DataFrame:
+    try:
+        read = records.withColumn("read", avro.from_avro(f.col("value"), avro_schema, {"mode": "PERMISSIVE"}))
+        kind = read.schema["read"].dataType
+    except PySparkException as error:
+        raise ValueError(
+            "Spark does not read Avro here: run this with spark-submit --packages "
+            f"org.apache.spark:spark-avro_2.13:{records.sparkSession.version}, or have JSON written ({error})"
+        ) from None
+    assert isinstance(kind, t.StructType)
+    if unknown := [name for name in kind.names if name not in schema.names]:
+        raise ValueError(f"the topic has no column {', '.join(unknown)}, which the Avro schema has")
+    columns = [
+        f.col("read").getField(each.name).cast(str(each.type)).alias(each.name)
+        if each.name in kind.names
+        else f.lit(None).cast(str(each.type)).alias(each.name)
+        for each in schema.fields
+    ]
+    lost = [
+        f.when(f.col("read").getField(name).isNotNull() & _of_row(name).isNull(), f"column {name!r} does not fit")
+        for name in kind.names
+    ]
+    nothing = f.when(f.col("read").isNull(), "this is not Avro of that schema")
+    found = read.withColumn("row", f.struct(*columns))
+    return found.withColumn("reason", f.coalesce(nothing, *lost, *_missing(schema))).drop("read")
+
+
+def good_rows(found: DataFrame) -> DataFrame:
+    """The columns of the typed topic."""
+    return found.where(f.col("reason").isNull()).select("row.*")
+
+
+def bad_records(found: DataFrame) -> DataFrame:
+    """As they were, with `reason` and `from` in the headers."""
+    place = f.concat(f.col("topic"), f.lit("-"), f.col("partition"), f.lit("@"), f.col("offset"))
+    headers = f.array(
+        *(
+            f.struct(f.lit(name).alias("key"), column.cast("binary").alias("value"))
+            for name, column in (("reason", f.col("reason")), ("from", place))
+        )
+    )
+    return found.where(f.col("reason").isNotNull()).select("key", "value", headers.alias("headers"))
+
+
+def write_batch(
+    records: DataFrame, number: int, *, options: TypedOptions, schema: TopicSchema, avro_schema: str
+) -> None:
+    """Both topics, each in one transaction: a batch that is written again after a crash writes nothing twice."""
+    found = parsed(records, schema, options.format, avro_schema).persist()
+    name = options.name or f"typed-{options.topic}-{options.to_topic}"
+    for rows, topic in ((good_rows(found), options.to_topic), (bad_records(found), options.bad_topic)):
+        (
+            rows.write.format("minilog")
+            .mode("append")
+            .option("bootstrap.servers", options.bootstrap_servers)
+            .option("topic", topic)
+            .option("transactionalId", f"{name}-{topic}")
+            .option("transactionVersion", number)
+            .save()
+        )
+    found.unpersist()
+
+
+def typed(spark: SparkSession, options: TypedOptions) -> DataStreamWriter:
+    """The query, not started. Raises ValueError for a topic without a schema, or Avro that Spark does not read."""
+    schema = topic_schema(options.bootstrap_servers, options.to_topic)
+    avro_schema = pathlib.Path(options.avro_schema).read_text() if options.format == AVRO else ""
+    servers = "kafka.bootstrap.servers" if options.source == "kafka" else "bootstrap.servers"
+    records = (
+        spark.readStream.format(options.source)
+        .option(servers, options.source_servers or options.bootstrap_servers)
+        .option("subscribe", options.topic)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    parsed(records, schema, options.format, avro_schema)  # told now, not in the first batch
+    write = functools.partial(write_batch, options=options, schema=schema, avro_schema=avro_schema)
+    return (
+        records.select("key", "value", "topic", "partition", "offset")
+        .writeStream.foreachBatch(write)
+        .queryName(f"typed-{options.topic}")
+        .option("checkpointLocation", options.checkpoint)
+    )
+
+
+def main() -> None:
+    """Run until SIGTERM or SIGINT, or until the query fails."""
+    options = parse_arguments(TypedOptions, __doc__, sys.argv[1:])
+    if options.format not in (JSON, CSV, AVRO):
+        sys.exit(f"--format {options.format}: expected {JSON}, {CSV} or {AVRO}")
+    if options.format == AVRO and not options.avro_schema:
+        sys.exit("--format avro needs --avro-schema FILE")
+    spark = create_session("minilog-typed")
+    run_query(typed(spark, options), options.trigger)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
