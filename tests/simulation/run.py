@@ -23,7 +23,15 @@ from tests.simulation.clients.transacting import Transacting
 from tests.simulation.clients.workload import Workload
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.faults import Faults
-from tests.simulation.judge import Judge, check_filtered, check_over, check_queries, check_transactions, copies_agree, watch
+from tests.simulation.judge import (
+    Judge,
+    check_filtered,
+    check_over,
+    check_queries,
+    check_transactions,
+    copies_agree,
+    watch,
+)
 from tests.simulation.judge.exceptions import Exceptions
 from tests.simulation.plan import Plan
 from tests.simulation.violation import Violation

@@ -20,7 +20,7 @@ def typed(plan: Plan, chance: random.Random) -> Plan:
         racks={number: f"r{number % 2}" for number in plan.configs},
         consumers=2,
         consumer_racks=("", "r0", "r1"),
-        producers=chance.choice((2, 3)),
+        producers=2,
         writers=0,
         queries=(),
         configs=configured(
@@ -28,8 +28,8 @@ def typed(plan: Plan, chance: random.Random) -> Plan:
             metadata_log_max_record_bytes_between_snapshots=chance.choice((2_000, 16_777_216)),
             segment_bytes=chance.choice((4_096, 1 << 20)),
         ),
-        write_pause_s=chance.choice((0.01, 0.03)),
-        safety_s=12.0,
+        write_pause_s=chance.choice((0.03, 0.06)),
+        safety_s=8.0,
         fault_pause_s=chance.choice((0.3, 0.6)),
         faults=weights(
             chance,

@@ -1,5 +1,5 @@
-"""The topic of a plan that is typed: rows are written by the version that a producer knows, the schema evolves meanwhile,
-and each row that is read has the columns that it was written with, by field id.
+"""The topic of a plan that is typed: rows are written by the version that a producer knows, the schema evolves
+meanwhile, and each row that is read has the columns that it was written with, by field id.
 
 What filtered readers have to see is in filtered_reading.py.
 """
@@ -208,9 +208,7 @@ def projected(schema: TopicSchema, chance: random.Random) -> list[str]:
     return names
 
 
-def as_records(
-    topic: TypedTopic, name: str, batches: Iterable[tuple[pa.RecordBatch, TypedSelection]]
-) -> list[Record]:
+def as_records(topic: TypedTopic, name: str, batches: Iterable[tuple[pa.RecordBatch, TypedSelection]]) -> list[Record]:
     """Rows that were read, looked at: each as a record with the value that the history judges by."""
     found = []
     for batch, selection in batches:

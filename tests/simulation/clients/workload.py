@@ -22,8 +22,8 @@ from minilog.errors import (
 from minilog.partition_key import PartitionKey
 from minilog.types import BatchMetadata, NewTopic, Record, RecordMetadata, TopicPartition
 from tests.simulation.clients import spark_sink, transacting
-from tests.simulation.clients.history import History, Outcome, Write
 from tests.simulation.clients.filtered_reading import FilteredReading
+from tests.simulation.clients.history import History, Outcome, Write
 from tests.simulation.clients.retention import Retention
 from tests.simulation.clients.typed_topic import TellingConsumer, TypedTopic
 from tests.simulation.violation import Violation
@@ -332,7 +332,9 @@ class Workload:
                         raise Violation("KIP-107", text, key=key)
                     self._history.read(name, key, record.offset, record.value or b"")
 
-    def _poll(self, name: str, consumer: TellingConsumer, chance: random.Random) -> Callable[[], Awaitable[list[Record]]]:
+    def _poll(
+        self, name: str, consumer: TellingConsumer, chance: random.Random
+    ) -> Callable[[], Awaitable[list[Record]]]:
         """How it reads: rows of a typed topic are looked at, one by one."""
         if self.typed is None:
             return consumer.poll

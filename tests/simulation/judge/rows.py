@@ -1,4 +1,4 @@
-"""The end of a run with a typed topic: readers of some rows come to the end, and were handed all that they wanted. V14."""
+"""V14 at the end of a run with a typed topic: readers of some rows come to the end, and got all that they wanted."""
 
 from __future__ import annotations
 
