@@ -15,7 +15,7 @@ from minilog.typed import cutting, evolution, predicate, reader, statistics, val
 from minilog.typed.conversion import as_wanted
 from minilog.typed.cutting import Cutting
 from minilog.typed.fields import Field, arrow_field
-from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.topic_schema import TopicSchema, give_ids
 from minilog_broker.controller import topic_schemas
 from minilog_broker.replication.leader import produce
 from tests.simulation.mutants.replication import Patches
@@ -53,10 +53,9 @@ def nulls_are_ignored() -> Patches:
 
 def dropped_id_is_given_again() -> Patches:
     """The next id is behind the highest that a field has, not behind the highest that one ever had."""
-    give = evolution.give_ids
 
     def mutant(schema: TopicSchema) -> TopicSchema:
-        return give(replace(schema, last_field_id=max((each for each in schema.by_id if each), default=0)))
+        return give_ids(replace(schema, last_field_id=max((each for each in schema.by_id if each), default=0)))
 
     def unchecked(old: TopicSchema, new: TopicSchema) -> None: ...
 
