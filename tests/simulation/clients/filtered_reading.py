@@ -51,29 +51,29 @@ class FilteredReading:
         self._stretches: list[Stretch] = []
         self._current: dict[tuple[str, PartitionKey], Stretch] = {}
 
-    def add_reader(self) -> str:
-        """One that begins at the beginning."""
+    def add_reader(self, *, changes: bool = True) -> str:
+        """One that begins at the beginning, and `changes` what it wants now and then."""
         self._count += 1
         name = f"f{self._count}"
         process, machine = self._cluster.client(name)
-        self._cluster.run_client(process, self._read_on(name, machine))
+        self._cluster.run_client(process, self._read_on(name, machine, changes=changes))
         return name
 
     def positions(self, name: str) -> Mapping[PartitionKey, int]:
         """How far it has come."""
         return {key: stretch.end for (client, key), stretch in self._current.items() if client == name}
 
-    async def _read_on(self, name: str, machine: ClientMachine) -> None:
+    async def _read_on(self, name: str, machine: ClientMachine, *, changes: bool) -> None:
         """Where what it wants is gone it begins anew, and is told so only where something was lost."""
         chance = machine.chance()
         while True:
             try:
-                await self._read(name, machine, chance)
+                await self._read(name, machine, chance, changes=changes)
             except OffsetOutOfRange as error:
                 if not any(self._history.is_exempt(key) for key in self._workload.keys.values()):
                     raise Violation("V14", str(error)) from error
 
-    async def _read(self, name: str, machine: ClientMachine, chance: random.Random) -> None:
+    async def _read(self, name: str, machine: ClientMachine, chance: random.Random, *, changes: bool) -> None:
         keys = self._workload.keys
         settings = self._workload.settings(
             auto_offset_reset="earliest",
@@ -85,13 +85,13 @@ class FilteredReading:
             topic = next(iter(keys)).topic
             chosen: tuple[Condition, str, list[str] | None] | None = None
             while True:
-                if chosen is None or chance.random() < OTHER_CONDITION_SHARE:
+                if chosen is None or (changes and chance.random() < OTHER_CONDITION_SHARE):
                     schema = await latest_schema(consumer, topic)
                     condition = drawn_condition(schema, chance, self._workload.written)
                     columns = projected(schema, chance) if chance.random() < 0.5 else None
                     chosen = condition, as_sql(condition, schema), columns
                     self._begin_all(name, consumer, condition)
-                if chance.random() < SEEKS_BACK_SHARE:
+                if changes and chance.random() < SEEKS_BACK_SHARE:
                     await self._seek_back(name, consumer, chance)
                 try:
                     batches = await consumer.poll_arrow(1.0, columns=chosen[2], where=chosen[1], metadata=True)

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload
     from tests.simulation.cluster import SimulatedCluster
 
-LAST_READERS = 2
+LAST_READERS = 3
 
 
 async def check_filtered(cluster: SimulatedCluster, history: History, workload: Workload) -> None:
     """After the last reader has read all: of what was lost, or waits for who is gone, nobody knows where it ends."""
     readers, deadline_s = workload.filtered_readers(), cluster.now_s + cluster.plan.liveness_s
-    last = [readers.add_reader() for _ in range(LAST_READERS)]
+    last = [readers.add_reader(changes=False) for _ in range(LAST_READERS)]
     ends = {key: max(history.values_of(key), default=-1) + 1 for key in workload.keys.values()}
     wanted = {key: end for key, end in ends.items() if not history.is_exempt(key) and _is_written(history, key)}
     while True:
