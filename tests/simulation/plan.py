@@ -28,8 +28,11 @@ FAULTS = (
     "elect", "reassign", "topics", "latest", "group",
     # of plans with two versions: faults/processes.py, operations.py
     "other_version", "upgrade",
+    # of plans with a typed topic: operations.py
+    "evolve", "lie",
 )  # fmt: skip
 _OF_VERSIONS = ("other_version", "upgrade")
+_OF_TYPED = ("evolve", "lie")
 OLDER, LATER = VersionRange(1, 2), VersionRange(1, 3)  # the levels that brokers of two versions support
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
 DAMAGES = frozenset(
@@ -43,6 +46,7 @@ THEMED_SHARE = 0.5
 MIXED_SHARE = 0.5  # of the plans without a theme
 ANY_LOG = ("t", "s", "x", "__transactions", "__groups")  # of whose copies anything may rot
 TWO_VERSIONS_SHARE = 0.5  # of the plans without a theme
+TYPED_SHARE = 0.2  # of the plans without a theme
 FAULT_SHARE = 0.4  # of the seeds without a theme that have it
 LASTING_SHARE = 0.3
 _T = TypeVar("_T")
@@ -82,6 +86,8 @@ class Plan:
     consumer_racks: tuple[str, ...] = ("",)
     writers: int = 0  # programs with transactions
     queries: tuple[str, ...] = ()  # with Spark's sink
+    typed: bool = False  # the topics that are written to have a schema
+    filtered: int = 0  # readers of a typed topic that want some rows
     write_pause_s: float = 0.02
     delivery_timeout_s: float = 10.0
     quiet_s: float = 2.0
@@ -118,6 +124,9 @@ class Plan:
             plan = _mixed(plan, _own(seed, "mixed"))
         if theme is None and (versions := random.Random(f"versions {seed}")).random() < TWO_VERSIONS_SHARE:
             plan = _of_two_versions(plan, versions)
+        if theme is None and (typed := random.Random(f"typed plan {seed}")).random() < TYPED_SHARE:
+            faults = {**plan.faults, "evolve": typed.choice((0.5, 2.0)), "lie": typed.choice((0.0, 0.2))}
+            plan = replace(plan, typed=True, filtered=typed.choice((1, 2)), faults=faults)
         return _sound(plan, random.Random(f"policy {seed}"))
 
     @classmethod
@@ -211,7 +220,7 @@ def _draw_faults(seed: int) -> dict[str, float]:
     faults = {}
     for name in FAULTS:
         chance = _own(seed, name)
-        if name not in (*_LASTING, *_OF_VERSIONS) and chance.random() < FAULT_SHARE:
+        if name not in (*_LASTING, *_OF_VERSIONS, *_OF_TYPED) and chance.random() < FAULT_SHARE:
             faults[name] = chance.random() ** 2
     chance = _own(seed, "lasting")
     if chance.random() < LASTING_SHARE:

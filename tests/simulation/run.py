@@ -23,7 +23,15 @@ from tests.simulation.clients.transacting import Transacting
 from tests.simulation.clients.workload import Workload
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.faults import Faults
-from tests.simulation.judge import Judge, check_over, check_queries, check_transactions, copies_agree, watch
+from tests.simulation.judge import (
+    Judge,
+    check_filtered,
+    check_over,
+    check_queries,
+    check_transactions,
+    copies_agree,
+    watch,
+)
 from tests.simulation.judge.exceptions import Exceptions
 from tests.simulation.plan import Plan
 from tests.simulation.violation import Violation
@@ -60,6 +68,8 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         workload.add_producer()
     for _ in range(plan.consumers):
         workload.add_consumer()
+    for _ in range(plan.filtered):
+        workload.filtered_readers().add_reader()
     for number in range(plan.writers):
         transacting.add_writer(f"w{number}")
     if plan.writers:
@@ -76,6 +86,8 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     if "reassign" in plan.faults:
         await workload.look_at_replicas()
     await check_over(cluster, history, workload, faults, exceptions)
+    if plan.typed:
+        await check_filtered(cluster, history, workload)
     if plan.silent_partitions:
         judge.check_all_led()
     if plan.writers:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from tests.simulation.large import large
 from tests.simulation.narrowing import configured, of_brokers, weights
 from tests.simulation.plan import Plan
+from tests.simulation.typed_theme import typed
 
 
 def calm(plan: Plan, chance: random.Random) -> Plan:
@@ -576,7 +577,7 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     for each in (
         calm, disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
         epochs, outages, settings, voters, trims, young, stalls, sick_machine, unsynced, unclean,
-        large,
+        typed, large,
     )
 }  # fmt: skip
 DRAWN = tuple(name for name in THEMES if name not in (calm.__name__, large.__name__))

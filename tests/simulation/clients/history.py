@@ -106,6 +106,18 @@ class History:
         self.read_count += 1
         self._passed(client, key, offset)
         self._positions[client, key] = offset + 1
+        self._saw(client, key, offset, value)
+
+    def read_by_chance(self, client: str, key: PartitionKey, offset: int, value: bytes) -> None:
+        """A reader that wants some records was handed one. What it was to be handed is judged elsewhere."""
+        self.read_count += 1
+        self._saw(client, key, offset, value)
+
+    def values_of(self, key: PartitionKey) -> dict[int, bytes]:
+        """What was ever read of a partition, by offset."""
+        return self._of(key).values
+
+    def _saw(self, client: str, key: PartitionKey, offset: int, value: bytes) -> None:
         partition = self._of(key)
         if partition.exempt:
             return

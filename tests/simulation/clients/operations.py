@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.machines.machine import ClientMachine
 
+TYPED = "t0"
 GROUPS = ("group-0", "group-1", "group-2")  # of several coordinators
 LATEST_COUNT = 20
 MOST_MEMBERS, ROUNDS, ROUND_PAUSES_S = 3, 40, (0.05, 0.4)
@@ -94,6 +95,24 @@ class Operations:
                     raise Violation("level", f"{each} is registered, and the cluster is at level {found.level}")
 
         self._workload.command(ask)
+
+    def evolve(self) -> bool:
+        """The schema of the typed topic gets another version; now and then two evolve it at once."""
+        typed = self._workload.typed
+        if typed is None:
+            return False
+        for change in [typed.change(self._random) for _ in range(self._random.choice((1, 1, 2, 3)))]:
+            self._workload.command(lambda admin, change=change: admin.evolve_schema(TYPED, change))  # type: ignore[misc]
+        return True
+
+    def lie(self) -> bool:
+        """A program writes a row by a version of the schema that nobody has made: it is never acknowledged."""
+        if self._workload.typed is None:
+            return False
+        self._number += 1
+        process, machine = self._cluster.client(f"liar{self._number}")
+        self._cluster.run_client(process, self._workload.lie(process.name, machine, self._random))
+        return True
 
     def latest(self) -> None:
         """Where a partition ends, asked again and again by a client whose picture of the cluster grows old."""

@@ -7,15 +7,25 @@ import contextlib
 import math
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minilog.aio import Admin, Consumer, Producer
-from minilog.errors import MinilogError, OffsetOutOfRange, TopicAlreadyExists, UnknownOutcome
+from minilog.errors import (
+    InvalidArgument,
+    InvalidSchema,
+    LevelNotReached,
+    MinilogError,
+    OffsetOutOfRange,
+    TopicAlreadyExists,
+    UnknownOutcome,
+)
 from minilog.partition_key import PartitionKey
-from minilog.types import NewTopic, RecordMetadata, TopicPartition
+from minilog.types import BatchMetadata, NewTopic, Record, RecordMetadata, TopicPartition
 from tests.simulation.clients import spark_sink, transacting
+from tests.simulation.clients.filtered_reading import FilteredReading
 from tests.simulation.clients.history import History, Outcome, Write
 from tests.simulation.clients.retention import Retention
+from tests.simulation.clients.typed_topic import TellingConsumer, TypedTopic
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -40,7 +50,7 @@ class Workload:
         self._cluster = cluster
         self._history = history
         self._plan = cluster.plan
-        self._written = 0
+        self.written = 0
         self._generation = 0
         self.writing = True
         self.keys: dict[TopicPartition, PartitionKey] = {}
@@ -59,6 +69,8 @@ class Workload:
         self.producers: list[str] = []
         self._acks: dict[str, str] = {}  # of each producer
         self.consumers: list[str] = []
+        self.typed = TypedTopic(cluster) if self._plan.typed else None
+        self._filtered = None if self.typed is None else FilteredReading(cluster, self, history, self.typed)
 
     def settings(self, **given: object) -> dict[str, object]:
         servers = {"bootstrap.servers": self._cluster.bootstrap_servers}
@@ -101,6 +113,10 @@ class Workload:
                         await admin.create_topics([new])
                     except TopicAlreadyExists:
                         pass
+                    except LevelNotReached:
+                        with contextlib.suppress(MinilogError):
+                            await admin.upgrade_level()
+                        continue
                     except MinilogError:
                         await asyncio.sleep(ASK_AGAIN_S)
                         continue
@@ -120,7 +136,8 @@ class Workload:
         plan = self._plan
         configs = {"min.insync.replicas": "2"} if name in _SPECIAL else plan.topic_configs
         partitions = plan.silent_partitions if name == SILENT else plan.partitions
-        return NewTopic(name, partitions, plan.replication_factor, dict(configs))
+        schema = self.typed.schema if self.typed is not None and name not in (*_SPECIAL, SILENT) else None
+        return NewTopic(name, partitions, plan.replication_factor, dict(configs), schema)
 
     def keys_of_special(self, topic: str) -> dict[int, PartitionKey]:
         """By partition; of a topic of writers with transactions, or of queries."""
@@ -193,6 +210,8 @@ class Workload:
         )
         counted = -1 if acks == "all" else int(acks)
         chance = machine.chance()
+        if self.typed is not None:  # some hear soon of another version, others go on with what they know
+            settings["metadata.max.age.ms"] = chance.choice((300, 2_000, 60_000))
         while self.writing:
             producer = Producer(settings, machine)
             await self._write(name, producer, chance, counted, idempotent=idempotent)
@@ -203,45 +222,74 @@ class Workload:
     ) -> None:
         """Until nobody writes any more, or the program is in a hurry to close its producer, whatever is out."""
         partitions = list(self.keys)
-        under_way: set[asyncio.Future[RecordMetadata]] = set()
+        under_way: set[asyncio.Future[Any]] = set()
         while self.writing:
             await asyncio.sleep(self._plan.write_pause_s)
             if len(under_way) >= IN_FLIGHT:
                 continue
             at = chance.choice(partitions)
-            self._written += 1
-            value = f"{name}:{self._written}".encode()
-            now_ms = self._cluster.now_s * 1e3
-            self._history.began(Write(value, self.keys[at], name, idempotent, acks, now_ms))
-            if acks == -1:
-                self.asked_s.setdefault(self.keys[at], self._cluster.now_s)
+            count = 1 if self.typed is None else self.typed.count(chance)
+            values = [self._began(name, at, acks, idempotent=idempotent) for _ in range(count)]
             try:
-                future = await producer.send(at.topic, value, partition=at.partition)
+                future = await self._send(producer, at, values)
             except MinilogError as error:
-                self._end(value, Outcome.FAILED, error=repr(error))
+                for value in values:
+                    self._end(value, Outcome.FAILED, error=repr(error))
                 continue
             under_way.add(future)
-            future.add_done_callback(lambda done, value=value, at=at: self._told(value, at, done))  # type: ignore[misc]
+            future.add_done_callback(lambda done, values=values, at=at: self._told(values, at, done))  # type: ignore[misc]
             future.add_done_callback(under_way.discard)
             if self._cluster.rages and chance.random() < HURRY_SHARE:
                 self._cluster.count("a producer closes in a hurry")
                 return
 
-    def _told(self, value: bytes, at: TopicPartition, done: asyncio.Future[object]) -> None:
+    def _began(self, name: str, at: TopicPartition, acks: int, *, idempotent: bool) -> bytes:
+        """A value of its own, that is going to be written."""
+        self.written += 1
+        value = f"{name}:{self.written}".encode()
+        self._history.began(Write(value, self.keys[at], name, idempotent, acks, self._cluster.now_s * 1e3))
+        if acks == -1:
+            self.asked_s.setdefault(self.keys[at], self._cluster.now_s)
+        return value
+
+    async def _send(self, producer: Producer, at: TopicPartition, values: list[bytes]) -> asyncio.Future[Any]:
+        if self.typed is not None:
+            return await self.typed.send(producer, at, values)
+        return await producer.send(at.topic, values[0], partition=at.partition)
+
+    def _told(self, values: list[bytes], at: TopicPartition, done: asyncio.Future[Any]) -> None:
         error = done.exception()
-        if error is None:
-            key, offset = self.keys[at], done.result().offset  # type: ignore[attr-defined]
+        if error is not None:
+            outcome = Outcome.UNKNOWN if isinstance(error, UnknownOutcome) else Outcome.FAILED
+            for value in values:
+                self._end(value, outcome, error=repr(error))
+            return
+        for value, offset in zip(values, _offsets(done.result(), len(values)), strict=True):
+            key = self.keys[at]
             if self._history.writes[value].acks == -1:
                 self.acknowledged_s[key] = self._cluster.now_s
                 self.asked_s.pop(key, None)
                 self.acknowledged_end[key] = max(self.acknowledged_end.get(key, 0), offset + 1)
             self._end(value, Outcome.OK, offset=offset)
-        else:
-            outcome = Outcome.UNKNOWN if isinstance(error, UnknownOutcome) else Outcome.FAILED
-            self._end(value, outcome, error=repr(error))
 
     def _end(self, value: bytes, outcome: Outcome, *, offset: int = -1, error: str = "") -> None:
         self._history.ended(value, outcome, self._cluster.now_s * 1e3, offset=offset, error=error)
+
+    async def lie(self, name: str, machine: ClientMachine, chance: random.Random) -> None:
+        """See Operations.lie."""
+        assert self.typed is not None
+        settings = self.settings(enable_idempotence="false", delivery_timeout_ms=2_000, linger_ms=0, max_block_ms=2_000)
+        at = chance.choice(list(self.keys))
+        value = self._began(name, at, 1, idempotent=False)
+        async with Producer(settings, machine) as producer:
+            try:
+                told = await (await self.typed.lie(producer, at, value))
+            except MinilogError as error:
+                outcome = Outcome.UNKNOWN if isinstance(error, UnknownOutcome) else Outcome.FAILED
+                self._end(value, outcome, error=repr(error))
+                return
+        text = f"{value!r} is acknowledged at {told.offset}, by a version of the schema that nobody has made"
+        raise Violation("typed", text, key=self.keys[at])
 
     # -- reading
 
@@ -268,11 +316,12 @@ class Workload:
         rack = self._plan.consumer_racks[self._generation % len(self._plan.consumer_racks)]
         settings = self.settings(auto_offset_reset="earliest", fetch_max_bytes=20_000, client_rack=rack)
         chance = machine.chance()
-        async with Consumer(settings, machine) as consumer:
+        async with TellingConsumer(settings, machine) as consumer:
             await consumer.assign([TopicPartition(at.topic, at.partition, self._begin(name, at)) for at in self.keys])
+            poll = self._poll(name, consumer, chance)
             while True:
                 await self._move(name, consumer, chance)
-                records = await consumer.poll(1.0)
+                records = await poll()
                 if not records:
                     for at, key in self.keys.items():
                         self._history.passed_deleted(name, key, consumer.position(at))
@@ -282,6 +331,24 @@ class Workload:
                         text = f"{name} reads {record.offset}, and all below {deleted[key]} was deleted before it began"
                         raise Violation("KIP-107", text, key=key)
                     self._history.read(name, key, record.offset, record.value or b"")
+
+    def _poll(
+        self, name: str, consumer: TellingConsumer, chance: random.Random
+    ) -> Callable[[], Awaitable[list[Record]]]:
+        """How it reads: rows of a typed topic are looked at, one by one."""
+        if self.typed is None:
+            return consumer.poll
+        reader = self.typed.reader(name, consumer, chance)
+
+        async def poll() -> list[Record]:
+            try:
+                return await reader.poll(1.0)
+            except (InvalidArgument, InvalidSchema) as error:
+                self._cluster.note(f"{name}: {error}")
+                reader.choose_again()
+                return []
+
+        return poll
 
     async def _move(self, name: str, consumer: Consumer, chance: random.Random) -> None:
         """Now and then it reads something again, or goes on where another reader is, perhaps at another replica."""
@@ -301,9 +368,22 @@ class Workload:
         key = self.keys[at]
         return 0 if self._history.is_exempt(key) else self._history.known_position(name, key) or 0
 
+    def filtered_readers(self) -> FilteredReading:
+        """Of a typed topic."""
+        assert self._filtered is not None
+        return self._filtered
+
     def positions(self, consumer: str) -> dict[PartitionKey, int]:
         """How far it has read."""
         return {key: self._history.known_position(consumer, key) or 0 for key in self.keys.values()}
+
+
+def _offsets(told: RecordMetadata | list[BatchMetadata], count: int) -> list[int]:
+    """Of each record of a write; -1 where it is not told."""
+    if isinstance(told, RecordMetadata):
+        return [told.offset]
+    (part,) = told  # they are few
+    return [-1] * count if part.first_offset < 0 else list(range(part.first_offset, part.last_offset + 1))
 
 
 async def _result(task: asyncio.Task[None]) -> None:

@@ -15,11 +15,13 @@ messages, records of the metadata log); who leads, what is committed and who has
     coordinators.py    V15 of coordinators               producers.py     ids are given once
     liveness.py        V19, and the end              good_minimum.py  who V19 waits for
     lag.py             who lags is out                exceptions.py    what may be lost
+    schemas.py         versions of schemas            rows.py          V14 of who wants some rows
 """
 
 from __future__ import annotations
 
 from tests.simulation.judge.judge import Judge
 from tests.simulation.judge.liveness import check_over, check_queries, check_transactions, copies_agree, watch
+from tests.simulation.judge.rows import check_filtered
 
-__all__ = ["Judge", "check_over", "check_queries", "check_transactions", "copies_agree", "watch"]
+__all__ = ["Judge", "check_filtered", "check_over", "check_queries", "check_transactions", "copies_agree", "watch"]

@@ -21,12 +21,14 @@ from tests.simulation.judge.producers import Producers
 from tests.simulation.judge.quorum import Quorum
 from tests.simulation.judge.recorded_ends import RecordedEnds
 from tests.simulation.judge.replication import Replication
+from tests.simulation.judge.schemas import Schemas
 from tests.simulation.judge.sessions import Sessions
 from tests.simulation.judge.transactions import Transactions, is_marked
 from tests.simulation.judge.truth import Truth
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
+    from minilog_broker.quorum.records import CommittedBatch
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.machines.calls import SimulatedCall
 
@@ -37,8 +39,8 @@ class Judge:
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._fencing = Fencing(cluster)
-        self._images = Images(cluster)
-        self.truth = Truth(cluster, self._fencing.fenced, self._images.committed)
+        self._images, self._schemas = Images(cluster), Schemas()
+        self.truth = Truth(cluster, self._fencing.fenced, self._replayed)
         self._leader_epochs, self._recorded_ends = LeaderEpochs(self.truth), RecordedEnds(self.truth)
         self._hearing = Hearing(cluster, self.truth)
         self._lag = Lag(cluster, self.truth)
@@ -55,6 +57,7 @@ class Judge:
             self._fencing.saw,
             self._lag.saw,
             Sessions(self.truth).saw,
+            self._schemas.saw,
         ]
         for number, host in cluster.hosts.items():
             host.disk.replaced = functools.partial(self._written, number)
@@ -76,6 +79,10 @@ class Judge:
             self._backlog.saw(call, message, payloads, answers)
         except Exception as error:
             self._cluster.fail(error)
+
+    def _replayed(self, batch: CommittedBatch) -> None:
+        self._images.committed(batch)
+        self._schemas.committed(batch)
 
     @property
     def lead(self) -> Lead | None:

@@ -26,6 +26,7 @@ from tests.simulation.mutants import (
     shell,
     storage,
     transactions,
+    typed,
 )
 from tests.simulation.mutants.replication import Patches
 
@@ -165,6 +166,14 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V14 a damaged run is skipped": programs.damaged_run_is_skipped,
     "V19 runs that are dropped cost credit": programs.dropped_runs_cost_credit,
     "V14 a reset goes back behind where a consumer was": programs.reset_goes_back,
+    "V14 a version that nobody made is accepted": typed.unknown_version_is_accepted,
+    "V14 a highest value is cut as a lowest one": typed.highest_is_cut,
+    "V14 statistics ignore nulls": typed.nulls_are_ignored,
+    "V14 a column that was not there yet has no nulls": typed.missing_column_has_values,
+    "V13 the id of a dropped field is given again": typed.dropped_id_is_given_again,
+    "V14 a batch is cut as another version": typed.cut_as_another_version,
+    "V14 columns are read by name": typed.columns_by_name,
+    "V14 a batch that is left out loses its offsets": typed.left_out_without_offsets,
     "R1 a copy that was cut joins by what it told before": repairs.old_progress_of_a_copy_that_was_cut,
     "R2 a broker's own configuration counts": repairs.own_configuration_counts,
     "R3 whole copies are not eligible after an unclean stop": repairs.whole_copies_are_not_eligible,
