@@ -1,4 +1,4 @@
-"""What the simulator knows of rows by itself: conditions, what filtered readers have to see, and versions of schemas."""
+"""What the simulator knows of rows by itself: conditions, what filtered readers have to see, and schemas' versions."""
 
 from __future__ import annotations
 
