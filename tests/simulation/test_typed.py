@@ -1,4 +1,4 @@
-"""What the simulator knows of rows by itself: conditions, what filtered readers have to see, and versions of schemas."""
+"""What the simulator knows of rows by itself: conditions, who has to see what, and versions of schemas."""
 
 from __future__ import annotations
 
