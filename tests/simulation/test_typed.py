@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """What the simulator knows of rows by itself: conditions, what filtered readers have to see, and schemas' versions."""
+=======
+"""What the simulator knows of rows by itself: conditions, who has to see what, and versions of schemas."""
+>>>>>>> t12m
 
 from __future__ import annotations
 
@@ -124,7 +128,8 @@ def test_a_row_has_the_columns_that_it_was_written_with(version: TopicSchema) ->
     selection = TypedSelection(version, version.names)
     right = given | ({"more": None} if "more" in given else {})  # the version had no such column
     assert topic.is_row("c1", selection, right) == VALUES[7]
-    for wrong in ({"size": 9}, {"note": None if given["note"] else "x"}, *([{"more": 3}] if "more" in given else [])):
+    wrongs: list[dict[str, Any]] = [{"size": 9}, {"note": None if given["note"] else "x"}]
+    for wrong in (*wrongs, *([{"more": 3}] if "more" in given else [])):
         with pytest.raises(Violation, match="which was written as"):
             topic.is_row("c1", selection, right | wrong)
 
