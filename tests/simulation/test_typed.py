@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""What the simulator knows of rows by itself: conditions, what filtered readers have to see, and schemas' versions."""
-=======
 """What the simulator knows of rows by itself: conditions, who has to see what, and versions of schemas."""
->>>>>>> t12m
 
 from __future__ import annotations
 
