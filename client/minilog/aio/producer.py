@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -58,15 +57,18 @@ class Producer:
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         timestamp_us = self._shell.cluster.runtime.wall_us() if timestamp is None else timestamp * 1000
         accumulator = self._shell.accumulator
-        take: Callable[[asyncio.Future[RecordMetadata], float], Taken]
+        content: Any
+        schema, row_bytes = None, 0
         if known.told_schemas is None:
             content = check_record(topic, value, key)
-            take = partial(accumulator.append, known, partition, key, content, pairs, timestamp_us)
         else:
             schema, row = checked_row(known, value, key, timestamp)
-            take = partial(accumulator.append_row, known, schema, row, partition, pairs, timestamp_us)
+            key, content, row_bytes = row.key, row.values, row.size_bytes
+            timestamp_us = timestamp_us if row.timestamp_us is None else row.timestamp_us
         while True:
-            taken = take(future, now_ms())
+            taken = accumulator.append(
+                known, partition, key, content, pairs, timestamp_us, future, now_ms(), schema, row_bytes
+            )
             if taken is not Taken.NO_SPACE:
                 break
             await self._wait_for_space(topic, deadline_s)

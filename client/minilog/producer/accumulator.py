@@ -24,7 +24,6 @@ from minilog.partition_key import PartitionKey
 from minilog.producer.batch import Batch, Gathering, PartCompletion, RecordsCompletion
 from minilog.producer.partitioner import StickyPartitioner, partition_for_key
 from minilog.typed.batch import TypedRows
-from minilog.typed.row_form import CheckedRow
 from minilog.typed.topic_schema import TopicSchema
 from minilog.types import Headers
 
@@ -80,45 +79,20 @@ class Accumulator:
         topic: CachedTopic,
         partition: int | None,
         key: bytes | None,
-        value: bytes | None,
-        headers: Headers | None,
-        timestamp_us: int,
-        future: Any,
-        now_ms: float,
-    ) -> Taken:
-        """Take one record. Raises Closed, what `refuse` said, MessageTooLarge for a record above buffer.memory."""
-        size = RECORD_OVERHEAD_BYTES + (len(value) if value else 0) + (len(key) if key else 0)
-        return self._append(topic, None, size, partition, key, value, headers, timestamp_us, future, now_ms)
-
-    def append_row(
-        self,
-        topic: CachedTopic,
-        schema: TopicSchema,
-        row: CheckedRow,
-        partition: int | None,
-        headers: Headers | None,
-        timestamp_us: int,
-        future: Any,
-        now_ms: float,
-    ) -> Taken:
-        """Take one row of this version of the topic's schema. Raises as append."""
-        size = RECORD_OVERHEAD_BYTES + row.size_bytes
-        stamp_us = timestamp_us if row.timestamp_us is None else row.timestamp_us
-        return self._append(topic, schema, size, partition, row.key, row.values, headers, stamp_us, future, now_ms)
-
-    def _append(
-        self,
-        topic: CachedTopic,
-        schema: TopicSchema | None,
-        size: int,
-        partition: int | None,
-        key: bytes | None,
         value: Any,
         headers: Headers | None,
         timestamp_us: int,
         future: Any,
         now_ms: float,
+        schema: TopicSchema | None = None,
+        row_bytes: int = 0,
     ) -> Taken:
+        """Take one record; with a `schema` one row of it, whose values take about `row_bytes`.
+
+        Raises Closed, what `refuse` said, MessageTooLarge for a record above buffer.memory."""
+        if schema is None:
+            row_bytes = (len(value) if value else 0) + (len(key) if key else 0)
+        size = RECORD_OVERHEAD_BYTES + row_bytes
         if headers:
             size += sum(_HEADER_OVERHEAD_BYTES + len(name) + len(content or b"") for name, content in headers)
         with self._lock:

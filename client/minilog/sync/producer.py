@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -88,17 +87,21 @@ class Producer:
             known = self._topic(topic, partition)
         pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
         timestamp_us = SYSTEM_RUNTIME.wall_us() if timestamp is None else timestamp * 1000
-        take: Callable[[RecordFuture, float], Taken]
+        content: Any
+        schema, row_bytes = None, 0
         if known.told_schemas is None:
             content = check_record(topic, value, key)
-            take = partial(self._accumulator.append, known, partition, key, content, pairs, timestamp_us)
         else:
             schema, row = checked_row(known, value, key, timestamp)
-            take = partial(self._accumulator.append_row, known, schema, row, partition, pairs, timestamp_us)
+            key, content, row_bytes = row.key, row.values, row.size_bytes
+            timestamp_us = timestamp_us if row.timestamp_us is None else row.timestamp_us
         future = RecordFuture()
         deadline_s = 0.0
         while True:
-            taken = take(future, time.monotonic() * 1000.0)
+            now_ms = time.monotonic() * 1000.0
+            taken = self._accumulator.append(
+                known, partition, key, content, pairs, timestamp_us, future, now_ms, schema, row_bytes
+            )
             if taken is Taken.ADDED:
                 return future
             if taken is Taken.WAKE:

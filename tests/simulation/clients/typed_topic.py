@@ -109,7 +109,9 @@ class TypedTopic:
         _, row = checked_row(wrong, self._row(schema, value), None, None)
         shell = producer._shell
         stamp_us = shell.cluster.runtime.wall_us()
-        shell.accumulator.append_row(wrong, schema, row, at.partition, None, stamp_us, future, now_ms())
+        shell.accumulator.append(
+            wrong, at.partition, row.key, row.values, None, stamp_us, future, now_ms(), schema, row.size_bytes
+        )
         shell.wake()
         return future
 
