@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_minilog.errors import ReadStalled, SchemaChanged
+from pyspark_minilog.errors import ReadStalled
 from pyspark_minilog.loss import LossReport
 from pyspark_minilog.offsets import Partition
 from pyspark_minilog.options import SourceOptions
@@ -92,10 +92,6 @@ def _join(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
 
 def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
     values = rows.column(field.name)
-    if not field.nullable and values.null_count:
-        raise SchemaChanged(
-            f"column '{field.name}' was NOT NULL when the query was started, and has null values by now: start it again"
-        )
     return values if values.type == field.type else values.cast(field.type)
 
 
