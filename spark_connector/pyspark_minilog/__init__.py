@@ -4,6 +4,7 @@ Spark imports every top-level module named `pyspark_*` and registers its `Defaul
 disables that for all of them. So this module, and what it imports, stays light: no grpc, no pyarrow, no client.
 """
 
+from pyspark_minilog.helpers import read, read_stream
 from pyspark_minilog.source import DefaultSource
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "read", "read_stream"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from minilog import Admin, NewTopic, TopicPartition
 from minilog.errors import MinilogError, OffsetNotAvailable, RetriableError
+from minilog.typed.topic_schemas import TopicSchemas
 from minilog.types import SizesFrom
 from pyspark_minilog.clients import lend
 from pyspark_minilog.limits import SizeMarks, sizes_to_ask
@@ -20,6 +21,7 @@ from pyspark_minilog.options import SourceOptions
 from pyspark_minilog.places import OfGroup, Place, timestamps_ms
 from pyspark_minilog.resolving import Resolved, Snapshot, resolve
 from pyspark_minilog.subscription import TopicFacts
+from pyspark_minilog.typed_rows import TypedTopic, TypedTopics, check_untyped
 
 if TYPE_CHECKING:
     from minilog.types import PartitionDescription, TopicDescription
@@ -37,6 +39,25 @@ def take_snapshot(options: SourceOptions, *, must_exist: bool, sizes_from: Posit
     InvalidOption, MinilogError.
     """
     return _retried(options, lambda: _look(options, sizes_from, must_exist=must_exist))
+
+
+def describe_schemas(options: SourceOptions) -> dict[str, TypedTopic | None]:
+    """The schemas of all topics that the query reads and that are there, None for those that have none. Raises
+    MinilogError."""
+    subscription = options.subscription
+    with lend(Admin, options.client) as admin:
+        topics = _retried(options, lambda: admin.describe_topics(_names(options), missing_ok=True))
+    selected = subscription.select(_facts(each) for each in topics)
+    return {topic.name: _schemas(topic) for topic in topics if topic.name in selected}
+
+
+def renewed(rows: TypedTopics | None, now: Snapshot, *, is_stream: bool = True) -> TypedTopics | None:
+    """What a query reads of topics that have a schema, as TypedTopics.renewed; None: of none has it. Raises
+    InvalidOption, SchemaChanged."""
+    if rows is None:
+        check_untyped(now.schemas)
+        return None
+    return rows.renewed(now.schemas, is_stream=is_stream)
 
 
 def resolve_place(options: SourceOptions, place: Place, snapshot: Snapshot) -> Resolved:
@@ -102,9 +123,8 @@ def log_bounds(client: Mapping[str, str], partition: Partition) -> tuple[int, in
 def _look(options: SourceOptions, sizes_from: Positions | None, *, must_exist: bool) -> Snapshot:
     subscription, client = options.subscription, options.client
     sizes = None if sizes_from is None else _sizes_question(options.limits.max_bytes or 1, sizes_from)
-    names = subscription.matches if subscription.pattern is not None else subscription.named()
     with lend(Admin, client) as admin:
-        topics = admin.describe_topics(names, missing_ok=True, sizes=sizes)
+        topics = admin.describe_topics(_names(options), missing_ok=True, sizes=sizes)
     described = {Partition(topic.name, each.partition): each for topic in topics for each in topic.partitions}
     selected = subscription.select(_facts(each) for each in topics)
     if must_exist:
@@ -119,7 +139,18 @@ def _look(options: SourceOptions, sizes_from: Positions | None, *, must_exist: b
         if sizes_from is not None:
             begun = max(sizes_from.get(partition, 0), earliest[partition])
             marks[partition] = SizeMarks.ascending(begun, ((each.offset, each.size_bytes) for each in found.sizes))
-    return Snapshot({name: each.topic_id for name, each in selected.items()}, earliest, latest, marks)
+    schemas = {topic.name: _schemas(topic) for topic in topics if topic.name in selected}
+    return Snapshot({name: each.topic_id for name, each in selected.items()}, earliest, latest, marks, schemas)
+
+
+def _schemas(topic: TopicDescription) -> TypedTopic | None:
+    versions = topic.schema_versions
+    return TypedTopic(topic.id, TopicSchemas(tuple(versions))) if versions else None
+
+
+def _names(options: SourceOptions) -> Callable[[str], bool] | list[str]:
+    subscription = options.subscription
+    return subscription.matches if subscription.pattern is not None else list(subscription.named())
 
 
 def _sizes_question(max_bytes: int, sizes_from: Positions) -> Callable[[TopicPartition], SizesFrom]:

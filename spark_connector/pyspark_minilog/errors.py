@@ -14,6 +14,10 @@ class DataLoss(RuntimeError):
     """Records that were to be read are not there any more (docs/spec/connector.md § 3)."""
 
 
+class SchemaChanged(RuntimeError):
+    """The schema of a topic is another one than at the query's start, and onSchemaChange is fail."""
+
+
 class ReadStalled(RuntimeError):
     """Records that are there did not arrive in time."""
 

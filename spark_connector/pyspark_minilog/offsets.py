@@ -5,7 +5,8 @@ each partition. `__topic_ids` tells a topic that was deleted and created again f
 holds where the batch that ends here began, for the partitions for which the offset before does not say so: for all of
 them in the first batch (Spark asks for the initial offset again when it replays that batch, and may then hear of a
 later one), afterwards for partitions that are new or were skipped to another place. An initial offset is its
-own `__from`.
+own `__from`. `__schema_versions` is there for topics that have a schema: the version that the batch which ends here is
+read by.
 
 Spark compares offsets as text: keys are sorted, partitions by number, and `SourceOffset.to_json` is deterministic. The
 `__topic_ids` are always there, so that no offset is ever `{}`.
@@ -24,6 +25,8 @@ EARLIEST = -2
 LATEST = -1
 FROM_KEY = "__from"
 TOPIC_IDS_KEY = "__topic_ids"
+VERSIONS_KEY = "__schema_versions"
+_OURS = (FROM_KEY, TOPIC_IDS_KEY, VERSIONS_KEY)
 
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}
 _LARGEST_OFFSET = 2**63 - 1
@@ -45,11 +48,13 @@ Positions = dict[Partition, int]
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """Where a stream is: the next offset to read of each partition, of the topics with these ids (hexadecimal)."""
+    """Where a stream is: the next offset to read of each partition, of the topics with these ids (hexadecimal), and by
+    which version of its schema a topic is read, where it has one."""
 
     positions: Positions
     topic_ids: dict[str, str] = field(default_factory=dict)
     begun_from: Positions | None = None
+    schema_versions: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_initial(self) -> bool:
@@ -59,17 +64,20 @@ class SourceOffset:
     def to_json(self) -> dict[str, Any]:
         """The dictionary handed to Spark, sorted."""
         begun = {} if self.begun_from is None else {FROM_KEY: _nested(self.begun_from)}
-        return {**begun, TOPIC_IDS_KEY: dict(sorted(self.topic_ids.items())), **_nested(self.positions)}
+        versions = {VERSIONS_KEY: dict(sorted(self.schema_versions.items()))} if self.schema_versions else {}
+        ids = {TOPIC_IDS_KEY: dict(sorted(self.topic_ids.items()))}
+        return {**begun, **versions, **ids, **_nested(self.positions)}
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> SourceOffset:
-        """An offset of a checkpoint; a Kafka-style one, without our two keys, will do."""
-        topics = {topic: value for topic, value in offset.items() if topic not in (FROM_KEY, TOPIC_IDS_KEY)}
+        """An offset of a checkpoint; a Kafka-style one, without our keys, will do."""
+        topics = {topic: value for topic, value in offset.items() if topic not in _OURS}
         begun = offset.get(FROM_KEY)
         return cls(
             positions=_flat(topics),
             topic_ids=dict(offset.get(TOPIC_IDS_KEY, {})),
             begun_from=None if begun is None else _flat(begun),
+            schema_versions=_versions(offset.get(VERSIONS_KEY, {})),
         )
 
 
@@ -127,7 +135,7 @@ def parse_offset_spec(option: str, text: str) -> OffsetSpec:
     topics: dict[str, int] = {}
     positions: Positions = {}
     for topic, value in found.items():
-        if topic in (FROM_KEY, TOPIC_IDS_KEY):
+        if topic in _OURS:
             continue
         match value:
             case str() if value.strip().lower() in _NAMED:
@@ -206,6 +214,15 @@ def _nested(positions: Positions) -> dict[str, dict[str, int]]:
     for (topic, partition), offset in sorted(positions.items()):
         nested.setdefault(topic, {})[str(partition)] = offset
     return nested
+
+
+def _versions(said: object) -> dict[str, int]:
+    if not isinstance(said, dict) or not all(is_number(each) for each in said.values()):
+        raise InvalidOption(
+            f"the checkpoint holds versions of schemas that minilog cannot read ({json.dumps(said)}): it was written "
+            "by a newer version of minilog; upgrade pyspark-minilog where this query runs"
+        )
+    return said
 
 
 def _flat(topics: Mapping[str, Mapping[str, int]]) -> Positions:

@@ -40,7 +40,13 @@ _NO_TABLE = (
 # What load("..."), save("...") and start("...") become: Spark's own sources read and write folders.
 _PATHS = ("path", "paths")
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
-_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
+_STREAM_ONLY = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "onSchemaChange",
+)
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _SOURCE = (
     *SERVERS,
@@ -55,13 +61,32 @@ _SOURCE = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "columns",
+    "where",
+    "metadata",
+    "view",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
     _GROUP,
 )
 # includeHeaders does nothing in a sink, here as in Kafka's connector, whose jobs carry it: the column decides.
-_SINK = (*SERVERS, "topic", "includeHeaders", "exactlyOnce", "checkReplay", "transactionalId", "transactionVersion")
+_SINK = (
+    *SERVERS,
+    "topic",
+    "includeHeaders",
+    "exactlyOnce",
+    "checkReplay",
+    "transactionalId",
+    "transactionVersion",
+    "mergeSchema",
+    "createTopic",
+    "keyColumns",
+    "timestampColumn",
+    "numPartitions",
+    "replicationFactor",
+)
+_OF_NEW_TOPICS = ("keyColumns", "timestampColumn", "numPartitions", "replicationFactor")
 
 _NO_PATH = {
     "source": "a topic is not a path; name it with option('subscribe', ...), and call load() without an argument",
@@ -76,6 +101,38 @@ _OWNED = {
     "enable.auto.commit": "the checkpoint holds the offsets; leave it out",
     "group.id": "it is the source that reports how far a query has got; leave it out",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class RowOptions:
+    """What is read of topics that have a schema. `columns`: None is all of them."""
+
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    metadata: bool = False
+    is_kafka_view: bool = False
+    fails_on_change: bool = False
+
+    @property
+    def for_schemas(self) -> tuple[str, str] | None:
+        """An option that is given, with its value, and means nothing where there is no schema."""
+        if self.columns is not None:
+            return "columns", ",".join(self.columns)
+        if self.where is not None:
+            return "where", self.where
+        return ("metadata", "true") if self.metadata else None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaOptions:
+    """How a sink may change the schema of its topic, or make the topic; None: as the brokers do by default."""
+
+    merges: bool = False
+    creates: bool = False
+    key_columns: tuple[str, ...] = ()
+    timestamp_column: str | None = None
+    num_partitions: int | None = None
+    replication_factor: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +152,7 @@ class SourceOptions:
     retries: int
     retry_interval_ms: int
     group: str | None = None
+    rows: RowOptions = RowOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +167,7 @@ class SinkOptions:
     transaction_version: int = 0
     check_replay: bool = True
     checkpoint: str | None = None
+    schema: SchemaOptions = SchemaOptions()
 
 
 def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -170,6 +229,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         transactional_id=transactional_id and transactional_id.strip(),
         transaction_version=_number(named, "transactionVersion", 0, 0) or 0,
         check_replay=_boolean(named, "checkReplay", True),
+        schema=_schema_options(named),
     )
 
 
@@ -192,7 +252,50 @@ def _source_options(named: dict[str, str], default_start: int) -> SourceOptions:
         retries=_number(named, "fetchOffset.numRetries", 3, 0) or 0,
         retry_interval_ms=_number(named, "fetchOffset.retryIntervalMs", 1000, 0) or 0,
         group=group,
+        rows=_row_options(named),
     )
+
+
+def _row_options(named: Mapping[str, str]) -> RowOptions:
+    view, change = (named.get(name, "").strip().lower() for name in ("view", "onSchemaChange"))
+    if view not in ("", "columns", "kafka"):
+        raise refused("view", named["view"], "give columns, or kafka: keys and values, the values as JSON")
+    if change not in ("", "ignore", "fail"):
+        raise refused("onSchemaChange", named["onSchemaChange"], "give ignore or fail")
+    where = named.get("where")
+    if where is not None and not where.strip():
+        raise refused("where", where, "give a SQL condition, such as delay > 15, or leave the option out")
+    metadata = _boolean(named, "metadata", False)
+    if metadata and view == "kafka":
+        raise refused("metadata", named["metadata"], "view=kafka has topic, partition, offset and all; leave it out")
+    return RowOptions(_names(named, "columns"), where, metadata, view == "kafka", change == "fail")
+
+
+def _schema_options(named: Mapping[str, str]) -> SchemaOptions:
+    creates = _boolean(named, "createTopic", False)
+    for option in _OF_NEW_TOPICS:
+        if option in named and not creates:
+            raise refused(option, named[option], "it is for a topic that the write creates: say createTopic=true, too")
+    timestamps = _names(named, "timestampColumn")
+    if timestamps is not None and len(timestamps) > 1:
+        raise refused("timestampColumn", named["timestampColumn"], "name one column")
+    return SchemaOptions(
+        merges=_boolean(named, "mergeSchema", False),
+        creates=creates,
+        key_columns=_names(named, "keyColumns") or (),
+        timestamp_column=timestamps[0] if timestamps else None,
+        num_partitions=_number(named, "numPartitions", None, 1),
+        replication_factor=_number(named, "replicationFactor", None, 1),
+    )
+
+
+def _names(named: Mapping[str, str], option: str) -> tuple[str, ...] | None:
+    if option not in named:
+        return None
+    found = tuple(each.strip() for each in named[option].split(","))
+    if not all(found):
+        raise refused(option, named[option], "give names with commas between them, such as carrier,delay")
+    return found
 
 
 def _group(named: Mapping[str, str], chosen: Mapping[str, str]) -> str | None:

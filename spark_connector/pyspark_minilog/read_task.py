@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_minilog.errors import ReadStalled
+from pyspark_minilog.errors import ReadStalled, SchemaChanged
 from pyspark_minilog.loss import LossReport
 from pyspark_minilog.offsets import Partition
 from pyspark_minilog.options import SourceOptions
@@ -26,6 +26,9 @@ from pyspark_minilog.planning import PlannedRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from minilog import Consumer
+    from pyspark_minilog.typed_rows import TaskRows, TypedTopics
 
 logger = logging.getLogger(__name__)
 
@@ -38,21 +41,28 @@ _MAX_STRANGERS = 5  # consumers in a row that do not know the topic, each after 
 
 @dataclass(frozen=True)
 class ReadTask(InputPartition):
-    """What one task reads: ranges of different partitions, or nothing."""
+    """What one task reads: ranges of different partitions, or nothing. `rows`: what of topics that have a schema."""
 
     ranges: tuple[PlannedRange, ...]
+    rows: TaskRows | None = None
 
 
-def read_ranges(wanted: Sequence[PlannedRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The records of `wanted`, those of each range in offset order. Raises DataLoss, ReadStalled, MinilogError."""
-    yield from joined(_polled(wanted, options), include_headers=options.include_headers)
+def planned(
+    parts: Sequence[tuple[PlannedRange, ...]], rows: TypedTopics | None, versions: Mapping[str, int]
+) -> list[InputPartition]:
+    """A task for each, which knows the schemas that it needs; `versions`: by which it reads."""
+    if rows is None:
+        return [ReadTask(each) for each in parts]
+    return [ReadTask(each, rows.rows(sorted({one.partition.topic for one in each}), versions)) for each in parts]
 
 
-def joined(batches: Iterator[pa.RecordBatch], *, include_headers: bool) -> Iterator[pa.RecordBatch]:
+def read_ranges(task: ReadTask, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The records of a task, those of each range in offset order. Raises DataLoss, ReadStalled, MinilogError."""
+    yield from joined(_polled(task, options), schema)
+
+
+def joined(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of about the target size, under the exact schema that Spark expects."""
-    from pyspark_minilog.schema import arrow_source_schema
-
-    schema = arrow_source_schema(include_headers)
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in (part for whole in batches for part in _cut(whole)):
@@ -77,54 +87,54 @@ def _join(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa
 
     whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-    return pa.RecordBatch.from_arrays(
-        [
-            column if column.type == field.type else column.cast(field.type)
-            for column, field in zip(whole.columns, schema, strict=True)
-        ],
-        schema=schema,
-    )
+    return pa.RecordBatch.from_arrays([_column(whole, field) for field in schema], schema=schema)
 
 
-def _polled(wanted: Sequence[PlannedRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    values = rows.column(field.name)
+    if not field.nullable and values.null_count:
+        raise SchemaChanged(
+            f"column '{field.name}' was NOT NULL when the query was started, and has null values by now: start it again"
+        )
+    return values if values.type == field.type else values.cast(field.type)
+
+
+def _polled(task: ReadTask, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     losses = LossReport(options.fail_on_data_loss)
-    left = list(wanted)
-    if len(wanted) > 1:
-        left = yield from _together(wanted, options)
+    left = list(task.ranges)
+    if len(left) > 1:
+        left = yield from _together(task, options)
     for each in left:
-        yield from _alone(each, options, losses)
+        yield from _alone(each, task.rows, options, losses)
 
 
-def _together(
-    wanted: Sequence[PlannedRange], options: SourceOptions
-) -> Generator[pa.RecordBatch, None, list[PlannedRange]]:
+def _together(task: ReadTask, options: SourceOptions) -> Generator[pa.RecordBatch, None, list[PlannedRange]]:
     """All at once, as far as all is well. What is left then."""
     from minilog.errors import OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
 
-    starts = {each.partition: each.start for each in wanted}
+    wanted = task.ranges
+    reached = {each.partition: each.start for each in wanted}
     try:
-        for batch in _drained(wanted, options):
-            starts[_partition_of(batch)] = _after(batch)
-            yield batch
+        yield from _drained(wanted, task.rows, options, reached)
     except (OffsetOutOfRange, ReadStalled, UnknownTopicId, UnknownTopicOrPartition) as error:
         logger.info("%d ranges are read one by one from here: %s", len(wanted), error)
-        return [replace(each, start=starts[each.partition]) for each in wanted]
+        return [replace(each, start=reached[each.partition]) for each in wanted]
     return []
 
 
-def _alone(wanted: PlannedRange, options: SourceOptions, losses: LossReport) -> Iterator[pa.RecordBatch]:
+def _alone(
+    wanted: PlannedRange, rows: TaskRows | None, options: SourceOptions, losses: LossReport
+) -> Iterator[pa.RecordBatch]:
     from minilog.errors import OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
 
-    start = wanted.start
+    reached = {wanted.partition: wanted.start}
     strangers = 0
-    while start < wanted.end:
+    while (start := reached[wanted.partition]) < wanted.end:
         try:
-            for batch in _drained([replace(wanted, start=start)], options):
-                start = _after(batch)
-                yield batch
+            yield from _drained([replace(wanted, start=start)], rows, options, reached)
             return
         except OffsetOutOfRange:
-            start = _after_the_gap(wanted, start, options, losses)
+            reached[wanted.partition] = _after_the_gap(wanted, reached[wanted.partition], options, losses)
         except ReadStalled:
             if not _ends_early(wanted, options, losses):
                 raise
@@ -139,17 +149,11 @@ def _alone(wanted: PlannedRange, options: SourceOptions, losses: LossReport) -> 
                 raise
 
 
-def _partition_of(batch: pa.RecordBatch) -> Partition:
-    return Partition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
-
-
-def _after(batch: pa.RecordBatch) -> int:
-    offset: int = batch.column("offset")[-1].as_py()
-    return offset + 1
-
-
-def _drained(wanted: Sequence[PlannedRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """All batches of these ranges, each of one partition, bounded in the time without any progress."""
+def _drained(
+    wanted: Sequence[PlannedRange], rows: TaskRows | None, options: SourceOptions, reached: dict[Partition, int]
+) -> Iterator[pa.RecordBatch]:
+    """All batches of these ranges, each of one partition, bounded in the time without any progress. `reached` says
+    behind which offset of each partition nothing was given yet."""
     from minilog import Consumer, TopicPartition
     from minilog.config import parse_config
     from pyspark_minilog.clients import lend
@@ -159,17 +163,59 @@ def _drained(wanted: Sequence[PlannedRange], options: SourceOptions) -> Iterator
     ]
     patience_s = parse_config(options.client).request_timeout_ms / 1000
     with lend(Consumer, {**options.client, "auto.offset.reset": "error"}) as consumer:
+        poll = _poll_of(consumer, rows, options)
         consumer.assign(assigned)
         positions: list[int | None] = [each.start for each in wanted]
         deadline_s = time.monotonic() + patience_s
         while not consumer.finished():
-            yield from consumer.poll_arrow(timeout=_POLL_S, include_headers=options.include_headers)
+            yield from poll(_POLL_S)
             moved_to = [consumer.position(each) for each in assigned]
+            reached |= {each.partition: at for each, at in zip(wanted, moved_to, strict=True) if at is not None}
             if moved_to != positions:
                 positions, deadline_s = moved_to, time.monotonic() + patience_s
             elif time.monotonic() > deadline_s:
                 raise _stalled(wanted, positions, patience_s)
         consumer.assign([])
+
+
+def _poll_of(
+    consumer: Consumer, rows: TaskRows | None, options: SourceOptions
+) -> Callable[[float], list[pa.RecordBatch]]:
+    """What takes the next batches. The consumer, which another query may have used, is told what is wanted before it
+    has anything to read: nothing else travels."""
+
+    def poll(timeout_s: float) -> list[pa.RecordBatch]:
+        if rows is None:
+            return consumer.poll_arrow(timeout_s, include_headers=options.include_headers)
+        found = consumer.poll_arrow(
+            timeout_s,
+            include_headers=options.include_headers,
+            columns=rows.columns,
+            where=rows.where,
+            metadata=rows.metadata,
+            schemas=rows.schemas,
+        )
+        return [_as_kafka(each, options.include_headers) for each in found] if rows.as_kafka else found
+
+    poll(0.0)
+    return poll
+
+
+def _as_kafka(rows: pa.RecordBatch, include_headers: bool) -> pa.RecordBatch:
+    """Rows with their metadata as keys and values, the values as JSON."""
+    import pyarrow as pa
+
+    from minilog.typed.as_json import rows_as_json
+    from minilog.typed.topic_schema import METADATA_COLUMNS
+    from pyspark_minilog.schema import arrow_source_schema
+
+    more = [name for name in rows.schema.names if name in (*METADATA_COLUMNS, "_headers")]
+    found = {name.removeprefix("_"): rows.column(name) for name in more}
+    columns = rows.select([name for name in rows.schema.names if name not in more])
+    found["value"] = pa.array(rows_as_json(columns), pa.binary())
+    found["timestampType"] = pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows)
+    schema = arrow_source_schema(include_headers)
+    return pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
 
 
 def _stalled(wanted: Sequence[PlannedRange], positions: Sequence[int | None], patience_s: float) -> ReadStalled:

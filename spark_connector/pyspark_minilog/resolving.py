@@ -8,23 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyspark_minilog.errors import refused
 from pyspark_minilog.limits import SizeMarks
 from pyspark_minilog.offsets import EARLIEST, LATEST, OffsetSpec, Partition, Positions
 from pyspark_minilog.places import AtTimestamp, LastRecords, OfGroup, Place
 
+if TYPE_CHECKING:
+    from pyspark_minilog.typed_rows import TypedTopic
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What the cluster said at one moment of the partitions that a query reads. Ids in hexadecimal.
 
-    `marks` are there where bytes were asked for."""
+    `marks` are there where bytes were asked for. `schemas`: of each topic, None where it has none."""
 
     topic_ids: dict[str, str]
     earliest: Positions
     latest: Positions
     marks: dict[Partition, SizeMarks] = field(default_factory=dict)
+    schemas: dict[str, TypedTopic | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

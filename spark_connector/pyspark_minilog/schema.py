@@ -1,4 +1,5 @@
-"""The schema of the source, as Spark sees it and as Arrow carries it. All columns are nullable."""
+"""The schema of the source, as Spark sees it and as Arrow carries it. The columns of keys and values are nullable;
+those of topics that have a schema are typed_rows.py's."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ from pyspark_minilog.errors import InvalidOption
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from pyspark_minilog.options import SourceOptions
+    from pyspark_minilog.typed_rows import TypedTopics
 
 _COLUMNS = {
     "key": "binary",
@@ -54,6 +58,15 @@ def arrow_source_schema(include_headers: bool) -> pa.Schema:
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     headers = [("headers", pa.list_(pa.field("element", header)))] if include_headers else []
     return pa.schema(fields + headers)
+
+
+def frame_schema(schema: StructType, rows: TypedTopics | None, options: SourceOptions) -> pa.Schema:
+    """That of the batches of a query whose DataFrame has this one."""
+    if rows is None or options.rows.is_kafka_view:
+        return arrow_source_schema(options.include_headers)
+    from pyspark_minilog.typed_rows import arrow_schema
+
+    return arrow_schema(schema)
 
 
 def _columns(include_headers: bool) -> dict[str, str]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from minilog.typed.topic_schema import TopicSchema
+
 _TYPES = {
     "value": ("binary", "string"),
     "key": ("binary", "string"),
@@ -29,11 +31,13 @@ _PARTITION_BITS = 32
 
 
 class Payload(NamedTuple):
-    """Rows for one topic, and for one partition where the rows name it; columns as `Producer.send_batch` takes them."""
+    """Rows for one topic, and for one partition where the rows name it; columns as `Producer.send_batch` takes them.
+    `schema`: by which version of the topic's schema they are written, where it has one."""
 
     topic: str
     partition: int | None
     columns: pa.RecordBatch
+    schema: TopicSchema | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,66 +18,95 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_minilog.batch_reader import BatchReader
+    from pyspark_minilog.options import SourceOptions
     from pyspark_minilog.stream_reader import RefusedReader, StreamReader
+    from pyspark_minilog.typed_rows import TypedTopics
     from pyspark_minilog.write_task import BatchWriter, StreamWriter
 
 
 class DefaultSource(DataSource):
     """`format("minilog")`: topics of a minilog cluster as DataFrames."""
 
+    _asked = False
+    _found: TypedTopics | None = None
+
     @classmethod
     def name(cls) -> str:
         return "minilog"
 
     @told_first
-    def schema(self) -> str:
-        """The schema of docs/spec/connector.md § 2, all columns nullable. Raises InvalidOption."""
+    def schema(self) -> str | StructType:
+        """The columns of the topics' schema, which is asked for here, once: Spark hands this object on to what plans
+        the query. Without one those of docs/spec/connector.md § 2. Raises InvalidOption, MinilogError."""
         from pyspark_minilog.options import parse_source_options
         from pyspark_minilog.schema import source_schema
 
-        return source_schema(parse_source_options(self.options).include_headers)
+        options = parse_source_options(self.options)
+        self._asked, self._found = True, _find_rows(options)
+        if self._found is None or options.rows.is_kafka_view:
+            return source_schema(options.include_headers)
+        return self._found.schema()
 
     @told_first
     def reader(self, schema: StructType) -> BatchReader:
         from pyspark_minilog.batch_reader import BatchReader
         from pyspark_minilog.options import parse_batch_options
-        from pyspark_minilog.schema import check_source_schema
+        from pyspark_minilog.schema import frame_schema
 
         options = parse_batch_options(self.options)
-        check_source_schema(schema, options.include_headers)
-        return BatchReader(options)
+        rows = self._rows(options, schema)
+        return BatchReader(options, frame_schema(schema, rows, options), rows)
 
     @told_first
     def streamReader(self, schema: StructType) -> StreamReader | RefusedReader:  # noqa: N802 - Spark's name
+        from minilog.errors import MinilogError
         from pyspark_minilog.options import parse_stream_options
-        from pyspark_minilog.schema import check_source_schema
+        from pyspark_minilog.schema import frame_schema
         from pyspark_minilog.stream_reader import RefusedReader, StreamReader
 
         try:
             options = parse_stream_options(self.options)
-            check_source_schema(schema, options.include_headers)
-        except InvalidOption as refusal:
+            rows = self._rows(options, schema)
+        except (InvalidOption, MinilogError) as refusal:
             return RefusedReader(refusal)
-        return StreamReader(options)
+        return StreamReader(options, frame_schema(schema, rows, options), rows)
+
+    def _rows(self, options: SourceOptions, schema: StructType) -> TypedTopics | None:
+        """What is read of topics that have a schema; None: keys and values are. Raises InvalidOption."""
+        from pyspark_minilog.schema import check_source_schema
+
+        found = self._found if self._asked else _find_rows(options)
+        if found is None or options.rows.is_kafka_view:
+            check_source_schema(schema, options.include_headers)
+            return found
+        return found.projected(schema)
 
     @told_first
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from pyspark_minilog.options import parse_sink_options
-        from pyspark_minilog.sink import plan_sink, refuse_overwrite
+        from pyspark_minilog.sink import refuse_overwrite
+        from pyspark_minilog.typed_sink import plan_write
         from pyspark_minilog.write_task import BatchWriter
 
         options = parse_sink_options(self.options)
         if overwrite:
             raise refuse_overwrite()
-        return BatchWriter(options, plan_sink(schema, options.topic)).begin()
+        return BatchWriter(options, plan_write(schema, options)).begin()
 
     @told_first
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         from pyspark_minilog.options import parse_stream_sink_options
-        from pyspark_minilog.sink import plan_sink
+        from pyspark_minilog.typed_sink import plan_write
         from pyspark_minilog.worker import settle_in
         from pyspark_minilog.write_task import StreamWriter
 
         settle_in()
         options = parse_stream_sink_options(self.options)
-        return StreamWriter(options, plan_sink(schema, options.topic))
+        return StreamWriter(options, plan_write(schema, options))
+
+
+def _find_rows(options: SourceOptions) -> TypedTopics | None:
+    from pyspark_minilog.cluster import describe_schemas
+    from pyspark_minilog.typed_rows import typed_topics
+
+    return typed_topics(describe_schemas(options), options.rows)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -40,14 +41,16 @@ from pyspark_minilog.planning import (
     until,
     vanished,
 )
-from pyspark_minilog.read_task import ReadTask, read_ranges
+from pyspark_minilog.read_task import ReadTask, planned, read_ranges
 from pyspark_minilog.resolving import Snapshot
 from pyspark_minilog.telling import each_told_first, told_first
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from minilog.errors import MinilogError
     from pyspark_minilog.group import GroupProgress
+    from pyspark_minilog.typed_rows import TypedTopics
 
 # How long an idle query waits for data before it says that there is none: a trigger must stay able to stop, and one
 # source must not hold up the others of its query for long. So often new topics and partitions are looked for, too.
@@ -61,7 +64,7 @@ class RefusedReader(DataSourceStreamReader):
     """A source that cannot be meant says so when it is first asked: what the making of a reader raises Spark's runner
     hides behind an error of its own, since it then stops a reader that is not there (4.3)."""
 
-    def __init__(self, refusal: InvalidOption) -> None:
+    def __init__(self, refusal: InvalidOption | MinilogError) -> None:
         self._refusal = refusal
 
     @told_first
@@ -88,8 +91,10 @@ class RefusedReader(DataSourceStreamReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as a stream. Also pickled to the tasks, before any of its methods is called."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema, rows: TypedTopics | None = None) -> None:
         self._options = options
+        self._schema = schema
+        self._rows = rows
         self._losses = LossReport(options.fail_on_data_loss)
         self._pace = Pace(options.limits)
         self._initial: dict[str, Any] | None = None
@@ -140,7 +145,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             snapshot = self._target
         resolved = resolve_place(self._options, self._options.starting, snapshot)
         self._losses.report(resolved.losses)
-        return SourceOffset(resolved.positions, snapshot.topic_ids, begun_from=resolved.positions)
+        start = SourceOffset(resolved.positions, snapshot.topic_ids, begun_from=resolved.positions)
+        return replace(start, schema_versions=self._versions(start.topic_ids, _NOWHERE))
 
     @told_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -158,7 +164,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._store(begun, now, is_last=self._was_idle)
         if self._was_idle or self._was_held_back:
             return start
-        return end_offset(begun, way, capped(way.begin, way.end, limits, now.marks)).to_json()
+        end = end_offset(begun, way, capped(way.begin, way.end, limits, now.marks))
+        return replace(end, schema_versions=self._versions(end.topic_ids, begun)).to_json()
+
+    def _versions(self, topic_ids: dict[str, str], begun: SourceOffset) -> dict[str, int]:
+        """By which versions of their schemas topics are read behind `begun`: as before, while they are the same."""
+        if self._rows is None:
+            return {}
+        same = [name for name, known in topic_ids.items() if begun.topic_ids.get(name) == known]
+        before = {name: begun.schema_versions[name] for name in same if name in begun.schema_versions}
+        return self._rows.versions(topic_ids, before)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The newest offsets heard of, from memory: Spark asks as often as it asks for the next batch."""
@@ -167,16 +182,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @told_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one micro-batch, from its two offsets alone."""
-        ranges = stream_ranges(SourceOffset.from_json(start), SourceOffset.from_json(end))
+        until_here = SourceOffset.from_json(end)
+        ranges, versions = stream_ranges(SourceOffset.from_json(start), until_here), until_here.schema_versions
         least, most = self._options.min_partitions, self._options.max_records_per_partition
         if least is None and most is None:
-            return [ReadTask(each) for each in gathered(ranges)]
-        return [ReadTask((each,)) for each in split(ranges, least, most)]
+            return planned(gathered(ranges), self._rows, versions)
+        return planned([(each,) for each in split(ranges, least, most)], self._rows, versions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A task's ranges as Arrow batches of the source's schema; runs in a Python worker."""
         assert isinstance(partition, ReadTask)
-        return each_told_first(read_ranges(partition.ranges, self._options))
+        return each_told_first(read_ranges(partition, self._options, self._schema))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the checkpoint is Spark's. It comes late, and for the last batch never: `latestOffset` tells the
@@ -186,9 +202,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: clients belong to the process."""
 
     def _snapshot(self, *, must_exist: bool, sizes_from: Positions | None = None) -> Snapshot:
-        from pyspark_minilog.cluster import take_snapshot
+        from pyspark_minilog.cluster import renewed, take_snapshot
 
-        return take_snapshot(self._options, must_exist=must_exist, sizes_from=sizes_from)
+        now = take_snapshot(self._options, must_exist=must_exist, sizes_from=sizes_from)
+        self._rows = renewed(self._rows, now)
+        return now
 
     def _wait(self) -> None:
         """After an idle call: at the brokers, for data. After one that found too little: for more of it."""

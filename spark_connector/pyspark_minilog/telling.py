@@ -12,13 +12,21 @@ import os
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
-from pyspark_minilog.errors import DataLoss, InconsistentWrite, InvalidOption, NotAReplay, ReadStalled
+from pyspark_minilog.errors import (
+    DataLoss,
+    InconsistentWrite,
+    InvalidOption,
+    NotAReplay,
+    ReadStalled,
+    SchemaChanged,
+)
 
 logger = logging.getLogger(__name__)
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
+_OURS = InvalidOption | DataLoss | ReadStalled | SchemaChanged | InconsistentWrite | NotAReplay
 # What spark.sql.execution.pyspark.udf.hideTraceback.enabled sets for Python workers; read when an error is told.
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
@@ -52,6 +60,6 @@ def _tell_first(error: Exception) -> None:
     no other error is told without one."""
     from minilog.errors import MinilogError
 
-    if isinstance(error, MinilogError | InvalidOption | DataLoss | ReadStalled | InconsistentWrite | NotAReplay):
+    if isinstance(error, MinilogError | _OURS):
         logger.debug("refused", exc_info=error)
         os.environ[_HIDE_TRACEBACK] = "1"

@@ -31,6 +31,7 @@ from pyspark_minilog.sink_protocol import (
     stream_attempt,
 )
 from pyspark_minilog.telling import told_first
+from pyspark_minilog.typed_sink import TypedPlan
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -57,7 +58,7 @@ class Written(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     """`df.write`: one instance on the driver throughout, pickled to the tasks."""
 
-    def __init__(self, options: SinkOptions, plan: SinkPlan) -> None:
+    def __init__(self, options: SinkOptions, plan: SinkPlan | TypedPlan) -> None:
         self._options = options
         self._plan = plan
         self._begun: Enlistment | AlreadyCommitted | None = None
@@ -109,7 +110,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream`, made once for each micro-batch and pickled to its tasks: its attempt id is theirs. `commit` and
     `abort` run on another instance, which knows the tasks' messages only."""
 
-    def __init__(self, options: SinkOptions, plan: SinkPlan) -> None:
+    def __init__(self, options: SinkOptions, plan: SinkPlan | TypedPlan) -> None:
         self._options = options
         self._plan = plan
         self._attempt_id = os.urandom(16)
@@ -159,7 +160,12 @@ def _stream_attempt(attempt_id: bytes) -> Attempt:
 
 
 def write_part(
-    options: SinkOptions, plan: SinkPlan, batches: Iterator[pa.RecordBatch], attempt: Attempt, *, expires: bool = False
+    options: SinkOptions,
+    plan: SinkPlan | TypedPlan,
+    batches: Iterator[pa.RecordBatch],
+    attempt: Attempt,
+    *,
+    expires: bool = False,
 ) -> TaskReport:
     """One task's part of a transaction. Raises the first error of any row, its producer aborted."""
     from minilog import Producer
@@ -179,7 +185,7 @@ def write_part(
         return TaskReport(rows, part, participation.finish())
 
 
-def write_batches(options: SinkOptions, plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+def write_batches(options: SinkOptions, plan: SinkPlan | TypedPlan, batches: Iterator[pa.RecordBatch]) -> TaskReport:
     """Send all rows and wait until each is acknowledged, without a transaction. Raises the first error of any."""
     from minilog import Producer
     from pyspark_minilog.clients import lend
@@ -192,13 +198,14 @@ def write_batches(options: SinkOptions, plan: SinkPlan, batches: Iterator[pa.Rec
         return TaskReport(_send(producer, plan, chain([first], batches)))
 
 
-def _send(producer: Producer, plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> int:
+def _send(producer: Producer, plan: SinkPlan | TypedPlan, batches: Iterator[pa.RecordBatch]) -> int:
     """How many rows there were, when each is acknowledged."""
     rows = 0
     waiting: deque[Future[Any]] = deque()  # bounded by the producer's buffer.memory, which send_batch waits for
     for batch in batches:
         for payload in plan.payloads(batch):
-            waiting.append(producer.send_batch(payload.topic, payload.columns, partition=payload.partition))
+            topic, partition, columns, schema = payload
+            waiting.append(producer.send_batch(topic, columns, partition, schema=schema))
         rows += batch.num_rows
         while waiting and waiting[0].done():
             waiting.popleft().result()

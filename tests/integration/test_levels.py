@@ -21,11 +21,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from pyspark.sql.types import StructType
 
 from minilog import NewTopic, schema_from_ddl
 from minilog.errors import LevelNotReached, UnsupportedVersion
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.files import OsFileSystem
+from pyspark_minilog.options import parse_sink_options
+from pyspark_minilog.typed_sink import plan_write
 from tests.cluster import Cluster, running_cluster
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.history import History, Stored, judge_copies, judge_reading
@@ -270,6 +273,9 @@ def test_typed_topics_wait_for_the_upgrade(tmp_path: pathlib.Path) -> None:
         with admin_of(cluster) as admin:
             with pytest.raises(LevelNotReached, match="run `minilog cluster upgrade`"):
                 admin.create_topics([typed])
+            write = {"bootstrap.servers": cluster.bootstrap_servers, "topic": "typed", "createTopic": "true"}
+            with pytest.raises(LevelNotReached, match="run `minilog cluster upgrade`"):
+                plan_write(StructType().add("carrier", "string"), parse_sink_options(write))
             admin.create_topics([NewTopic("plain")])
             assert admin.upgrade_level() == (1, 2)
             admin.create_topics([typed])

@@ -180,6 +180,14 @@ def test_a_topic_without_a_schema_takes_no_rows_and_has_no_columns(cluster: Clus
         producer.send("plain", b"x").result(timeout=30)
     with pytest.raises(InvalidArgument, match="has no schema"):
         read(cluster, "plain", 1, partitions=1, columns=["carrier"])
+    made(admin, "chosen", partitions=1)
+    written(cluster, "chosen", flights(0, 10))
+    with Consumer({"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.assign([TopicPartition("chosen", 0)])
+        assert consumer.poll_arrow(30.0, columns=["carrier"])
+        consumer.assign([TopicPartition("plain", 0)])
+        time.sleep(0.5)  # it is asked for by the selection of the last poll, and refused
+        assert [each.value for each in consumer.poll(30.0)] == [b"x"]
 
 
 def test_rows_survive_a_restart_of_all_brokers(tmp_path: pathlib.Path) -> None:

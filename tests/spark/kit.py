@@ -35,9 +35,13 @@ class Kit:
 
     def topic(self, partitions: int = 1, name: str | None = None) -> str:
         """A new topic, named after the test."""
-        topic = name or f"{re.sub(r'[^a-zA-Z0-9]+', '-', self.name)[:60]}-{next(_numbers)}"
+        topic = name or self.new_name()
         self.admin.create_topics([NewTopic(topic, num_partitions=partitions)])
         return topic
+
+    def new_name(self) -> str:
+        """One that no topic has yet."""
+        return f"{re.sub(r'[^a-zA-Z0-9]+', '-', self.name)[:60]}-{next(_numbers)}"
 
     def delete(self, topic: str) -> None:
         """Delete a topic, and wait until nobody knows of it."""

@@ -17,6 +17,7 @@ from minilog import Admin, NewTopic, Producer
 from minilog.net.network_client import NetworkClient as KnownCluster
 from pyspark_minilog import clients, stream_reader
 from pyspark_minilog.options import parse_stream_options
+from pyspark_minilog.schema import arrow_source_schema
 from pyspark_minilog.stream_reader import StreamReader
 from tests.cluster import Cluster
 
@@ -53,7 +54,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def reader_of(cluster: Cluster, topic: str, **options: object) -> StreamReader:
     given = {name: str(value) for name, value in options.items()}
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
-    return StreamReader(parse_stream_options({**servers, "subscribe": topic, "startingOffsets": "earliest", **given}))
+    parsed = parse_stream_options({**servers, "subscribe": topic, "startingOffsets": "earliest", **given})
+    return StreamReader(parsed, arrow_source_schema(False))
 
 
 def send(cluster: Cluster, topic: str, count: int) -> None:

@@ -13,6 +13,7 @@ from minilog import TopicPartition
 from pyspark_minilog.errors import DataLoss
 from pyspark_minilog.offsets import Partition, SourceOffset
 from pyspark_minilog.options import parse_stream_options
+from pyspark_minilog.schema import arrow_source_schema
 from pyspark_minilog.stream_reader import StreamReader
 from tests.cluster import Cluster
 from tests.spark.kit import Collected, Kit, edit_checkpoint, run_available, values, wait_until
@@ -151,10 +152,10 @@ def test_the_driver_asks_as_often_as_it_is_told(kit: Kit) -> None:
     def seconds(retries: int) -> float:
         options = {"fetchOffset.numRetries": retries, "fetchOffset.retryIntervalMs": 250}
         reader = kit.spark.read.format("minilog").option("bootstrap.servers", "127.0.0.1:1").option("subscribe", "t")
-        frame = reader.option("minilog.request.timeout.ms", 100).options(**options).load()
+        reader = reader.option("minilog.request.timeout.ms", 100).options(**options)
         began_s = time.monotonic()
         with pytest.raises(PySparkException, match="BrokerNotAvailable"):
-            frame.count()
+            reader.load()
         return time.monotonic() - began_s
 
     assert seconds(3) >= 3 * 0.25 + 4 * 0.1
@@ -165,7 +166,7 @@ def _read_in_one_task(
 ) -> list[bytes]:
     """The values of all partitions up to `ends`, read by one task; `between` comes after it was planned."""
     given = {"kafka.bootstrap.servers": kit.servers, "subscribe": topic, **options}
-    reader = StreamReader(parse_stream_options(given))
+    reader = StreamReader(parse_stream_options(given), arrow_source_schema(False))
     topic_ids = {topic: kit.admin.describe_topics([topic])[0].id}
     places = [{Partition(topic, n): at for n, at in enumerate(each)} for each in ([0] * len(ends), ends)]
     start, end = (SourceOffset(each, topic_ids).to_json() for each in places)

@@ -1,4 +1,4 @@
-"""Each refusal as the user sees it: where Spark lets us say it, in one sentence. Most need no broker."""
+"""Each refusal as the user sees it: where Spark lets us say it, in one sentence. Some need no broker."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.spark.kit import Kit, finish
 NOWHERE = "127.0.0.1:1"
 
 
-def load(spark: SparkSession, *, stream: bool = False, **options: str) -> DataFrame:
-    reader = (spark.readStream if stream else spark.read).format("minilog").option("bootstrap.servers", NOWHERE)
+def load(spark: SparkSession, **options: str) -> DataFrame:
+    reader = spark.read.format("minilog").option("bootstrap.servers", NOWHERE)
     for name, value in options.items():
         reader = reader.option(name, value)
     return reader.load()
@@ -40,7 +40,7 @@ def load(spark: SparkSession, *, stream: bool = False, **options: str) -> DataFr
 )
 def test_source_options_are_refused_at_load(spark: SparkSession, options: dict[str, str], message: str) -> None:
     with pytest.raises(PySparkException) as refusal:
-        load(spark, stream=False, **options)
+        load(spark, **options)
     assert message in str(refusal.value)
 
 
@@ -50,22 +50,23 @@ def refused(action: Callable[[], object]) -> str:
     return str(refusal.value)
 
 
-def test_a_schema_does_not_go_around_the_checks(spark: SparkSession) -> None:
-    reader = spark.read.format("minilog").schema("value string").option("bootstrap.servers", NOWHERE)
-    assert "the columns of minilog are fixed" in refused(lambda: reader.option("subscribe", "t").load().collect())
+def test_a_schema_does_not_go_around_the_checks(kit: Kit) -> None:
+    reader = kit.spark.read.format("minilog").schema("value string").option("bootstrap.servers", kit.servers)
+    topic = kit.topic()
+    assert "the columns of minilog are fixed" in refused(lambda: reader.option("subscribe", topic).load().collect())
     assert "option 'minPartitions' is 'x'" in refused(
-        lambda: reader.option("subscribe", "t").option("minPartitions", "x").load().collect()
+        lambda: reader.option("subscribe", topic).option("minPartitions", "x").load().collect()
     )
 
 
-def test_a_batch_does_not_start_at_latest(spark: SparkSession) -> None:
-    message = refused(lambda: load(spark, subscribe="t", startingOffsets="latest").collect())
+def test_a_batch_does_not_start_at_latest(kit: Kit) -> None:
+    message = refused(lambda: kit.read(subscribe=kit.topic(), startingOffsets="latest").collect())
     assert "option 'startingOffsets' is 'latest': a batch cannot start at latest (-1)" in message
 
 
-def test_a_stream_has_no_end(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+def test_a_stream_has_no_end(kit: Kit, tmp_path: pathlib.Path) -> None:
     def run() -> None:
-        frame = load(spark, stream=True, subscribe="t", endingTimestamp="5")
+        frame = kit.read_stream(subscribe=kit.topic(), endingTimestamp="5")
         query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
         finish(query)
 
@@ -89,9 +90,10 @@ def test_a_stream_has_no_end(spark: SparkSession, tmp_path: pathlib.Path) -> Non
     ],
 )
 def test_writes_are_refused_before_anything_is_written(
-    spark: SparkSession, select: str, options: dict[str, str], mode: str, message: str
+    kit: Kit, select: str, options: dict[str, str], mode: str, message: str
 ) -> None:
-    writer = spark.range(3).selectExpr(select).write.format("minilog").option("bootstrap.servers", NOWHERE).mode(mode)
+    frame = kit.spark.range(3).selectExpr(select)
+    writer = frame.write.format("minilog").option("bootstrap.servers", kit.servers).mode(mode)
     assert message in refused(lambda: writer.options(**options).save())
 
 

@@ -29,7 +29,7 @@ def test_the_header_of_a_record_batch() -> None:
         at += struct.calcsize(f"<{CODES[kind]}")
     assert f"<{''.join(CODES[kind] for _, _, kind in rows)}" == header._HEADER.format
     assert at == header.HEADER_BYTES
-    fields = [name for _, name, _ in rows if name not in ("magic", "header_checksum", "reserved")]
+    fields = [name for _, name, _ in rows if name not in ("magic", "header_checksum")]
     assert sorted(fields) == sorted(header.BatchHeader.__dataclass_fields__)
 
 

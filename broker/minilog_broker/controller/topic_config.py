@@ -65,6 +65,12 @@ def _choice(attribute: str | None, values: Mapping[str, Any]) -> _Key:
     return _Key(attribute, " or ".join(values), parse, {value: text for text, value in values.items()}.__getitem__)
 
 
+def _column_names(text: str) -> None:
+    """Brokers do not look at it: producers do, and leave out what the schema does not have."""
+    if not text.isprintable():
+        raise ValueError(text)
+
+
 MIN_IN_SYNC = "min.insync.replicas"
 _KEYS: dict[str, _Key] = {
     MIN_IN_SYNC: _integer("min_in_sync_replicas", 1, 100),
@@ -75,7 +81,7 @@ _KEYS: dict[str, _Key] = {
     "segment.ms": _integer("segment_ms", 1),
     "retention.ms": _integer("retention_ms", -1),
     "retention.bytes": _integer("retention_bytes", -1),
-    STATISTICS_COLUMNS: _Key(None, "names of columns, with commas between them", str),
+    STATISTICS_COLUMNS: _Key(None, "names of columns, separated by commas", _column_names),
     "cleanup.policy": _choice(None, {"delete": None}),  # compaction is not built yet, and is not silently ignored
 }
 TOPIC_CONFIG_NAMES = tuple(_KEYS)

@@ -3,6 +3,8 @@
 The controller gives the ids of a new topic's fields. Who evolves a schema proposes the whole next version, ids too,
 made from the latest one he knows: the version's number says which that was, so that of two who evolve at once one is
 refused. A version that is there already, to the letter, is not written again: its answer may have been lost.
+
+Every broker checks a stored schema again when it replays it: a rule for one version may be loosened, never tightened.
 """
 
 from __future__ import annotations

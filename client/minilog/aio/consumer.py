@@ -35,6 +35,7 @@ from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_ms, now_s
 from minilog.net.stream import DuplexStream
 from minilog.partition_key import PartitionKey
 from minilog.stream_messages import FETCH, StreamMessage
+from minilog.typed.topic_schema import TopicSchema
 from minilog.types import Record, TopicPartition
 from minilog.v1 import data_pb2
 
@@ -355,8 +356,9 @@ class Consumer:
         columns: Sequence[str] | None = None,
         where: str | None = None,
         metadata: bool = False,
+        schemas: Mapping[str, TopicSchema] | None = None,
     ) -> list[pa.RecordBatch]:
-        selection = row_selection(columns, where, metadata=metadata, headers=include_headers)
+        selection = row_selection(columns, where, metadata=metadata, headers=include_headers, schemas=schemas)
         taken = await self._decoded(timeout, POLL_ARROW_BYTES, selection)
         return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
 

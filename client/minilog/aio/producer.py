@@ -17,6 +17,7 @@ from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_ms, now_s
 from minilog.producer.accumulator import Taken
 from minilog.producer.arguments import check_record, checked_headers, cut_columns
 from minilog.producer.typed_rows import checked_row
+from minilog.typed.topic_schema import TopicSchema
 from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
 
 
@@ -74,13 +75,13 @@ class Producer:
         return future
 
     async def send_batch(
-        self, topic: str, columns: object, partition: int | None = None
+        self, topic: str, columns: object, partition: int | None = None, *, schema: TopicSchema | None = None
     ) -> asyncio.Future[list[BatchMetadata]]:
         """Take a whole Arrow batch; the future has the places of its parts."""
         deadline_s = self._deadline()
         known = await self._topic(topic, deadline_s, partition)
         future: asyncio.Future[list[BatchMetadata]] = asyncio.get_running_loop().create_future()
-        parts = cut_columns(self._shell.accumulator, known, columns, partition)
+        parts = cut_columns(self._shell.accumulator, known, columns, partition, schema)
         if not parts:
             future.set_result([])
             return future

@@ -185,11 +185,13 @@ class ConsumerCore:
         return take_in_turns(ready[start:] + ready[:start], max_bytes)
 
     def select(self, selection: RowSelection) -> None:
-        """What is wanted of topics with a schema, from here on: what came under another selection is dropped."""
+        """What is wanted of topics with a schema, from here on: what came under another selection is dropped, and what
+        was refused under it is tried again."""
         if not self._rows.select(selection):
             return
         for assigned in self._assigned.values():
-            if assigned.position is not None and (assigned.reader is not None or selection.is_narrow):
+            refused = isinstance(assigned.error, InvalidArgument)
+            if assigned.position is not None and (assigned.reader is not None or selection.is_narrow or refused):
                 assigned.place(assigned.position, self._next_number())
                 self._look_at(assigned)
 
@@ -370,10 +372,7 @@ class ConsumerCore:
         First of the same replica, which looks at its own copy, and then of another. What a later version wrote is the
         same everywhere: the user is told at once. A version of the schema that is not known here is asked for."""
         if isinstance(error, UnknownSchemaVersion):
-            if assigned.key is not None:
-                self._rows.forget(assigned.key.topic_id)
-            self._wants_metadata = True
-            assigned.pause(now_ms + self._config.retry_backoff_ms)
+            self._look_for_schema(assigned, error, now_ms)
             return
         if isinstance(error, UnsupportedVersion):
             assigned.error = UnsupportedVersion(requests.unreadable(assigned, error))
@@ -386,6 +385,19 @@ class ConsumerCore:
         assigned.pause(now_ms + self._config.retry_backoff_max_ms)
         if assigned.broken_runs >= _BROKEN_RUNS:
             assigned.error = CorruptMessage(requests.unreadable(assigned, error))
+
+    def _look_for_schema(self, assigned: Assigned, error: UnknownSchemaVersion, now_ms: float) -> None:
+        """Metadata will tell of the version; but where the user says which one to read by, it may not hold the rows."""
+        if assigned.key is not None:
+            self._rows.forget(assigned.key.topic_id)
+        self._wants_metadata = True
+        pause_ms = self._config.retry_backoff_ms
+        if self._rows.selection.schemas is not None:
+            assigned.broken_runs += 1
+            pause_ms = self._config.retry_backoff_max_ms if assigned.broken_runs > 1 else pause_ms
+            if assigned.broken_runs >= _BROKEN_RUNS:
+                assigned.error = error
+        assigned.pause(now_ms + pause_ms)
 
     def run_is_corrupt(self, run: FetchedRun, error: Broken, now_ms: float) -> None:
         """The user's side could not decode a run it took: go back to its start, unless the user has gone elsewhere."""

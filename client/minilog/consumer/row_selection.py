@@ -2,28 +2,32 @@
 
 A topic is read by the schema that it has when its first position is sent: what is evolved later does not change what a
 program gets. Where that cannot be, since a column has become wider than what was asked for, it is read by the newest.
+Who names the version to read by gets that one, or an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from minilog.errors import InvalidArgument
 from minilog.net.metadata_cache import CachedTopic
 from minilog.typed.reader import TypedReader, TypedSelection
+from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.where import parse_where
 
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """`columns` by name, None: all; `where` is SQL, None: all rows; the others ask for more than columns."""
+    """`columns` by name, None: all; `where` is SQL, None: all rows; the others ask for more than columns.
+    `schemas`: the version to read a topic by, by its name."""
 
     columns: tuple[str, ...] | None = None
     where: str | None = None
     timestamps: bool = False
     keys: bool = False
     headers: bool = False
+    schemas: Mapping[str, TopicSchema] | None = None
 
     @property
     def is_narrow(self) -> bool:
@@ -35,12 +39,21 @@ AS_RECORDS = RowSelection(timestamps=True, keys=True, headers=True)
 """All of a row: for who knows keys and values."""
 
 
-def row_selection(columns: Sequence[str] | None, where: str | None, *, metadata: bool, headers: bool) -> RowSelection:
+def row_selection(
+    columns: Sequence[str] | None,
+    where: str | None,
+    *,
+    metadata: bool,
+    headers: bool,
+    schemas: Mapping[str, TopicSchema] | None = None,
+) -> RowSelection:
     """What `poll_arrow` is asked for. Raises InvalidArgument for a name alone in place of several."""
     if isinstance(columns, str):
         raise InvalidArgument(f"columns takes a list of names: give [{columns!r}]")
     chosen = None if columns is None else tuple(columns)
-    return RowSelection(chosen, where, timestamps=metadata, keys=metadata, headers=headers and metadata)
+    return RowSelection(
+        chosen, where, timestamps=metadata, keys=metadata, headers=headers and metadata, schemas=schemas or None
+    )
 
 
 class RowReaders:
@@ -75,7 +88,7 @@ class RowReaders:
                     f"topic {topic.name!r} has no schema: it has no columns to choose, nor to compare"
                 )
             return None
-        schema = schemas.latest
+        schema = (asked.schemas or {}).get(topic.name, schemas.latest)
         selection = TypedSelection(
             schema,
             schema.names if asked.columns is None else asked.columns,

@@ -14,6 +14,8 @@ from minilog.producer.partitioner import split_by_key
 from minilog.producer.typed_rows import cut_rows
 from minilog.record_batch.builder import split_columns
 from minilog.typed.batch import TypedRows
+from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.topic_schemas import TopicSchemas
 from minilog.types import Headers
 
 _WHOLE = 1.25  # a batch this much above batch.size goes whole: two halves would cost more
@@ -59,7 +61,11 @@ def _is_header(pair: object) -> bool:
 
 
 def cut_columns(
-    accumulator: Accumulator, topic: CachedTopic, columns: object, partition: int | None
+    accumulator: Accumulator,
+    topic: CachedTopic,
+    columns: object,
+    partition: int | None,
+    schema: TopicSchema | None = None,
 ) -> list[tuple[int | None, pa.RecordBatch]] | list[tuple[int | None, TypedRows]]:
     """(partition, rows) in order, each about batch.size, or one larger row; None: the next partition in turn.
 
@@ -68,7 +74,8 @@ def cut_columns(
     """
     check_partition(topic, partition)
     if (schemas := topic.schemas) is not None:
-        return cut_rows(topic, schemas.latest, columns, partition, accumulator.slice_bytes(topic))
+        given = schemas.latest if schema is None else checked_version(topic, schemas, schema)
+        return cut_rows(topic, given, columns, partition, accumulator.slice_bytes(topic))
     if not isinstance(columns, pa.RecordBatch):
         raise InvalidRecord(
             f"send_batch to topic {topic.name!r} was given {type(columns).__name__}: give a pyarrow.RecordBatch"
@@ -83,6 +90,16 @@ def cut_columns(
     for chosen, rows in by_partition.items():
         parts += [(chosen, part) for part in _slices(topic, rows, limit)]
     return parts + [(None, part) for part in (_slices(topic, keyless, limit) if keyless.num_rows else [])]
+
+
+def checked_version(topic: CachedTopic, schemas: TopicSchemas, schema: TopicSchema) -> TopicSchema:
+    """A version of the topic's schema, or one that came after all that are known here. Raises InvalidRecord."""
+    if schema.version <= schemas.latest.version and schemas.version(schema.version) != schema:
+        raise InvalidRecord(
+            f"rows for topic {topic.name!r} are of a version {schema.version} of its schema that it does not have: it "
+            "was deleted and created again; look at its schema anew"
+        )
+    return schema
 
 
 def _slices(topic: CachedTopic, columns: pa.RecordBatch, limit: int) -> list[pa.RecordBatch]:

@@ -310,12 +310,12 @@ def client_header(
     )
 
 
-def assemble(topic_id: bytes, partition: int, header: BatchHeader, payload: Buffer) -> bytes:
+def assemble(topic_id: bytes, partition: int, header: BatchHeader, *parts: Buffer) -> bytes:
     """The batch of a header and all that lies behind it, its length and crc filled. The crc is taken from the parts, so
     that they are copied once only."""
-    header = replace(header, length=HEADER_BYTES + len(payload), crc=0)
-    crc = crc_of_parts(topic_id, partition, encode_header(header), payload)
-    return b"".join((encode_header(replace(header, crc=crc)), payload))
+    header = replace(header, length=HEADER_BYTES + sum(map(len, parts)), crc=0)
+    crc = crc_of_parts(topic_id, partition, encode_header(header), *parts)
+    return b"".join((encode_header(replace(header, crc=crc)), *parts))
 
 
 def check_size(size: int, uncompressed: int, max_bytes: int | None) -> None:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from minilog.errors import CorruptMessage, ResourceExhausted
-from minilog.record_batch.arrow_metadata import read_arrow_metadata
+from minilog.record_batch.arrow_metadata import ArrowMessage, read_arrow_metadata
 from minilog.record_batch.header import (
     HEADER_BYTES,
     Attributes,
@@ -182,7 +182,9 @@ def _check_message(payload: memoryview, header: BatchHeader, max_message_bytes: 
     )
 
 
-def check_message(payload: Buffer, header: BatchHeader, expected: tuple[int, int], max_message_bytes: int) -> None:
+def check_message(
+    payload: Buffer, header: BatchHeader, expected: tuple[int, int], max_message_bytes: int
+) -> ArrowMessage:
     """Whether the payload is an Arrow message of what the header says, with so many nodes and buffers, and would not
     become too large when it is decompressed. Raises CorruptMessage."""
     message = read_arrow_metadata(payload, max_buffers=max(MAX_BUFFERS, expected[1]))
@@ -203,3 +205,4 @@ def check_message(payload: Buffer, header: BatchHeader, expected: tuple[int, int
             f"{where} has {message.uncompressed_bytes} bytes when decompressed, {limit} are allowed for the "
             f"{header.length} that it has compressed: send smaller batches (batch.size)"
         )
+    return message

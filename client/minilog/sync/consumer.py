@@ -16,6 +16,7 @@ from minilog.consumer.partition import FetchedRun
 from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.sync.loop import shared_loop
+from minilog.typed.topic_schema import TopicSchema
 from minilog.types import Record, TopicPartition
 
 
@@ -116,6 +117,7 @@ class Consumer:
         columns: Sequence[str] | None = None,
         where: str | None = None,
         metadata: bool = False,
+        schemas: Mapping[str, TopicSchema] | None = None,
     ) -> list[pa.RecordBatch]:
         """The same as Arrow batches, of max.poll.bytes and at most one batch more: key, value: binary, topic: string,
         partition: int32, offset: int64, timestamp: timestamp[us, UTC], timestampType: int32 (0), and if wanted headers:
@@ -125,8 +127,11 @@ class Consumer:
         (SQL over columns: comparisons, in, between, is null, like 'prefix%', and, or, not). Only these travel. With
         `metadata` also _topic, _partition, _offset, _timestamp and _key (and _headers with include_headers). Asking for
         something else than before drops what was fetched ahead. Raises InvalidArgument for what the topic does not
-        have, or a `where` that is none."""
-        selection = row_selection(columns, where, metadata=metadata, headers=include_headers)
+        have, or a `where` that is none.
+
+        `schemas`: the version of its schema to read a topic by, by its name; else that which it has when it is first
+        read. What this version cannot hold, since a column has become wider, raises UnknownSchemaVersion."""
+        selection = row_selection(columns, where, metadata=metadata, headers=include_headers, schemas=schemas)
         taken = self._take(timeout, POLL_ARROW_BYTES, selection)
         return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
 

@@ -24,6 +24,7 @@ from minilog.producer.futures import RecordFuture
 from minilog.producer.typed_rows import checked_row
 from minilog.sync.loop import shared_loop
 from minilog.sync.transaction import Participation, Transaction
+from minilog.typed.topic_schema import TopicSchema
 from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
 
 
@@ -106,11 +107,14 @@ class Producer:
             deadline_s = deadline_s or time.monotonic() + self._max_block_s
             self._wait_for_space(topic, deadline_s)
 
-    def send_batch(self, topic: str, columns: object, partition: int | None = None) -> Future[list[BatchMetadata]]:
+    def send_batch(
+        self, topic: str, columns: object, partition: int | None = None, *, schema: TopicSchema | None = None
+    ) -> Future[list[BatchMetadata]]:
         """Take a whole Arrow batch (columns value, and if wanted key, timestamp, headers); no record is touched.
 
         Of a topic with a schema: its columns, as a pyarrow.Table or RecordBatch, or whatever speaks Arrow (pandas,
-        polars). They are matched by name and cast where nothing is lost; what is not there is null.
+        polars). They are matched by name and cast where nothing is lost; what is not there is null. They are
+        written by `schema`, a version of the topic's, or by the newest that is known here.
 
         It is cut into parts of about batch.size: by key where there is a key column and no partition is given, else
         whole parts to the partitions in turn. The future has the place of each part, in the order of its partitions'
@@ -121,7 +125,7 @@ class Producer:
         if partition is not None and not 0 <= partition < known.partition_count:
             known = self._topic(topic, partition)
         future: Future[list[BatchMetadata]] = Future()
-        parts = cut_columns(self._accumulator, known, columns, partition)
+        parts = cut_columns(self._accumulator, known, columns, partition, schema)
         if not parts:
             future.set_result([])
             return future

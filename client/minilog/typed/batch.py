@@ -30,11 +30,15 @@ from minilog.record_batch.header import (
     Buffer,
 )
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
-from minilog.typed.statistics import default_columns, statistics_of
+from minilog.typed.statistics import MAX_COLUMNS, default_columns, statistics_of
 from minilog.typed.topic_schema import TopicSchema
 from minilog.types import Headers
 from minilog.v1 import typed_pb2
 from minilog.versions import parse_known
+
+# What a row counts at least where bytes are bounded. A reader makes an offset for each row, and nulls for the columns
+# that a batch does not have; a row of one boolean is a bit.
+ROW_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,10 @@ class TypedRows:
 
     @property
     def nbytes(self) -> int:
+        """What bounds count: at least ROW_BYTES a row."""
         extras = (self.timestamps, self.headers)
-        return int(self.columns.nbytes + sum(each.nbytes for each in extras if each is not None))
+        found = self.columns.nbytes + sum(each.nbytes for each in extras if each is not None)
+        return max(int(found), ROW_BYTES * self.num_rows)
 
     def slice(self, start: int, rows: int) -> TypedRows:
         """Some of them, without a copy."""
@@ -128,8 +134,9 @@ def build_typed_batch(
         extension_bytes=len(extension),
     )
     before = extension.ljust(header.payload_start - HEADER_BYTES, b"\0")
-    check_size(header.payload_start + len(message), pa.ipc.get_record_batch_size(columns), max_bytes)
-    return assemble(topic_id, partition, header, b"".join((before, message)))
+    uncompressed = max(pa.ipc.get_record_batch_size(columns), ROW_BYTES * rows.num_rows)
+    check_size(header.payload_start + len(message), uncompressed, max_bytes)
+    return assemble(topic_id, partition, header, before, message)
 
 
 def payload_columns(rows: TypedRows, timestamps: pa.Array | None) -> pa.RecordBatch:
@@ -142,17 +149,20 @@ def payload_columns(rows: TypedRows, timestamps: pa.Array | None) -> pa.RecordBa
 
 
 def _timestamps(rows: TypedRows, timestamp_us: int) -> tuple[pa.Array | None, tuple[int, int]]:
-    """A column of them, where they have to be one; the first and the highest. Rows without one get `timestamp_us`."""
+    """A column of them, where they have to be one; the first and the highest. A row has its own, else that of the
+    schema's timestamp column, else `timestamp_us`."""
     schema, given = rows.schema, rows.timestamps
-    if given is None and schema.timestamp_column is not None:
-        given = rows.columns.column(schema.names.index(schema.timestamp_column))
-        if given.null_count == 0:
-            return None, _bounds(given)
-    if given is None or (given.null_count == len(given) and schema.timestamp_column is None):
+    if given is not None and given.null_count == len(given):
+        given = None
+    if schema.timestamp_column is not None:
+        column = rows.columns.column(schema.names.index(schema.timestamp_column))
+        if given is None and column.null_count == 0:
+            return None, _bounds(column)
+        given = column if given is None else pc.coalesce(given, column)
+    elif given is None:
         return None, (timestamp_us, timestamp_us)
     filled = given.fill_null(pa.scalar(timestamp_us, TIMESTAMP))
-    bounds = pc.min_max(filled)
-    if schema.timestamp_column is None and bounds["min"].value == bounds["max"].value:
+    if schema.timestamp_column is None and pc.min(filled).value == pc.max(filled).value:
         return None, _bounds(filled)
     return filled, _bounds(filled)
 
@@ -163,7 +173,7 @@ def _bounds(timestamps: pa.Array) -> tuple[int, int]:
 
 def _extension(rows: TypedRows, *, has_timestamps: bool) -> bytes:
     names = default_columns(rows.schema) if rows.statistics is None else rows.statistics
-    places = [rows.schema.names.index(name) for name in dict.fromkeys(names) if name in rows.schema.names]
+    places = [rows.schema.names.index(name) for name in dict.fromkeys(names) if name in rows.schema.names][:MAX_COLUMNS]
     told = typed_pb2.TypedBatch(
         schema_version=rows.schema.version,
         statistics=statistics_of((rows.schema.fields[place], rows.columns.column(place)) for place in places),

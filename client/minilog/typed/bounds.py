@@ -62,8 +62,11 @@ def value_of(bound: typed_pb2.Bound, field: Field) -> Any:
 
 
 def scalar_of(bound: typed_pb2.Bound, field: Field) -> pa.Scalar:
-    """What a message says of a column, as Arrow has it. Raises CorruptMessage where it says nothing, or cannot be."""
+    """What a condition compares a column with, as where.py makes it: in the column's type, but a float with a double.
+    Raises CorruptMessage where the message says nothing, or what cannot be."""
     value, kind = value_of(bound, field), arrow_type(field.type)
+    if pa.types.is_floating(kind):
+        kind = pa.float64()  # 0.3 is not a float's 0.3
     if value is None:
         raise CorruptMessage(f"a condition on column {field.name!r} has no value")
     try:

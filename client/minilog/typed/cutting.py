@@ -12,8 +12,8 @@ What goes out under a new checksum was checked under the stored one before.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from functools import lru_cache
 
 from minilog.errors import CorruptMessage, InvalidArgument, UnknownSchemaVersion
 from minilog.partition_key import PartitionKey
@@ -26,9 +26,11 @@ from minilog.record_batch.header import (
     crc_of_parts,
     encode_header,
     iterate_headers,
+    payload_start,
 )
 from minilog.typed.batch import read_extension
-from minilog.typed.predicate import TRUE, ColumnStatistics, Predicate, outcomes
+from minilog.typed.evolution import is_widened
+from minilog.typed.predicate import TRUE, ColumnStatistics, Predicate, field_ids, outcomes
 from minilog.typed.predicate_wire import predicate_from_wire
 from minilog.typed.projection import Projection
 from minilog.typed.statistics import read_statistics
@@ -48,10 +50,17 @@ class Cutting:
         self._schemas = schemas
         self._projections: dict[tuple[int, bool, bool], _VersionCut] = {}
         schema = schemas.version(asked.schema_version)
-        columns = {each.id for each in schema.fields}
+        self._columns = columns = {each.id: each for each in schema.fields}
         if unknown := [each for each in asked.field_ids if each not in columns]:
             raise InvalidArgument(f"version {schema.version} of the schema has no column with the id {unknown[0]}")
-        self._where = _predicate(asked.where.SerializeToString(), schema) if asked.HasField("where") else None
+        self._where: Predicate | None = None
+        self._looked_at: AbstractSet[int] = frozenset()
+        if asked.HasField("where"):
+            try:
+                self._where = predicate_from_wire(asked.where, columns.get)
+            except CorruptMessage as error:
+                raise InvalidArgument(str(error)) from error
+            self._looked_at = field_ids(self._where)
 
     def cut(self, key: PartitionKey, run: Buffer) -> bytes:
         """What is sent of a run of whole stored batches. Raises CorruptMessage where one of them is damaged."""
@@ -81,21 +90,20 @@ class Cutting:
     def _statistics(
         self, told: typed_pb2.TypedBatch, schema: TopicSchema, header: BatchHeader
     ) -> Callable[[int], ColumnStatistics | None]:
-        """What a batch says of a field: one that its version does not have is null in all of its rows."""
-        known = read_statistics(told.statistics, schema, header.record_count)
+        """What a batch says of a field: one that its version does not have is null in all of its rows. Of one that has
+        become wider than the condition knows it nothing is said: what is known of all values of the narrow type is not
+        known of these."""
+        looked_at = [each for each in told.statistics if each.field_id in self._looked_at]
+        known = read_statistics(looked_at, schema, header.record_count)
         missing = ColumnStatistics(header.record_count, header.record_count)
-        return lambda field_id: known.get(field_id) if field_id in schema.by_id else missing
 
+        def of_field(field_id: int) -> ColumnStatistics | None:
+            field = schema.by_id.get(field_id)
+            if field is None:
+                return missing
+            return known.get(field_id) if is_widened(field.type, self._columns[field_id].type) else None
 
-@lru_cache(maxsize=128)
-def _predicate(content: bytes, schema: TopicSchema) -> Predicate:
-    """Made once for all partitions that one reader reads."""
-    try:
-        return predicate_from_wire(
-            typed_pb2.Predicate.FromString(content), {each.id: each for each in schema.fields}.get
-        )
-    except CorruptMessage as error:
-        raise InvalidArgument(str(error)) from error
+        return of_field
 
 
 class _VersionCut:
@@ -114,7 +122,7 @@ class _VersionCut:
             has_timestamps=has_timestamps and asked.timestamps,
         )
         self._extension = self._told.SerializeToString()
-        self._without = 0 if has_headers and asked.headers else Attributes.HAS_HEADERS
+        self._without: int = 0 if has_headers and asked.headers else Attributes.HAS_HEADERS
         extras = [
             *([len(schema.fields)] if self._told.has_timestamps else []),
             *([len(schema.fields) + has_timestamps] if has_headers and asked.headers else []),
@@ -122,13 +130,13 @@ class _VersionCut:
         whole = schema.payload_forms.form_of(None, has_timestamps=has_timestamps, has_headers=has_headers)
         chosen = [*places, *extras]
         self._projection = Projection(whole.arrow_schema, chosen) if chosen else None
+        if self._projection is None:
+            self._without |= Attributes.LZ4 | Attributes.ZSTD
 
     def cut(self, key: PartitionKey, batch: memoryview, header: BatchHeader) -> list[Buffer]:
         payload = [] if self._projection is None else self._projection.cut(batch[header.payload_start :])
         attributes = (header.attributes | Attributes.PROJECTED) & ~self._without
-        if self._projection is None:
-            attributes &= ~(Attributes.LZ4 | Attributes.ZSTD)
-        return _sealed(key, replace(header, attributes=attributes), self._extension, payload)
+        return _sealed(key, header, self._extension, payload, attributes=attributes)
 
 
 def _left_out(key: PartitionKey, header: BatchHeader, version: int) -> list[Buffer]:
@@ -136,13 +144,16 @@ def _left_out(key: PartitionKey, header: BatchHeader, version: int) -> list[Buff
     gone = Attributes.HAS_HEADERS | Attributes.LZ4 | Attributes.ZSTD
     attributes = (header.attributes | Attributes.PROJECTED | Attributes.COMPACTED) & ~gone
     extension = typed_pb2.TypedBatch(schema_version=version).SerializeToString()
-    return _sealed(key, replace(header, attributes=attributes, record_count=0), extension, [])
+    return _sealed(key, header, extension, [], attributes=attributes, record_count=0)
 
 
-def _sealed(key: PartitionKey, header: BatchHeader, extension: bytes, payload: Sequence[Buffer]) -> list[Buffer]:
-    """The pieces of a batch of these parts, with its length and checksums."""
-    header = replace(header, extension_bytes=len(extension))
-    padded = extension.ljust(header.payload_start - HEADER_BYTES, b"\0")
-    header = replace(header, length=header.payload_start + sum(map(len, payload)))
+def _sealed(
+    key: PartitionKey, header: BatchHeader, extension: bytes, payload: Sequence[Buffer], **changes: int
+) -> list[Buffer]:
+    """The pieces of a batch of these parts and with changes of its header, with its length and checksums."""
+    start = payload_start(len(extension))
+    padded = extension.ljust(start - HEADER_BYTES, b"\0")
+    length = start + sum(map(len, payload))
+    header = replace(header, extension_bytes=len(extension), length=length, **changes)
     crc = crc_of_parts(key.topic_id, key.partition, encode_header(header), padded, *payload)
     return [encode_header(replace(header, crc=crc)), padded, *payload]

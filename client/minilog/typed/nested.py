@@ -7,8 +7,15 @@ import pyarrow.compute as pc
 
 
 def entries_of(values: pa.MapArray) -> pa.ListArray:
-    """A map as the list that it is."""
-    return values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
+    """A map as the list that it is. Not by a cast, which refuses nulls in fields that are NOT NULL, also where the
+    struct that they are in is null."""
+    kind = values.type
+    fields = [pa.field("key", kind.key_type), pa.field("value", kind.item_type)]
+    entries = pa.StructArray.from_arrays([values.keys, values.items], fields=fields)
+    buffers = values.buffers()[:2]
+    return pa.ListArray.from_buffers(
+        pa.list_(pa.struct(fields)), len(values), buffers, values.null_count, values.offset, [entries]
+    )
 
 
 def offsets_of(values: pa.ListArray) -> pa.Array:

@@ -14,6 +14,7 @@ from minilog.typed.projection import shape_of
 from minilog.v1 import typed_pb2
 
 _MAX_FORMS = 256  # of one version: readers ask for few different ones
+_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +48,20 @@ class PayloadForms:
     def form_of(self, field_ids: tuple[int, ...] | None, *, has_timestamps: bool, has_headers: bool) -> PayloadForm:
         """With these columns, ascending by their places; None: all."""
         key = (field_ids, has_timestamps, has_headers)
-        if key not in self._forms:
+        found = self._forms.get(key)
+        if found is None:
             if len(self._forms) >= _MAX_FORMS:
                 self._forms.clear()
-            self._forms[key] = self._made(*key)
-        return self._forms[key]
+            found = self._forms[key] = self._made(*key)
+        return found
 
     def places(self, field_ids: tuple[int, ...]) -> tuple[int, ...]:
         """Of these columns, among those of the version. Raises CorruptMessage."""
         places = [self._places.get(each, -1) for each in field_ids]
         if places != sorted(set(places)) or -1 in places:
             raise CorruptMessage(
-                f"a projected batch has columns {list(field_ids)}, which version {self._version} of the schema "
-                "does not have in this order"
+                f"a projected batch has {len(field_ids)} columns, {list(field_ids[:_SHOWN])} and so on, which version "
+                f"{self._version} of the schema does not have in this order"
             )
         return tuple(places)
 

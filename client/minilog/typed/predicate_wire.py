@@ -1,7 +1,7 @@
 """Conditions as messages, and back. Pure.
 
-What comes from a peer is bounded before it is believed: by its bytes, protobuf bounds its depth, and each field and
-value has to be one of the schema that the condition was made for.
+What comes from a peer is bounded before it is believed: by its bytes and its depth, and each field and value has to
+be one of the schema that the condition was made for.
 """
 
 from __future__ import annotations
@@ -27,20 +27,23 @@ from minilog.typed.predicate import (
 from minilog.v1 import typed_pb2
 
 MAX_PREDICATE_BYTES = 64 << 10
+MAX_LEVELS = 44  # each is two messages at most, and protobuf reads no more than 100 in each other
 _TRUTHS = {None: typed_pb2.TRUTH_UNKNOWN, True: typed_pb2.TRUTH_TRUE, False: typed_pb2.TRUTH_FALSE}
 _VALUES = {number: value for value, number in _TRUTHS.items()}
 
 
 def predicate_to_wire(predicate: Predicate) -> typed_pb2.Predicate:
-    """A condition that a replica can be told. Raises InvalidArgument where it is too long."""
+    """A condition that a replica can be told. Raises InvalidArgument where it is too long or too deep."""
     told = typed_pb2.Predicate()
-    _fill(told, predicate)
+    _fill(told, predicate, 1)
     if (size_bytes := told.ByteSize()) > MAX_PREDICATE_BYTES:
         raise InvalidArgument(f"the where takes {size_bytes} bytes, the most is {MAX_PREDICATE_BYTES}: shorten it")
     return told
 
 
-def _fill(told: typed_pb2.Predicate, predicate: Predicate) -> None:
+def _fill(told: typed_pb2.Predicate, predicate: Predicate, level: int) -> None:
+    if level > MAX_LEVELS:
+        raise InvalidArgument(f"the where has more than {MAX_LEVELS} levels: make it shorter")
     match predicate:
         case Constant(truth):
             told.constant = _TRUTHS[truth]
@@ -58,33 +61,35 @@ def _fill(told: typed_pb2.Predicate, predicate: Predicate) -> None:
         case IsNull(field_id):
             told.is_null = field_id
         case Not(part):
-            _fill(told.negated, part)
+            _fill(told.negated, part, level + 1)
         case And(parts):
-            _fill_all(told.all_of, parts)
+            _fill_all(told.all_of, parts, level + 1)
         case Or(parts):
-            _fill_all(told.any_of, parts)
+            _fill_all(told.any_of, parts, level + 1)
 
 
-def _fill_all(told: typed_pb2.Predicates, parts: Iterable[Predicate]) -> None:
+def _fill_all(told: typed_pb2.Predicates, parts: Iterable[Predicate], level: int) -> None:
     for part in parts:
-        _fill(told.parts.add(), part)
+        _fill(told.parts.add(), part, level)
 
 
 def predicate_from_wire(told: typed_pb2.Predicate, field: Callable[[int], Field | None]) -> Predicate:
     """A condition on the fields that `field` gives by their ids. Raises CorruptMessage."""
     if told.ByteSize() > MAX_PREDICATE_BYTES:
         raise CorruptMessage(f"a condition of {told.ByteSize()} bytes came, the most is {MAX_PREDICATE_BYTES}")
-    return _Reading(field).predicate(told)
+    return _Reading(field).predicate(told, 1)
 
 
 class _Reading:
     def __init__(self, field: Callable[[int], Field | None]) -> None:
         self._field = field
 
-    def predicate(self, told: typed_pb2.Predicate) -> Predicate:
+    def predicate(self, told: typed_pb2.Predicate, level: int) -> Predicate:
+        if level > MAX_LEVELS:
+            raise CorruptMessage(f"a condition has more than {MAX_LEVELS} levels")
         match told.WhichOneof("condition"):
-            case "constant":
-                return Constant(_VALUES.get(told.constant))
+            case "constant" if told.constant in _VALUES:
+                return Constant(_VALUES[told.constant])
             case "known":
                 return Known(self._known(told.known.field_id).id, told.known.value)
             case "equal":
@@ -99,11 +104,11 @@ class _Reading:
             case "is_null":
                 return IsNull(self._known(told.is_null).id)
             case "negated":
-                return Not(self.predicate(told.negated))
+                return Not(self.predicate(told.negated, level + 1))
             case "all_of":
-                return And(self._parts(told.all_of))
+                return And(self._parts(told.all_of, level + 1))
             case "any_of":
-                return Or(self._parts(told.any_of))
+                return Or(self._parts(told.any_of, level + 1))
             case _:
                 raise CorruptMessage("a condition says nothing that this version knows")
 
@@ -117,10 +122,10 @@ class _Reading:
             raise CorruptMessage(f"a condition asks for the beginning of column {at.name!r}, which is {at.type}")
         return StartsWith(at.id, told.prefix)
 
-    def _parts(self, told: typed_pb2.Predicates) -> tuple[Predicate, ...]:
+    def _parts(self, told: typed_pb2.Predicates, level: int) -> tuple[Predicate, ...]:
         if not told.parts:
             raise CorruptMessage("a condition joins nothing")
-        return tuple(self.predicate(each) for each in told.parts)
+        return tuple(self.predicate(each, level) for each in told.parts)
 
     def _known(self, field_id: int) -> Field:
         found = self._field(field_id)

@@ -9,7 +9,7 @@ schema looks like is written by Arrow itself, once; per batch two numbers and tw
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 import pyarrow as pa
@@ -62,6 +62,20 @@ class Projection:
         return [metadata, *pieces]
 
 
+def check_order(buffers: Iterable[tuple[int, int]]) -> None:
+    """Whether the buffers of a payload lie one behind the other, as Arrow writes them: then any of its columns can be
+    cut out. Raises CorruptMessage."""
+    stop = 0
+    for offset, length in buffers:
+        if offset < stop:
+            raise _overlap(offset, stop)
+        stop = offset + length
+
+
+def _overlap(offset: int, stop: int) -> CorruptMessage:
+    return CorruptMessage(f"an Arrow buffer at {offset} lies in the one before it, which ends at {stop}")
+
+
 def shape_of(kind: pa.DataType) -> tuple[int, int]:
     """How many nodes and buffers a column of this type has, with what is nested in it (Arrow's columnar format)."""
     if pa.types.is_struct(kind):
@@ -102,7 +116,7 @@ def _neighbours(message: ArrowMessage, chosen: Sequence[int]) -> Iterator[tuple[
     for place in chosen:
         offset, length = message.buffers[place]
         if offset < stop:
-            raise CorruptMessage(f"an Arrow buffer at {offset} lies in the one before it, which ends at {stop}")
+            raise _overlap(offset, stop)
         if parts and offset >= stop + _ALIGNMENT:
             yield start, stop, parts
             parts = []

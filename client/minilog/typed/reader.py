@@ -16,14 +16,21 @@ import pyarrow as pa
 from minilog.errors import CorruptMessage, InvalidArgument
 from minilog.record_batch.header import Attributes, BatchHeader, Buffer
 from minilog.record_batch.reader import arrow_errors, check_message
-from minilog.record_batch.schema import HEADERS, MAX_BATCH_BYTES, MAX_MESSAGE_BYTES, TIMESTAMP
-from minilog.typed.batch import read_extension
-from minilog.typed.conversion import as_wanted
+from minilog.record_batch.schema import (
+    HEADERS,
+    MAX_BATCH_BYTES,
+    MAX_MESSAGE_BYTES,
+    TIMESTAMP,
+    uncompressed_limit,
+)
+from minilog.typed.batch import ROW_BYTES, read_extension
+from minilog.typed.conversion import as_promised, as_wanted
 from minilog.typed.fields import Field, arrow_field
 from minilog.typed.keys import key_of_columns
 from minilog.typed.payload_forms import PayloadForm
 from minilog.typed.predicate import Predicate, evaluate, field_ids
 from minilog.typed.predicate_wire import predicate_to_wire
+from minilog.typed.projection import check_order
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
@@ -92,10 +99,13 @@ class TypedReader:
         there are none. The crc is not checked here.
 
         Raises CorruptMessage, ResourceExhausted, UnknownSchemaVersion."""
-        if not header.record_count:
-            return None  # the replica has left out what the condition cannot be true for
-        if not header.is_typed:
-            raise CorruptMessage(f"the record batch at offset {header.base_offset} of a typed topic is not typed")
+        if header.is_control or not header.record_count:
+            return None  # a marker, or what the replica has left out since the condition cannot be true for it
+        if not header.is_typed or header.attributes & Attributes.COMPACTED:
+            raise CorruptMessage(
+                f"the record batch at offset {header.base_offset} of a typed topic has attributes "
+                f"{header.attributes:#x}: it is not read as rows"
+            )
         told = read_extension(batch, header)
         schema = self._schemas.version(told.schema_version)
         form = schema.payload_forms.form(told, header)
@@ -138,9 +148,13 @@ class _Parts:
     def column(self, wanted: Field) -> pa.Array:
         """By its id, as the reader knows it."""
         for place, each in enumerate(self.form.columns):
+            if each == wanted:
+                return self.found.column(place)
             if each.id == wanted.id:
-                return as_wanted(self.found.column(place), each, wanted)
-        return pa.nulls(self.count, arrow_field(wanted).type)
+                return as_promised(as_wanted(self.found.column(place), each, wanted), wanted)
+        if wanted.id in self.schema.by_id:
+            raise CorruptMessage(f"a projected batch does not have column {wanted.name!r}, which was asked for")
+        return as_promised(pa.nulls(self.count, arrow_field(wanted).type), wanted)
 
     def timestamps(self) -> pa.Array:
         if self.form.has_timestamps:
@@ -160,19 +174,24 @@ class _Parts:
 def read_columns(batch: Buffer, header: BatchHeader, form: PayloadForm, *, max_message_bytes: int) -> pa.RecordBatch:
     """The payload of a typed batch, as `form.arrow_schema`, looked at as read_payload does.
 
-    Raises CorruptMessage, ResourceExhausted."""
+    Raises CorruptMessage, also where no replica could cut it; ResourceExhausted."""
     if header.length != len(batch):
         raise CorruptMessage(
             f"the record batch at offset {header.base_offset} says it has {header.length} bytes, {len(batch)} are there"
         )
     payload = memoryview(batch)[header.payload_start :]
+    if header.attributes & Attributes.PROJECTED:
+        max_message_bytes = MAX_BATCH_BYTES  # a column may have become smaller than the batch that it is of
+    if header.record_count * ROW_BYTES > (limit := uncompressed_limit(header.length, max_message_bytes)):
+        raise CorruptMessage(
+            f"the record batch at offset {header.base_offset} says that it has {header.record_count} rows of at least "
+            f"{ROW_BYTES} bytes, {limit} bytes are allowed for the {header.length} that it has"
+        )
     if header.attributes & Attributes.PROJECTED and not form.arrow_schema.names:
         if len(payload):
             raise CorruptMessage(f"the record batch at offset {header.base_offset} has no columns, and a payload")
         return pa.RecordBatch.from_arrays([], schema=form.arrow_schema)
-    if header.attributes & Attributes.PROJECTED:
-        max_message_bytes = MAX_BATCH_BYTES  # a column may have become smaller than the batch that it is of
-    check_message(payload, header, form.shape, max_message_bytes)
+    check_order(check_message(payload, header, form.shape, max_message_bytes).buffers)
     with arrow_errors(header):
         found = pa.ipc.read_record_batch(pa.py_buffer(payload), form.arrow_schema)
         found.validate(full=True)

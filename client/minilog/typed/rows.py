@@ -126,14 +126,14 @@ def _cast(values: pa.Array, field: Field, path: str) -> pa.Array:
 
 def _cast_values(values: pa.Array, kind: pa.DataType, path: str, name: str) -> pa.Array:
     """Each value as it was, or none."""
-    found = _exactly(values, kind)
+    found = exactly(values, kind)
     if found is not None:
         return found
     row, count = _first_lost(values, kind)
     raise _Unfit(f"column {path!r} is {name}, and {values[row].as_py()!r} in", row, "does not fit", count)
 
 
-def _exactly(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+def exactly(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """Cast, None where anything is lost. Arrow sees all of that but the digits of a double."""
     if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):
         values = pc.cast(values, _ALL_INTEGERS)
@@ -149,7 +149,7 @@ def _exactly(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
 
 def _first_lost(values: pa.Array, kind: pa.DataType) -> tuple[int, int]:
     """The first row that cannot be cast, and how many cannot: one by one, since the batch is refused anyway."""
-    lost = [row for row in range(len(values)) if _exactly(values.slice(row, 1), kind) is None]
+    lost = [row for row in range(len(values)) if exactly(values.slice(row, 1), kind) is None]
     return lost[0], len(lost)
 
 
@@ -186,8 +186,13 @@ def check_nulls(rows: pa.RecordBatch, schema: TopicSchema) -> None:
 
 def _check_all_nulls(rows: pa.RecordBatch, schema: TopicSchema) -> None:
     for field, values in zip(schema.fields, rows.columns, strict=True):
-        if not field.nullable or children(field.type):
-            _check_nulls(values, field, field.name, pa.repeat(pa.scalar(True), len(values)))
+        check_column_nulls(values, field)
+
+
+def check_column_nulls(values: pa.Array, field: Field) -> None:
+    """The same of one column."""
+    if not field.nullable or children(field.type):
+        _check_nulls(values, field, field.name, pa.repeat(pa.scalar(True), len(values)))
 
 
 def _check_nulls(values: pa.Array, field: Field, path: str, there: pa.Array) -> None:
@@ -198,12 +203,13 @@ def _check_nulls(values: pa.Array, field: Field, path: str, there: pa.Array) -> 
         raise _Unfit(f"column {path!r} may not be null, and", row, "has no value for it", count)
     if isinstance(field.type, Struct):
         present = pc.and_(there, values.is_valid())
-        for place, each in enumerate(field.type.fields):
-            _check_nulls(values.field(place), each, f"{path}.{each.name}", present)
+        for part, each in zip(values.flatten(), field.type.fields, strict=True):  # null where the struct is
+            _check_nulls(part, each, f"{path}.{each.name}", present)
     elif isinstance(field.type, Array):
         inner = values.flatten()
         _check_nulls(inner, field.type.element, f"{path}.element", pa.repeat(pa.scalar(True), len(inner)))
     elif isinstance(field.type, Map):
         inner = entries_of(values).flatten()
         everywhere = pa.repeat(pa.scalar(True), len(inner))
-        _check_nulls(inner.field(1), field.type.value, f"{path}.value", everywhere)
+        for part, each in zip(inner.flatten(), (field.type.key, field.type.value), strict=True):
+            _check_nulls(part, each, f"{path}.{each.name}", everywhere)

@@ -25,6 +25,7 @@ MAX_COLUMNS = 256  # of which one batch tells
 _NUMBERS = {"byte", "short", "int", "long", "float", "double", "date", "timestamp", "timestamp_ntz"}
 _TEXTS = {"string", "binary"}
 _HIGHEST_SIGN = 0x10FFFF
+_SHOWN_CHARACTERS = 300
 _SURROGATES = range(0xD800, 0xE000)
 
 
@@ -65,7 +66,7 @@ def check_statistics(told: typed_pb2.ColumnStatistics, field: Field, values: pa.
 
 
 def _shown(told: typed_pb2.ColumnStatistics) -> str:
-    return str(told).replace("\n", " ").strip() or "nothing"
+    return str(told).replace("\n", " ").strip()[:_SHOWN_CHARACTERS] or "nothing"
 
 
 def _is_of(field: Field, names: set[str]) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from minilog.errors import CorruptMessage, InvalidRecord
-from minilog.record_batch.header import HEADER_BYTES, BatchHeader, Buffer
+from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, Buffer
+from minilog.record_batch.reader import arrow_errors
 from minilog.record_batch.validation import check_envelope, check_headers, check_records, check_timestamps
 from minilog.typed.batch import read_extension
 from minilog.typed.reader import read_columns
@@ -36,16 +37,21 @@ def validate_topic_batch(
         raise InvalidRecord("a batch of rows was sent, and the topic has no schema: send key and value")
     if not header.is_typed:
         raise InvalidRecord(
-            f"a batch of keys and values was sent, and the topic has a schema: send rows of {schemas.latest}"
+            "a batch of keys and values was sent, and the topic has a schema: send rows of its version "
+            f"{schemas.latest.version}"
         )
     told = read_extension(batch, header)
-    _check_rows(batch, header, told, schemas.version(told.schema_version), max_message_bytes)
+    schema = schemas.version(told.schema_version)
+    with arrow_errors(header):
+        _check_rows(batch, header, told, schema, max_message_bytes)
     return header
 
 
 def _check_rows(
     batch: Buffer, header: BatchHeader, told: typed_pb2.TypedBatch, schema: TopicSchema, max_message_bytes: int
 ) -> None:
+    if header.attributes & Attributes.HAS_KEY:
+        raise CorruptMessage("a typed batch says that it has a column of keys, and is made of columns of its own")
     if told.field_ids:
         raise CorruptMessage("a batch that is not projected names the columns that it has")
     padding = batch[HEADER_BYTES + header.extension_bytes : header.payload_start]

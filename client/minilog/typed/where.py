@@ -31,7 +31,7 @@ from minilog.typed.topic_schema import TopicSchema
 
 MAX_WHERE_CHARACTERS = 1 << 16
 MAX_TERMS = 1_000
-_MAX_DEPTH = 100
+_MAX_DEPTH = 40  # what predicate_wire.py can tell a replica, and a little less
 _SHOWN_CHARACTERS = 60
 _INTEGER_BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
 _MIRRORED: dict[type[sql.Expr], type[sql.Expr]] = {sql.LT: sql.GT, sql.LTE: sql.GTE, sql.GT: sql.LT, sql.GTE: sql.LTE}
@@ -43,6 +43,8 @@ def parse_where(text: str, schema: TopicSchema) -> Predicate:
     """What `text` asks of the rows of `schema`. Raises InvalidArgument, naming the piece that is not understood."""
     if len(text) > MAX_WHERE_CHARACTERS:
         raise InvalidArgument(f"the where takes {len(text)} characters, the most is {MAX_WHERE_CHARACTERS}")
+    if any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise InvalidArgument(f"the where {_shown(text)} has half of a sign in it, which is no text in UTF-8")
     try:
         tree = sqlglot.parse_one(text, dialect="spark", into=sql.Condition)
         return _Binding(schema).predicate(tree, 0)

@@ -178,6 +178,7 @@ def test_every_setting_of_a_topic_becomes_its_configuration() -> None:
         "segment.ms": "5",
         "retention.ms": "-1",
         "retention.bytes": "7",
+        "statistics.columns": "carrier,delay",
         "cleanup.policy": "delete",
     }
     assert set(values) == set(TOPIC_CONFIG_NAMES)

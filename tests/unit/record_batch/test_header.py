@@ -139,11 +139,11 @@ def test_what_no_batch_can_have_is_refused(change: dict[str, int], message: str)
 
 
 LATER_FORMS = {
-    "an attribute": patched(full_batch(), 28, "I", 128 | decode_header(full_batch()).attributes),
+    "an attribute": patched(full_batch(), 28, "I", 512 | decode_header(full_batch()).attributes),
     "the highest attribute": patched(full_batch(), 28, "I", 1 << 31),
-    "the reserved field": patched(full_batch(), 70, "H", 1),
+    "an extension of what is not typed": patched(full_batch(), 70, "H", 1),
     "the magic": patched(full_batch(), 3, "B", ord("2")),
-    "a length that is none here": patched(full_batch(), 28, "I", 128)[:-3],
+    "a length that is none here": patched(full_batch(), 28, "I", 512)[:-3],
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 from pyspark_minilog.group import GroupProgress
 from pyspark_minilog.offsets import Partition
 from pyspark_minilog.options import parse_stream_options
+from pyspark_minilog.schema import arrow_source_schema
 from pyspark_minilog.stream_reader import StreamReader
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "request.timeout.ms": "100"}
@@ -36,4 +37,4 @@ def test_what_was_handed_over_before_is_not_stored_again(caplog: pytest.LogCaptu
 
 def test_a_reader_with_a_group_travels_to_its_tasks() -> None:
     options = parse_stream_options({"bootstrap.servers": "h:1", "subscribe": "a", "minilog.group.id": "report"})
-    pickle.loads(pickle.dumps(StreamReader(options)))
+    pickle.loads(pickle.dumps(StreamReader(options, arrow_source_schema(False))))

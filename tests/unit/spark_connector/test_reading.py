@@ -16,6 +16,8 @@ from pyspark_minilog.loss import LossReport
 from pyspark_minilog.read_task import TARGET_BYTES, TARGET_ROWS, joined
 from pyspark_minilog.schema import arrow_source_schema, check_source_schema, source_schema
 
+SCHEMA = arrow_source_schema(False)
+
 
 def polled(start: int, count: int, value: bytes = b"v", *, headers: bool = False) -> pa.RecordBatch:
     columns = [
@@ -51,7 +53,7 @@ def test_the_arrow_schema_is_the_one_that_spark_derives(include_headers: bool) -
 
 
 def test_small_batches_are_joined_in_order() -> None:
-    found = list(joined(iter([polled(n * 100, 100) for n in range(1000)]), include_headers=False))
+    found = list(joined(iter([polled(n * 100, 100) for n in range(1000)]), SCHEMA))
     assert len(found) == 2
     assert all(batch.num_rows <= TARGET_ROWS for batch in found)
     assert [offset for batch in found for offset in batch.column("offset").to_pylist()] == list(range(100_000))
@@ -59,27 +61,27 @@ def test_small_batches_are_joined_in_order() -> None:
 
 def test_large_batches_go_as_they_are() -> None:
     batches = [polled(n, 4, b"x" * (TARGET_BYTES // 4)) for n in (0, 4)]
-    assert [batch.num_rows for batch in joined(iter(batches), include_headers=False)] == [4, 4]
+    assert [batch.num_rows for batch in joined(iter(batches), SCHEMA)] == [4, 4]
 
 
 def test_a_stored_batch_far_above_the_target_is_cut() -> None:
     """R15: what is small on the wire may be a hundred megabytes decoded, more than the JVM's direct memory takes."""
-    found = list(joined(iter([polled(0, 64, b"x" * (TARGET_BYTES // 8))]), include_headers=False))
+    found = list(joined(iter([polled(0, 64, b"x" * (TARGET_BYTES // 8))]), SCHEMA))
     assert max(batch.nbytes for batch in found) <= 2 * TARGET_BYTES
     assert [offset for batch in found for offset in batch.column("offset").to_pylist()] == list(range(64))
-    (many,) = [[batch.num_rows for batch in joined(iter([polled(0, 5 * TARGET_ROWS)]), include_headers=False)]]
+    (many,) = [[batch.num_rows for batch in joined(iter([polled(0, 5 * TARGET_ROWS)]), SCHEMA)]]
     assert max(many) <= TARGET_ROWS
     assert sum(many) == 5 * TARGET_ROWS
 
 
 @pytest.mark.parametrize("include_headers", [False, True])
 def test_what_spark_gets_has_its_exact_schema(include_headers: bool) -> None:
-    (batch,) = joined(iter([polled(0, 3, headers=include_headers)]), include_headers=include_headers)
+    (batch,) = joined(iter([polled(0, 3, headers=include_headers)]), arrow_source_schema(include_headers))
     assert batch.schema.equals(arrow_source_schema(include_headers))
 
 
 def test_nothing_to_read_is_no_batch() -> None:
-    assert list(joined(iter([]), include_headers=False)) == []
+    assert list(joined(iter([]), SCHEMA)) == []
 
 
 def test_a_schema_of_ones_own_is_refused() -> None:

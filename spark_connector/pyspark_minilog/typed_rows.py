@@ -1,0 +1,278 @@
+"""What a query reads of topics that have a schema: which columns, by which version of it. Pure.
+
+The schemas are asked for once, at `load()`, and travel with the plan: a task describes no topic. A query keeps to the
+columns that it began with. Each topic is read by one version of its schema; where the versions differ in what the query
+reads (a column that became wider, say), by the one that `load()` saw.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+from minilog.errors import InvalidArgument, InvalidSchema
+from minilog.typed.changes import changes_between
+from minilog.typed.evolution import is_widened
+from minilog.typed.fields import arrow_field
+from minilog.typed.schema_json import schema_from_json, schema_to_json
+from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.topic_schemas import TopicSchemas
+from minilog.typed.where import parse_where
+from pyspark_minilog.errors import InvalidOption, SchemaChanged, refused
+from pyspark_minilog.options import RowOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+METADATA = StructType(
+    [
+        StructField("_topic", StringType()),
+        StructField("_partition", IntegerType()),
+        StructField("_offset", LongType()),
+        StructField("_timestamp", TimestampType()),
+        StructField("_key", BinaryType()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class TypedTopic:
+    """A topic as it was described: its id (hexadecimal), and all versions of its schema."""
+
+    id: str
+    schemas: TopicSchemas
+
+
+@dataclass(frozen=True)
+class TaskRows:
+    """What a task asks its consumer for, `schemas` by topic; `as_kafka`: rows become keys and values."""
+
+    schemas: dict[str, TopicSchema]
+    columns: tuple[str, ...] | None
+    where: str | None
+    metadata: bool
+    as_kafka: bool
+
+
+@dataclass(frozen=True)
+class TypedTopics:
+    """The topics of a query, and what it reads of them. `columns`: of the topics, in the order of the DataFrame; None:
+    all that a version has, as JSON."""
+
+    options: RowOptions
+    topics: dict[str, TypedTopic]
+    columns: tuple[str, ...] | None
+    metadata: tuple[str, ...] = ()
+
+    def schema(self) -> StructType:
+        """The columns as Spark sees them."""
+        assert self.columns is not None
+        latest = spark_schema(next(iter(self.topics.values())).schemas.latest)
+        chosen = [latest[name] for name in self.columns]
+        return StructType(chosen + [METADATA[name] for name in self.metadata])
+
+    def projected(self, given: StructType) -> TypedTopics:
+        """With the columns of `.schema(...)` alone. Raises InvalidOption for one that is not there, or is no wider."""
+        there = self.schema()
+        known_columns = StructType([there[name] for name in self.columns or ()])
+        widest = schema_from_spark(known_columns) if self.columns else None
+        for field in given.fields:
+            if field.name not in there.names:
+                raise InvalidOption(
+                    f"the schema given has the column '{field.name}', and the columns here are {', '.join(there.names)}"
+                    ": leave it out, or leave .schema(...) out"
+                )
+            known = there[field.name].dataType
+            if known.simpleString() != field.dataType.simpleString() and not _widens(widest, field):
+                raise InvalidOption(
+                    f"the schema given says that column '{field.name}' is {field.dataType.simpleString()}, it is "
+                    f"{known.simpleString()}: give that, or a wider type of its kind, and cast afterwards"
+                )
+        names = given.names
+        return replace(
+            self,
+            columns=tuple(name for name in names if name not in METADATA.names),
+            metadata=tuple(name for name in names if name in METADATA.names),
+        )
+
+    def renewed(self, now: Mapping[str, TypedTopic | None], *, is_stream: bool = True) -> TypedTopics:
+        """With what is known of the topics by now; those that were known keep what `load()` saw.
+
+        Raises InvalidOption where a topic does not have the columns, SchemaChanged where a schema has changed and the
+        query is to fail then."""
+        news = {name: topic for name, topic in now.items() if topic is None or self._is_new(name, topic)}
+        for name, topic in now.items():
+            if is_stream and self.options.fails_on_change and topic is not None and name not in news:
+                _check_unchanged(name, self.topics[name].schemas.latest, topic.schemas.latest)
+        if not news:
+            return self
+        first, known = next(iter(self.topics.items()))
+        found = dict(self.topics)
+        for name, topic in sorted(news.items()):
+            if topic is None:
+                raise _mixed(first, name)
+            self._check_same(first, known.schemas.latest, name, topic.schemas.latest)
+            found[name] = topic
+        return replace(self, topics=found)
+
+    def _is_new(self, name: str, topic: TypedTopic) -> bool:
+        return name not in self.topics or self.topics[name].id != topic.id
+
+    def _check_same(self, first: str, known: TopicSchema, name: str, other: TopicSchema) -> None:
+        if self.options.is_kafka_view:
+            if self.columns is not None:
+                _checked_columns(self.options, other)
+            _check_where(self.options, other)
+            return
+        chosen = known.names if self.columns is None else self.columns
+        wanted = {each: arrow_field(known.column(each)) for each in chosen}
+        is_whole = self.options.columns is None and len(wanted) == len(known.names)
+        there = {each.name: arrow_field(each) for each in other.fields if each.name in wanted or is_whole}
+        if wanted != there:
+            raise InvalidOption(
+                f"topics '{first}' and '{name}' have different columns ({known}; {other}): read them one by one, or "
+                "name the columns that they share with option 'columns'"
+            )
+        _check_where(self.options, other)
+
+    def version(self, name: str, number: int | None) -> TopicSchema | None:
+        """By which schema a topic is read that was read by this version before; None for one that is not known."""
+        if name not in self.topics:
+            return None
+        schemas = self.topics[name].schemas
+        latest = schemas.latest
+        if number is None or not 1 <= number < latest.version:
+            return latest
+        before = schemas.version(number)
+        return before if self._gives_the_same(before, latest) else latest
+
+    def _gives_the_same(self, before: TopicSchema, latest: TopicSchema) -> bool:
+        try:
+            _check_where(self.options, before)
+            if self.columns is None:
+                return True
+            return all(arrow_field(before.column(each)) == arrow_field(latest.column(each)) for each in self.columns)
+        except (InvalidOption, InvalidSchema):
+            return False
+
+    def versions(self, names: Iterable[str], before: Mapping[str, int]) -> dict[str, int]:
+        """By which versions the next batch reads topics, of which some were read by those of `before`. A query that
+        was to fail when a schema changed, and was started again, goes on with what there is then."""
+        kept = {} if self.options.fails_on_change else before
+        found = {name: self.version(name, kept.get(name)) for name in sorted(names)}
+        return {name: schema.version for name, schema in found.items() if schema is not None}
+
+    def rows(self, names: Iterable[str], numbers: Mapping[str, int]) -> TaskRows:
+        """What tasks ask for that read these topics by these versions."""
+        found = {name: self.version(name, numbers.get(name)) for name in names}
+        return TaskRows(
+            {name: schema for name, schema in found.items() if schema is not None},
+            self.columns,
+            self.options.where,
+            metadata=bool(self.metadata) or self.options.is_kafka_view,
+            as_kafka=self.options.is_kafka_view,
+        )
+
+
+def typed_topics(topics: Mapping[str, TypedTopic | None], options: RowOptions) -> TypedTopics | None:
+    """What a query reads of these topics; None where they have no schema. Raises InvalidOption."""
+    if not any(topics.values()):
+        if topics and (asked := options.for_schemas):
+            name, value = asked
+            raise refused(name, value, f"topic '{next(iter(topics))}' has no schema, hence no columns: leave it out")
+        return None
+    if None in topics.values():
+        typed = next(name for name, topic in topics.items() if topic is not None)
+        raise _mixed(typed, next(name for name, topic in topics.items() if topic is None))
+    found = {name: topic for name, topic in topics.items() if topic is not None}
+    first = next(iter(found))
+    schema = found[first].schemas.latest
+    _check_where(options, schema)
+    if options.is_kafka_view:
+        columns = None if options.columns is None else _checked_columns(options, schema)
+    else:
+        columns = schema.names if options.columns is None else _checked_columns(options, schema)
+    metadata = tuple(METADATA.names) if options.metadata else ()
+    alone = TypedTopics(options, {first: found[first]}, columns, metadata)
+    return alone.renewed(found, is_stream=False)
+
+
+def check_untyped(topics: Mapping[str, TypedTopic | None]) -> None:
+    """That a query of keys and values has not come upon a topic with a schema. Raises InvalidOption."""
+    for name, topic in topics.items():
+        if topic is not None:
+            raise InvalidOption(
+                f"topic '{name}' has a schema, and this query began with keys and values: start it again, with topics "
+                "that have a schema alone"
+            )
+
+
+def spark_schema(schema: TopicSchema) -> StructType:
+    """The columns of a topic as Spark's types, nullability included."""
+    return StructType.fromJson(json.loads(schema_to_json(schema)))
+
+
+def schema_from_spark(schema: StructType, keys: Iterable[str] = (), timestamp: str | None = None) -> TopicSchema:
+    """The first version of a topic's schema that takes these rows. Raises InvalidSchema."""
+    said = {**json.loads(schema.json()), "key_columns": list(keys), "timestamp_column": timestamp}
+    return schema_from_json(json.dumps(said))
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The schema of the batches handed to Spark, as Spark derives it itself."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def _widens(known: TopicSchema | None, given: StructField) -> bool:
+    if known is None or given.name not in known.names:
+        return False
+    try:
+        wanted = schema_from_spark(StructType([given])).fields[0].type
+    except InvalidSchema:
+        return False
+    return is_widened(known.column(given.name).type, wanted)
+
+
+def _checked_columns(options: RowOptions, schema: TopicSchema) -> tuple[str, ...]:
+    """By the topic's spelling; Spark does not tell upper from lower case. Raises InvalidOption."""
+    spelling = {name.lower(): name for name in schema.names}
+    asked = options.columns or ()
+    for name in asked:
+        if name.lower() not in spelling:
+            raise refused(
+                "columns", ",".join(asked), f"there is no column '{name}': there are {', '.join(schema.names)}"
+            )
+    found = tuple(spelling[name.lower()] for name in asked)
+    if len(set(found)) < len(found):
+        raise refused("columns", ",".join(asked), "it names a column twice; name it once")
+    return found
+
+
+def _check_where(options: RowOptions, schema: TopicSchema) -> None:
+    if options.where is not None:
+        try:
+            parse_where(options.where, schema)
+        except InvalidArgument as error:
+            raise refused("where", options.where, str(error)) from None
+
+
+def _check_unchanged(name: str, known: TopicSchema, now: TopicSchema) -> None:
+    if now.version > known.version:
+        changes = "; ".join(changes_between(known, now))
+        raise SchemaChanged(
+            f"the schema of topic '{name}' is version {now.version} now, and was version {known.version} when the "
+            f"query was started ({changes}): start it again to go on by the new one, or set onSchemaChange to ignore"
+        )
+
+
+def _mixed(typed: str, untyped: str) -> InvalidOption:
+    return InvalidOption(
+        f"topic '{typed}' has a schema, and topic '{untyped}' has none: they cannot be one DataFrame; read them one by "
+        "one, or the former with view=kafka and union the two"
+    )

@@ -1,0 +1,90 @@
+"""What the sink writes, by the topic: rows by its schema, or keys and values. On the driver, before any task.
+
+The schema that rows are written by goes to the tasks with the plan: a task that knew the topic before it was evolved
+writes by the version that was evolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minilog import Admin, NewTopic
+from minilog.errors import TopicAlreadyExists
+from minilog.typed.evolution import merged
+from minilog.typed.rows import rows_of
+from minilog.typed.topic_schema import TopicSchema
+from pyspark_minilog.clients import lend
+from pyspark_minilog.errors import InvalidOption, refused
+from pyspark_minilog.options import SinkOptions
+from pyspark_minilog.sink import Payload, SinkPlan, plan_sink
+from pyspark_minilog.typed_rows import arrow_schema, schema_from_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class TypedPlan:
+    """Rows for one topic, by this version of its schema."""
+
+    topic: str
+    schema: TopicSchema
+
+    def payloads(self, batch: pa.RecordBatch) -> Iterator[Payload]:
+        """The rows as they are: the producer matches them by name, or refuses them."""
+        yield Payload(self.topic, None, batch, self.schema)
+
+
+def plan_write(schema: StructType, options: SinkOptions) -> SinkPlan | TypedPlan:
+    """How a DataFrame of these columns is written. Makes or evolves the topic where the options say so. Raises
+    InvalidOption, InvalidRecord, InvalidSchema, MinilogError."""
+    topic, asked = options.topic, options.schema
+    if topic is None:
+        for option, given in (("createTopic", asked.creates), ("mergeSchema", asked.merges)):
+            if given:
+                raise refused(option, "true", "it needs the option 'topic'")
+        return plan_sink(schema, None)
+    with lend(Admin, options.client) as admin:
+        known = _schema_of(admin, topic, schema, options)
+        if known is None:
+            if asked.merges:
+                raise refused("mergeSchema", "true", f"topic '{topic}' has no schema; leave it out")
+            return plan_sink(schema, topic)
+        if asked.merges:
+            wanted = schema_from_spark(schema).fields
+            if merged(known, wanted) is not known:
+                known = admin.evolve_schema(topic, lambda latest: merged(latest, wanted))
+    check_columns(schema, topic, known)
+    return TypedPlan(topic, known)
+
+
+def check_columns(schema: StructType, topic: str, known: TopicSchema) -> None:
+    """What can be told without any row. Raises InvalidOption, and InvalidRecord for types that are never cast."""
+    if unknown := [name for name in schema.names if name not in known.names]:
+        raise InvalidOption(
+            f"topic '{topic}' has no column {', '.join(map(repr, unknown))}, its columns are {', '.join(known.names)}: "
+            "drop them from the DataFrame, or set mergeSchema to true to add them to the topic"
+        )
+    if missing := [each.name for each in known.fields if not each.nullable and each.name not in schema.names]:
+        raise InvalidOption(
+            f"column '{missing[0]}' of topic '{topic}' may not be null, and the DataFrame does not have it: its "
+            f"columns are {', '.join(schema.names)}"
+        )
+    rows_of(arrow_schema(schema).empty_table(), known)
+
+
+def _schema_of(admin: Admin, topic: str, schema: StructType, options: SinkOptions) -> TopicSchema | None:
+    """The newest of a topic, which is made if it is not there and is to be; None: keys and values are written."""
+    found = admin.describe_topics([topic], missing_ok=True)
+    if found or not options.schema.creates:
+        return found[0].schema if found else None
+    asked = options.schema
+    made = schema_from_spark(schema, asked.key_columns, asked.timestamp_column)
+    try:
+        admin.create_topics([NewTopic(topic, asked.num_partitions, asked.replication_factor, schema=made)])
+    except TopicAlreadyExists:  # another write was first
+        return admin.describe_topics([topic])[0].schema
+    return made

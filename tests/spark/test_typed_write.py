@@ -1,0 +1,200 @@
+"""DataFrames into topics with a schema: matched by name, refused where anything would be lost, exactly once."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from minilog import schema_from_ddl
+from tests.spark.kit import Kit, finish, forget_from
+from tests.spark.typed_kit import DDL, flights, send_rows, texts, typed_topic
+
+SMALL = schema_from_ddl("carrier string NOT NULL, delay int, note string", ["carrier"])
+
+
+def write(kit: Kit, frame: DataFrame, topic: str, **options: object) -> None:
+    writer = frame.write.format("minilog").mode("append").option("bootstrap.servers", kit.servers)
+    for name, value in options.items():
+        writer = writer.option(name, str(value).lower() if isinstance(value, bool) else str(value))
+    writer.option("topic", topic).save()
+
+
+def refused(kit: Kit, frame: DataFrame, topic: str, **options: object) -> str:
+    with pytest.raises(Exception) as refusal:
+        write(kit, frame, topic, **options)
+    return str(refusal.value)
+
+
+def sql(kit: Kit, text: str) -> DataFrame:
+    return kit.spark.sql(f"SELECT {text}")
+
+
+class TestRows:
+    def test_all_types_go_there_and_back(self, kit: Kit) -> None:
+        source, sink = typed_topic(kit), typed_topic(kit)
+        send_rows(kit, source, flights(0, 100), batches=3)
+        write(kit, kit.read(subscribe=source), sink)
+        assert texts(kit.read(subscribe=sink)) == texts(kit.read(subscribe=source))
+        found = kit.read(subscribe=sink, metadata="true").collect()
+        assert all((row._key, row._timestamp) == (row.carrier.encode(), row.at) for row in found)
+
+    def test_they_are_matched_by_name_and_what_is_not_there_is_null(self, kit: Kit) -> None:
+        topic = typed_topic(kit, SMALL)
+        write(kit, sql(kit, "1L AS delay, 'UA' AS carrier"), topic)
+        write(kit, sql(kit, "'AA' AS carrier, CAST(NULL AS VOID) AS note, 2.0D AS delay"), topic)
+        assert texts(kit.read(subscribe=topic)) == [
+            "Row(carrier='AA', delay=2, note=None)",
+            "Row(carrier='UA', delay=1, note=None)",
+        ]
+
+    @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+    def test_an_instant_is_the_same_in_every_zone(self, kit: Kit, zone: str) -> None:
+        topic = typed_topic(kit, schema_from_ddl("at timestamp, local timestamp_ntz"))
+        kit.spark.conf.set("spark.sql.session.timeZone", zone)
+        try:
+            write(
+                kit, sql(kit, "timestamp_micros(1714564800000001L) at, TIMESTAMP_NTZ'2024-05-01 12:00:00' local"), topic
+            )
+        finally:
+            kit.spark.conf.set("spark.sql.session.timeZone", "UTC")
+        assert kit.read(subscribe=topic).selectExpr("unix_micros(at) at", "string(local) local").collect() == [
+            (1714564800000001, "2024-05-01 12:00:00")
+        ]
+
+    @pytest.mark.parametrize(
+        ("rows", "message"),
+        [
+            ("'UA' carrier, 3000000000L delay", "column 'delay' is int, and 3000000000 in row 0 does not fit"),
+            ("'UA' carrier, 1.5D delay", "column 'delay' is int, and 1.5 in row 0 does not fit"),
+            ("'UA' carrier, '1' delay", "column 'delay' is int, and the rows have string: cast it yourself"),
+            ("'UA' carrier, 1 gate, 2 row", "has no column 'gate', 'row', its columns are carrier, delay, note: drop"),
+            ("1 delay", "may not be null, and the DataFrame does not have it: its columns are delay"),
+            ("string(NULL) carrier, 1 delay", "column 'carrier' may not be null"),
+        ],
+    )
+    def test_what_would_be_lost_is_refused_and_nothing_is_written(self, kit: Kit, rows: str, message: str) -> None:
+        topic = typed_topic(kit, SMALL)
+        assert message in refused(kit, sql(kit, rows), topic)
+        assert kit.read(subscribe=topic).count() == 0
+
+    def test_one_row_of_many_tasks_keeps_all_of_them_out(self, kit: Kit) -> None:
+        topic = typed_topic(kit, SMALL)
+        frame = kit.spark.range(0, 100, 1, 4).selectExpr("'UA' carrier", "if(id = 80, 1L << 40, id) delay")
+        assert "column 'delay' is int, and 1099511627776 in row 5 does not fit" in refused(kit, frame, topic)
+        assert kit.read(subscribe=topic).count() == 0
+
+    def test_how_many_rows_do_not_fit_is_told(self, kit: Kit) -> None:
+        topic = typed_topic(kit, SMALL)
+        frame = kit.spark.range(0, 100, 1, 1).selectExpr("'UA' carrier", "id + 2147483600 delay")
+        assert "and 2147483648 in row 48 does not fit, and 51 more" in refused(kit, frame, topic)
+        assert kit.read(subscribe=topic).count() == 0
+
+
+class TestSchemas:
+    def test_merge_schema_adds_and_widens_first(self, kit: Kit) -> None:
+        topic = typed_topic(kit, SMALL)
+        write(kit, sql(kit, "'UA' carrier, 1 delay"), topic)
+        frame = sql(kit, "'AA' carrier, 3000000000L delay, named_struct('gate', 'B4') place")
+        assert "has no column 'place'" in refused(kit, frame, topic)
+        write(kit, frame.repartition(2), topic, mergeSchema=True)
+        schema = kit.admin.describe_topics([topic])[0].schema
+        assert str(schema) == "carrier string NOT NULL, delay long, note string, place struct<gate: string NOT NULL>"
+        assert schema is not None
+        assert schema.version == 2
+        write(kit, frame, topic, mergeSchema=True)
+        assert kit.admin.describe_topics([topic])[0].schema == schema, "it takes these rows already"
+        assert texts(kit.read(subscribe=topic)) == [
+            "Row(carrier='AA', delay=3000000000, note=None, place=Row(gate='B4'))",
+            "Row(carrier='AA', delay=3000000000, note=None, place=Row(gate='B4'))",
+            "Row(carrier='UA', delay=1, note=None, place=None)",
+        ]
+
+    def test_what_cannot_evolve_is_refused(self, kit: Kit) -> None:
+        topic = typed_topic(kit, SMALL)
+        message = refused(kit, sql(kit, "'AA' carrier, 'late' delay"), topic, mergeSchema=True)
+        assert "column 'delay' cannot become string from int" in message
+        assert "topic '" in refused(kit, sql(kit, "'a' value"), kit.topic(), mergeSchema=True)
+
+    def test_create_topic_makes_it_of_the_columns(self, kit: Kit) -> None:
+        source, sink = typed_topic(kit), kit.new_name()
+        send_rows(kit, source, flights(0, 60))
+        frame = kit.read(subscribe=source)
+        options = {"createTopic": True, "keyColumns": "carrier, small", "timestampColumn": "at", "numPartitions": 3}
+        write(kit, frame, sink, **options)
+        write(kit, frame, sink, **options)
+        made = kit.admin.describe_topics([sink])[0]
+        assert made.schema is not None
+        assert (made.schema.key_columns, made.schema.timestamp_column) == (("carrier", "small"), "at")
+        assert (len(made.partitions), made.schema.version) == (3, 1)
+        assert kit.read(subscribe=sink).schema == kit.spark.createDataFrame([], DDL).schema
+        assert texts(kit.read(subscribe=sink)) == texts(frame.union(frame))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"createTopic": True, "keyColumns": "gone"}, "there is no column 'gone'"),
+            ({"createTopic": True, "timestampColumn": "delay"}, "it has to be a timestamp"),
+            ({"keyColumns": "carrier"}, "it is for a topic that the write creates: say createTopic=true, too"),
+        ],
+    )
+    def test_what_no_topic_can_be_is_refused(self, kit: Kit, options: dict[str, Any], message: str) -> None:
+        topic = kit.new_name()
+        assert message in refused(kit, sql(kit, "'UA' carrier, 1 delay"), topic, **options)
+        assert topic not in kit.admin.list_topics()
+
+    def test_a_topic_that_is_there_is_not_made_again(self, kit: Kit) -> None:
+        topic = kit.topic()
+        write(kit, sql(kit, "'a' value"), topic, createTopic=True)
+        assert kit.read(subscribe=topic).collect()[0].value == b"a"
+
+
+class TestStreams:
+    def run(self, kit: Kit, source: str, sink: str, checkpoint: pathlib.Path, **options: object) -> StreamingQuery:
+        """One AvailableNow run from topic to topic, ten rows a batch; raises what the query raises."""
+        frame = kit.read_stream(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=10)
+        changed = frame.withColumn("small", f.col("delay").cast("long") + 1)
+        writer: Any = changed.writeStream.format("minilog").option("bootstrap.servers", kit.servers)
+        for name, value in options.items():
+            writer = writer.option(name, str(value).lower())
+        writer = writer.option("topic", sink).option("checkpointLocation", str(checkpoint))
+        query: StreamingQuery = writer.trigger(availableNow=True).start()
+        finish(query)
+        return query
+
+    def test_rows_are_written_exactly_once_over_restarts(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+        source, sink = typed_topic(kit), typed_topic(kit)
+        send_rows(kit, source, flights(0, 25), batches=5)
+        self.run(kit, source, sink, tmp_path)
+        forget_from(tmp_path, "commits", 2)  # as if the driver had died behind the commit of the last batch
+        send_rows(kit, source, flights(25, 25), batches=5)
+        query = self.run(kit, source, sink, tmp_path)
+        wanted = kit.read(subscribe=source).selectExpr("at", "delay", "cast(delay + 1 as short) small")
+        assert texts(kit.read(subscribe=sink).select("at", "delay", "small")) == texts(wanted)
+        listing = kit.admin.describe_transaction(f"spark-{query.id}").listing
+        assert (listing.last_committed_generation or 0) >= 5
+
+    def test_a_row_that_does_not_fit_ends_it_and_leaves_nothing_of_its_batch(
+        self, kit: Kit, tmp_path: pathlib.Path
+    ) -> None:
+        source = typed_topic(kit, partitions=1)
+        sink = typed_topic(kit, schema_from_ddl(DDL.replace("small short", "small byte")), partitions=1)
+        send_rows(kit, source, flights(170, 20))
+        with pytest.raises(Exception, match=r"column 'small' is byte, and 128 in row \d does not fit, and 2 more"):
+            self.run(kit, source, sink, tmp_path)
+        assert kit.read(subscribe=sink).count() == 0
+
+    def test_merge_schema_and_create_topic(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+        source, sink = typed_topic(kit), kit.new_name()
+        send_rows(kit, source, flights(0, 15), batches=3)
+        self.run(kit, source, sink, tmp_path / "a", createTopic=True, keyColumns="carrier")
+        narrow = typed_topic(kit, schema_from_ddl("carrier string NOT NULL"))
+        self.run(kit, source, narrow, tmp_path / "b", mergeSchema=True)
+        for topic in (sink, narrow):
+            assert sorted(row.small for row in kit.read(subscribe=topic, where="delay is not null").collect()) == [
+                each - 49 for each in range(15) if each % 7
+            ]

@@ -1,0 +1,174 @@
+"""Typed batches from the rows of one version to those of another: built, validated, cut and read, against a reference
+in plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minilog.errors import UnknownSchemaVersion
+from minilog.record_batch.builder import build_control_batch
+from minilog.record_batch.header import BatchHeader, check_crc, decode_header, iterate_headers
+from minilog.typed.cutting import Cutting
+from minilog.typed.fields import Field, Primitive, quoted
+from minilog.typed.predicate import field_ids
+from minilog.typed.reader import TypedReader, TypedSelection
+from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.where import parse_where
+from minilog.v1 import typed_pb2
+from tests.unit.client.test_topic_schema import columns, types
+from tests.unit.client.test_where import both, compared, either, negated
+from tests.unit.client.typed_batches import (
+    BITS,
+    KEY,
+    Unreadable,
+    Written,
+    history,
+    named,
+    plain,
+    validate,
+    written,
+)
+from tests.unit.record_batch.batches import NOW_US, PARTITION, TOPIC_ID, at_offset
+
+CODECS = ("none", "lz4", "zstd")
+NUMBERS = ("0", "1", "-1", "127", "128", "-129", "32768", "3000000000", "9223372036854775807")
+CONSTANTS: dict[str, list[tuple[str, Any]]] = {
+    **{name: [(each, int(each)) for each in NUMBERS] for name in BITS},
+    "float": [("0.3", 0.3), ("0", 0.0), ("0.5", 0.5)],
+    "double": [("0.3", 0.3), ("0", 0.0), ("1e300", 1e300)],
+    "string": [("'a'", "a"), ("'ab'", "ab"), ("'é'", "é"), ("'long long'", "long long")],
+    "binary": [("X'00'", b"\0"), ("X'ff'", b"\xff")],
+    "boolean": [("true", True), ("false", False)],
+}
+Condition = tuple[str, Callable[[dict[str, Any]], bool | None]]
+
+
+def condition(chance: random.Random, schema: TopicSchema, depth: int = 2) -> Condition | None:
+    """Of the columns that have constants: words, and what it is for a row by SQL's rules."""
+    known = [each for each in schema.fields if "`" not in each.name]
+    if not known:
+        return None
+    if depth and chance.random() < 0.5:
+        left, right = condition(chance, schema, depth - 1), condition(chance, schema, depth - 1)
+        assert left is not None
+        assert right is not None
+        return chance.choice([both(left, right), either(left, right), negated(left)])
+    field = chance.choice(known)
+    name, kind = field.name, field.type
+    if not isinstance(kind, Primitive) or kind.name not in CONSTANTS or chance.random() < 0.2:
+        return f"{quoted(name)} is null", lambda row: row[name] is None
+    sign = chance.choice(["=", "<>", "<", "<=", ">", ">="])
+    words, expected = compared(name, sign, chance.choice(CONSTANTS[kind.name]), mirrored=False)
+    return words.replace(name, quoted(name), 1), expected
+
+
+def selection(chance: random.Random, schema: TopicSchema) -> tuple[TypedSelection, Condition | None]:
+    names = chance.sample(schema.names, chance.randint(0, len(schema.names)))
+    asked = condition(chance, schema) if chance.random() < 0.6 else None
+    where = None if asked is None else parse_where(asked[0], schema)
+    flags = [chance.random() < 0.5 for _ in range(3)]
+    return TypedSelection(schema, tuple(names), where, *flags), asked
+
+
+def expected_rows(
+    one: Written, asked: TypedSelection, condition: Condition | None, first: int, end: int
+) -> list[dict[str, Any]]:
+    """Raises Unreadable where the asked version cannot say a value of a column that is looked at."""
+    found = []
+    looked_at = {each.name: each for each in asked.fields}
+    if asked.where is not None:
+        looked_at |= {each.name: each for each in asked.schema.fields if each.id in field_ids(asked.where)}
+    if asked.keys:
+        looked_at |= {name: asked.schema.column(name) for name in asked.schema.key_columns}
+    base = one.header.base_offset
+    for offset in range(first, end):
+        row = one.rows[offset - base]
+        seen = {name: named(row.get(each.id), each) for name, each in looked_at.items()}
+        told = {name: seen[name] for name in asked.columns}
+        told |= {"_timestamp": one.timestamps[offset - base]} if asked.timestamps else {}
+        told |= {"_key": one.keys()[offset - base]} if asked.keys else {}
+        told |= {"_headers": one.headers[offset - base]} if asked.headers else {}
+        if condition is None or condition[1](seen) is True:
+            found.append(told | {"_offset": offset})
+    return found
+
+
+def read(reader: TypedReader, batch: bytes | memoryview, first: int, end: int) -> list[dict[str, Any]]:
+    found = reader.rows(batch, decode_header(batch), first, end)
+    if found is None:
+        return []
+    found.validate(full=True)
+    assert found.schema == reader.selection.arrow_schema
+    assert found.num_rows
+    return list(found.to_pylist())
+
+
+def same_place(stored: BatchHeader, cut: BatchHeader) -> None:
+    for name in (
+        "base_offset",
+        "next_offset",
+        "partition_leader_epoch",
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+        "base_timestamp_us",
+        "max_timestamp_us",
+        "is_transactional",
+        "is_control",
+        "is_typed",
+    ):
+        assert getattr(stored, name) == getattr(cut, name), name
+
+
+@settings(max_examples=250)
+@given(columns(types()), st.integers(0, 2**32), st.integers(0, 5), st.sampled_from(CODECS), st.booleans())
+def test_what_is_read_is_what_was_written(
+    fields: tuple[Field, ...], seed: int, changes: int, codec: str, transactional: bool
+) -> None:
+    chance = random.Random(seed)
+    schemas = history(chance, fields, changes)
+    options: dict[str, Any] = {"compression": codec}
+    if transactional:
+        options |= {"transactional": True, "producer_id": 5, "producer_epoch": 1, "base_sequence": 9}
+    run, stored, offset = b"", list[Written](), 2**40
+    for _ in range(3):
+        one = written(chance, chance.choice(schemas.versions), chance.randint(1, 6), **options)
+        header = validate(one.batch, schemas)
+        assert header.record_count == len(one.rows)
+        stored.append(one.at(offset))
+        run += stored[-1].batch
+        marker = build_control_batch(TOPIC_ID, PARTITION, b"m", timestamp_us=NOW_US, producer_id=5)
+        run += at_offset(marker, offset + header.record_count)
+        offset += header.record_count + 1
+    asked, where = selection(chance, chance.choice(schemas.versions))
+    wire = typed_pb2.Selection.FromString(asked.to_wire().SerializeToString())
+    cut = Cutting(wire, schemas).cut(KEY, run)
+    reader = TypedReader(schemas, asked)
+    for (at, whole), (place, header) in zip(iterate_headers(run), iterate_headers(cut), strict=True):
+        same_place(whole, header)
+        piece = memoryview(cut)[place : place + header.length]
+        check_crc(TOPIC_ID, PARTITION, piece, header)
+        if header.is_control:
+            assert bytes(piece) == run[at : at + whole.length]
+            assert read(reader, piece, header.base_offset, header.next_offset) == []
+            continue
+        one = next(each for each in stored if each.header.base_offset == whole.base_offset)
+        ends = sorted(chance.sample(range(whole.base_offset, whole.next_offset + 1), 2))
+        for first, end in ((whole.base_offset, whole.next_offset), (ends[0], ends[1])):
+            try:
+                wanted = plain(expected_rows(one, asked, where, first, end))
+            except Unreadable:
+                with pytest.raises(UnknownSchemaVersion):
+                    read(reader, one.batch, first, end)
+                if header.record_count or where is None:
+                    with pytest.raises(UnknownSchemaVersion):
+                        read(reader, piece, first, end)
+                continue
+            assert plain(read(reader, one.batch, first, end)) == wanted
+            assert plain(read(reader, piece, first, end)) == wanted

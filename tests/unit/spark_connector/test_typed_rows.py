@@ -1,0 +1,253 @@
+"""What a query reads of topics that have a schema: columns, versions, refusals. And what the sink tells at once."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from minilog import TopicSchema, schema_from_ddl
+from minilog.errors import InvalidRecord, InvalidSchema
+from minilog.typed.evolution import add_column, drop_column, rename_column, widen_column
+from minilog.typed.fields import Field, Primitive
+from minilog.typed.topic_schemas import TopicSchemas
+from pyspark_minilog.errors import InvalidOption, SchemaChanged
+from pyspark_minilog.helpers import _options
+from pyspark_minilog.offsets import Partition, SourceOffset, parse_offset_spec
+from pyspark_minilog.options import RowOptions, parse_sink_options, parse_source_options
+from pyspark_minilog.planning import PlannedRange
+from pyspark_minilog.read_task import ReadTask, joined, planned
+from pyspark_minilog.typed_rows import (
+    TypedTopic,
+    TypedTopics,
+    arrow_schema,
+    check_untyped,
+    schema_from_spark,
+    spark_schema,
+    typed_topics,
+)
+from pyspark_minilog.typed_sink import TypedPlan, check_columns
+
+V1 = schema_from_ddl("carrier string NOT NULL, delay int, note string", ["carrier"])
+LONG = widen_column(V1, "delay", Primitive("long"))
+RENAMED = rename_column(V1, "note", "remark")
+AGAIN = add_column(RENAMED, Field("note", Primitive("string")))
+GATE = add_column(V1, Field("gate", Primitive("string")))
+
+
+def topic(*versions: TopicSchema, number: int = 1) -> TypedTopic:
+    return TypedTopic(f"{number:032x}", TopicSchemas(versions))
+
+
+def rows(*versions: TopicSchema, **options: object) -> TypedTopics:
+    found = typed_topics({"t": topic(*versions)}, RowOptions(**options))  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+class TestTypes:
+    def test_there_and_back(self) -> None:
+        schema = schema_from_ddl(
+            "a boolean, b byte, c short, d int NOT NULL, e long, f float, g double, h string, i binary, j date,"
+            " k timestamp, l timestamp_ntz, m decimal(38,2), n struct<x: int NOT NULL, y: array<map<string, int>>>"
+        )
+        spark = spark_schema(schema)
+        assert schema_from_spark(spark) == schema
+        assert arrow_schema(spark).equals(schema.arrow_schema), "what brokers hand out goes to Spark as it is"
+        assert not spark["d"].nullable
+
+    def test_roles(self) -> None:
+        made = schema_from_spark(StructType([StructField("a", StringType())]), ["a"])
+        assert made.key_columns == ("a",)
+        with pytest.raises(InvalidSchema):
+            schema_from_spark(StructType([StructField("_key", StringType())]))
+
+
+class TestVersions:
+    @pytest.mark.parametrize(
+        ("versions", "columns", "where", "before", "found"),
+        [
+            ((V1, GATE), None, None, 1, 2),  # the DataFrame has a column that the first version does not have
+            ((V1, GATE), ("carrier", "delay"), None, 1, 1),
+            ((V1, GATE), ("carrier",), "gate is null", 1, 2),
+            ((V1, LONG), ("carrier", "delay"), None, 1, 2),
+            ((V1, LONG), ("carrier",), None, 1, 1),
+            ((V1, RENAMED, AGAIN), ("note",), None, 1, 1),
+            ((V1, RENAMED, AGAIN), ("note",), None, 2, 3),
+            ((V1, GATE), ("carrier",), None, None, 2),
+            ((V1, GATE), ("carrier",), None, 7, 2),
+        ],
+    )
+    def test_a_query_goes_on_by_the_one_before_where_that_gives_the_same_columns(
+        self,
+        versions: tuple[TopicSchema, ...],
+        columns: tuple[str, ...] | None,
+        where: str | None,
+        before: int | None,
+        found: int,
+    ) -> None:
+        query = rows(*versions, columns=columns, where=where)
+        known = {} if before is None else {"t": before}
+        assert query.versions(["t"], known) == {"t": found}
+        assert query.rows(["t"], known).schemas == {"t": versions[found - 1]}
+
+    def test_one_that_was_to_fail_goes_on_by_the_newest_but_replays_by_its_own(self) -> None:
+        query = rows(V1, GATE, columns=("carrier",), fails_on_change=True)
+        assert query.versions(["t"], {"t": 1}) == {"t": 2}
+        assert query.rows(["t"], {"t": 1}).schemas == {"t": V1}
+
+    def test_what_load_saw_stays_while_the_topic_is_the_same(self) -> None:
+        query = rows(V1)
+        assert query.renewed({"t": topic(V1, GATE)}) is query
+        other = query.renewed({"t": topic(V1, number=2)})
+        assert other.topics["t"].id == topic(V1, number=2).id
+        with pytest.raises(InvalidOption, match="topics 't' and 't' have different columns"):
+            query.renewed({"t": topic(GATE, number=2)})
+
+    def test_a_change_is_told_with_what_has_changed(self) -> None:
+        query = rows(V1, fails_on_change=True)
+        with pytest.raises(
+            SchemaChanged, match=r"is version 2 now, .* 1 when the query was started \(added gate string"
+        ):
+            query.renewed({"t": topic(V1, GATE)})
+        assert query.renewed({"t": topic(V1, GATE)}, is_stream=False) is query
+
+    def test_a_query_of_keys_and_values_meets_no_schema(self) -> None:
+        check_untyped({"t": None})
+        with pytest.raises(InvalidOption, match="this query began with keys and values"):
+            check_untyped({"t": None, "u": topic(V1)})
+
+
+class TestSchema:
+    def test_columns_and_metadata(self) -> None:
+        found = rows(V1, columns=("DELAY", "carrier"), metadata=True)
+        assert found.schema().names == ["delay", "carrier", "_topic", "_partition", "_offset", "_timestamp", "_key"]
+        task = found.rows(["t"], {})
+        assert (task.columns, task.metadata, task.as_kafka) == (("delay", "carrier"), True, False)
+
+    def test_a_given_one_is_a_projection(self) -> None:
+        given = StructType([StructField("_offset", LongType()), StructField("delay", LongType())])
+        found = rows(V1, metadata=True).projected(given)
+        assert (found.columns, found.metadata) == (("delay",), ("_offset",))
+        with pytest.raises(InvalidOption, match="the columns here are carrier, delay, note"):
+            rows(V1).projected(given)
+        with pytest.raises(InvalidOption, match="says that column 'note' is int, it is string"):
+            rows(V1).projected(StructType([StructField("note", IntegerType())]))
+
+    def test_as_keys_and_values_topics_may_differ(self) -> None:
+        options = RowOptions(is_kafka_view=True, where="delay > 1")
+        found = typed_topics({"a": topic(V1), "b": topic(GATE, number=2)}, options)
+        assert found is not None
+        assert found.columns is None
+        assert found.rows(["a", "b"], {}).metadata
+        other = schema_from_ddl("x int")
+        with pytest.raises(InvalidOption, match="option 'where' is 'delay > 1': the where names 'delay'"):
+            typed_topics({"a": topic(V1), "b": topic(other, number=2)}, options)
+
+    def test_topics_of_the_same_columns_in_any_order(self) -> None:
+        other = schema_from_ddl("note string, delay int, carrier string NOT NULL")
+        found = typed_topics({"a": topic(V1), "b": topic(other, number=2)}, RowOptions())
+        assert found is not None
+        assert found.columns == V1.names
+        with pytest.raises(InvalidOption, match="topics 'a' and 'b' have different columns"):
+            typed_topics({"a": topic(V1), "b": topic(drop_column(V1, "note"), number=2)}, RowOptions())
+        with pytest.raises(InvalidOption, match="topic 'a' has a schema, and topic 'b' has none"):
+            typed_topics({"a": topic(V1), "b": None}, RowOptions())
+
+    def test_without_a_schema(self) -> None:
+        assert typed_topics({"a": None}, RowOptions(is_kafka_view=True)) is None
+        assert typed_topics({}, RowOptions(columns=("a",))) is None
+        with pytest.raises(InvalidOption, match="option 'where' is 'x = 1': topic 'a' has no schema"):
+            typed_topics({"a": None}, RowOptions(where="x = 1"))
+
+
+class TestTasks:
+    def test_each_knows_the_schemas_that_it_needs(self) -> None:
+        query = typed_topics({"a": topic(V1), "b": topic(V1, number=2)}, RowOptions())
+        parts = [(PlannedRange(Partition(name, 0), 0, 1),) for name in ("a", "b")]
+        tasks = [each for each in planned(parts, query, {"a": 1}) if isinstance(each, ReadTask)]
+        assert [list(each.rows.schemas) for each in tasks if each.rows] == [["a"], ["b"]]
+        assert pickle.loads(pickle.dumps(tasks)) == tasks
+        assert planned(parts, None, {}) == [ReadTask(each) for each in parts]
+
+    def test_null_where_there_was_to_be_none(self) -> None:
+        schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+        batch = pa.record_batch({"n": pa.array([1, None], pa.int32())})
+        with pytest.raises(SchemaChanged, match="column 'n' was NOT NULL when the query was started"):
+            list(joined(iter([batch]), schema))
+        (good,) = joined(iter([batch.slice(0, 1)]), schema)
+        assert good.schema == schema
+
+
+class TestOffsets:
+    def test_versions_are_kept(self) -> None:
+        offset = SourceOffset({Partition("t", 0): 5}, {"t": "ab"}, schema_versions={"t": 3})
+        said = json.loads(json.dumps(offset.to_json()))
+        assert said == {"__schema_versions": {"t": 3}, "__topic_ids": {"t": "ab"}, "t": {"0": 5}}
+        assert SourceOffset.from_json(said) == offset
+        spec = parse_offset_spec("startingOffsets", json.dumps(said))
+        assert spec.positions == {Partition("t", 0): 5}
+
+    def test_without_them_nothing_is_another(self) -> None:
+        assert SourceOffset({Partition("t", 0): 5}, {"t": "ab"}).to_json() == {
+            "__topic_ids": {"t": "ab"},
+            "t": {"0": 5},
+        }
+
+    @pytest.mark.parametrize("said", [[], {"t": "1"}, {"t": True}])
+    def test_others_are_refused(self, said: object) -> None:
+        with pytest.raises(InvalidOption, match="versions of schemas that minilog cannot read"):
+            SourceOffset.from_json({"__schema_versions": said, "t": {"0": 5}})
+
+
+class TestOptions:
+    def test_of_the_source(self) -> None:
+        given = {"bootstrap.servers": "a:1", "subscribe": "t", "columns": "a, b", "WHERE": "a > 1", "metadata": "True"}
+        assert parse_source_options(given).rows == RowOptions(("a", "b"), "a > 1", metadata=True)
+        changed = parse_source_options({"bootstrap.servers": "a:1", "subscribe": "t", "onSchemaChange": "FAIL"})
+        assert changed.rows == RowOptions(fails_on_change=True)
+
+    def test_of_the_sink(self) -> None:
+        given = {"bootstrap.servers": "a:1", "topic": "t", "createTopic": "true", "keyColumns": "a,b"}
+        found = parse_sink_options({**given, "numPartitions": "3", "timestampColumn": "at"}).schema
+        assert (found.creates, found.merges, found.key_columns, found.num_partitions) == (True, False, ("a", "b"), 3)
+        assert (found.timestamp_column, found.replication_factor) == ("at", None)
+        with pytest.raises(InvalidOption, match="option 'numPartitions' is '3': it is for a topic that the write"):
+            parse_sink_options({"bootstrap.servers": "a:1", "topic": "t", "numPartitions": "3"})
+        with pytest.raises(InvalidOption, match="option 'timestampColumn' is 'a,b': name one column"):
+            parse_sink_options({**given, "timestampColumn": "a,b"})
+
+    def test_of_the_helpers(self) -> None:
+        found = _options("t", ["a", "b"], None, {"bootstrap_servers": "h:1", "metadata": True, "minPartitions": 2})
+        assert found == {
+            "subscribe": "t",
+            "columns": "a,b",
+            "bootstrap.servers": "h:1",
+            "metadata": "true",
+            "minPartitions": "2",
+        }
+
+
+class TestSink:
+    @pytest.mark.parametrize(
+        ("columns", "error", "message"),
+        [
+            ("carrier string, gate string", InvalidOption, "topic 't' has no column 'gate', its columns are carrier"),
+            ("delay int", InvalidOption, "column 'carrier' of topic 't' may not be null, and the DataFrame does not"),
+            ("carrier int", InvalidRecord, "column 'carrier' is string, and the rows have int32: cast it yourself"),
+        ],
+    )
+    def test_what_needs_no_row_is_refused_on_the_driver(
+        self, columns: str, error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            check_columns(spark_schema(schema_from_ddl(columns)), "t", V1)
+
+    def test_rows_go_as_they_are_with_the_version_to_write_by(self) -> None:
+        check_columns(spark_schema(schema_from_ddl("delay long, carrier string")), "t", V1)
+        batch = pa.record_batch({"carrier": ["a"]})
+        (only,) = TypedPlan("t", V1).payloads(batch)
+        assert only == ("t", None, batch, V1)
