@@ -108,9 +108,9 @@ def test_each_value_is_once_in_its_topic(job: ModuleType, kit: Kit, tmp_path: pa
     kit.admin.create_topics([NewTopic(name, num_partitions=2, schema=FLIGHTS)])
     options = job.TypedOptions(kit.servers, events, name, bad_topic, str(tmp_path / "checkpoint"))
     for first in (0, 20):
-        for number in range(first, first + 20):
-            delay = '"late"' if number % 5 == 0 else str(number)
-            kit.send(events, [f'{{"carrier":"UA","delay":{delay}}}'], partition=number % 2)
+        for partition in range(2):
+            delays = ('"late"' if number % 5 == 0 else number for number in range(first + partition, first + 20, 2))
+            kit.send(events, [f'{{"carrier":"UA","delay":{each}}}' for each in delays], partition=partition)
         finish(job.typed(kit.spark, options).trigger(availableNow=True).start())
     finish(job.typed(kit.spark, options).trigger(availableNow=True).start())
     rows = kit.read(subscribe=name).collect()
