@@ -1,4 +1,4 @@
-"""jobs/typed.py: which values are good, which are bad and why. Without brokers: what Spark makes of them."""
+"""jobs/typed.py: which values are good, which are bad and why; and each of them once, in its topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from types import ModuleType
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from minilog import schema_from_ddl
+from minilog import NewTopic, schema_from_ddl
+from tests.spark.kit import Kit, finish
 
 JOBS = pathlib.Path(__file__).parents[2] / "jobs"
 FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int, at timestamp, stops array<string>")
@@ -100,3 +101,28 @@ def test_avro_without_its_package_says_what_to_do(job: ModuleType, spark: SparkS
     schema = '{"type":"record","name":"r","fields":[{"name":"carrier","type":"string"}]}'
     with pytest.raises(ValueError, match=r"--packages org\.apache\.spark:spark-avro"):
         job.parsed(records(spark, "x"), FLIGHTS, "avro", schema)
+
+
+def test_each_value_is_once_in_its_topic(job: ModuleType, kit: Kit, tmp_path: pathlib.Path) -> None:
+    events, bad_topic, name = kit.topic(2), kit.topic(), kit.new_name()
+    kit.admin.create_topics([NewTopic(name, num_partitions=2, schema=FLIGHTS)])
+    options = job.TypedOptions(kit.servers, events, name, bad_topic, str(tmp_path / "checkpoint"))
+    for first in (0, 20):
+        for partition in range(2):
+            delays = ('"late"' if number % 5 == 0 else number for number in range(first + partition, first + 20, 2))
+            kit.send(events, [f'{{"carrier":"UA","delay":{each}}}' for each in delays], partition=partition)
+        finish(job.typed(kit.spark, options).trigger(availableNow=True).start())
+    finish(job.typed(kit.spark, options).trigger(availableNow=True).start())
+    rows = kit.read(subscribe=name).collect()
+    assert sorted(each.delay for each in rows) == [number for number in range(40) if number % 5]
+    bad = kit.read(subscribe=bad_topic, includeHeaders="true").collect()
+    assert {bytes(each.value) for each in bad} == {b'{"carrier":"UA","delay":"late"}'}
+    told = [{header.key: bytes(header.value).decode() for header in each.headers} for each in bad]
+    assert {each["reason"] for each in told} == {"column 'delay' is int, and late does not fit"}
+    assert len({each["from"] for each in told}) == len(bad) == 8
+
+
+def test_a_topic_without_a_schema_is_refused(job: ModuleType, kit: Kit) -> None:
+    topic = kit.topic()
+    with pytest.raises(ValueError, match="has no schema: create it with one"):
+        job.typed(kit.spark, job.TypedOptions(kit.servers, topic, topic, topic, "/nowhere"))
