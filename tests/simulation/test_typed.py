@@ -124,7 +124,8 @@ def test_a_row_has_the_columns_that_it_was_written_with(version: TopicSchema) ->
     selection = TypedSelection(version, version.names)
     right = given | ({"more": None} if "more" in given else {})  # the version had no such column
     assert topic.is_row("c1", selection, right) == VALUES[7]
-    for wrong in ({"size": 9}, {"note": None if given["note"] else "x"}, *([{"more": 3}] if "more" in given else [])):
+    wrongs: list[dict[str, Any]] = [{"size": 9}, {"note": None if given["note"] else "x"}]
+    for wrong in [*wrongs, *([{"more": 3}] if "more" in given else [])]:
         with pytest.raises(Violation, match="which was written as"):
             topic.is_row("c1", selection, right | wrong)
 
