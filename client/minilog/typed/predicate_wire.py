@@ -27,7 +27,7 @@ from minilog.typed.predicate import (
 from minilog.v1 import typed_pb2
 
 MAX_PREDICATE_BYTES = 64 << 10
-_TRUTHS = {None: typed_pb2.TRUTH_UNKNOWN, True: typed_pb2.TRUTH_TRUE, False: typed_pb2.TRUTH_FALSE}
+_TRUTHS = {None: typed_pb2.TRUTH_NONE, True: typed_pb2.TRUTH_TRUE, False: typed_pb2.TRUTH_FALSE}
 _VALUES = {number: value for value, number in _TRUTHS.items()}
 
 

@@ -25,13 +25,15 @@ class _Truth:
 
 class _TruthEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Truth.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    TRUTH_UNKNOWN: _Truth.ValueType  # 0
+    TRUTH_NONE: _Truth.ValueType  # 0
+    """Neither: unknown."""
     TRUTH_TRUE: _Truth.ValueType  # 1
     TRUTH_FALSE: _Truth.ValueType  # 2
 
 class Truth(_Truth, metaclass=_TruthEnumTypeWrapper): ...
 
-TRUTH_UNKNOWN: Truth.ValueType  # 0
+TRUTH_NONE: Truth.ValueType  # 0
+"""Neither: unknown."""
 TRUTH_TRUE: Truth.ValueType  # 1
 TRUTH_FALSE: Truth.ValueType  # 2
 Global___Truth: _TypeAlias = Truth  # noqa: Y015
