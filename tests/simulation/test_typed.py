@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from minilog.partition_key import PartitionKey
+from minilog.typed import predicate
 from minilog.typed.evolution import add_column, drop_column, rename_column
-from minilog.typed.fields import Field, Primitive
+from minilog.typed.fields import Field, Primitive, arrow_field
 from minilog.typed.predicate import evaluate
 from minilog.typed.reader import TypedSelection
+from minilog.typed.statistics import default_columns, read_statistics, statistics_of
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.where import parse_where
 from minilog.typed.wire import schema_to_wire
@@ -32,6 +34,7 @@ from tests.simulation.clients.rows import (
 )
 from tests.simulation.clients.typed_topic import TypedTopic
 from tests.simulation.judge.schemas import Schemas
+from tests.simulation.mutants import mutated
 from tests.simulation.plan import Plan
 from tests.simulation.violation import Violation
 
@@ -191,3 +194,36 @@ def test_who_tells_other_versions_than_are_committed_is_wrong() -> None:
         judge.committed(CommittedBatch(1, 2, 1, committed(FIRST, _all_of_again()[0]).records[1:]))
     with pytest.raises(Violation, match="V13: b1 tells version 2 of a schema as the 1th"):
         judge.saw(call, told(other), True)
+
+
+# -- what statistics leave out
+
+
+BATCH_ROWS = 3
+
+
+def batches_left_out_wrongly() -> list[str]:
+    """Conditions that are true for a row of a batch, where its statistics say that they cannot be."""
+    found = []
+    columns = rows(FIRST)
+    for seed in range(80):
+        condition = drawn_condition(FIRST, random.Random(seed), len(VALUES))
+        where = parse_where(as_sql(condition, FIRST), FIRST)
+        for start in range(0, len(VALUES), BATCH_ROWS):
+            part = columns[start : start + BATCH_ROWS]
+            arrays = [(each, pa.array([row[each.id] for row in part], arrow_field(each).type)) for each in FIRST.fields]
+            told = statistics_of((field, values) for field, values in arrays if field.name in default_columns(FIRST))
+            known = read_statistics(told, FIRST, len(part))
+            if not predicate.outcomes(where, known.get) & predicate.TRUE and any(truth(condition, row) for row in part):
+                found.append(f"{condition} of {part}")
+    return found
+
+
+def test_no_batch_is_left_out_that_has_a_row_that_is_wanted() -> None:
+    assert batches_left_out_wrongly() == []
+
+
+@pytest.mark.parametrize("name", ["V14 a highest value is cut as a lowest one", "V14 statistics ignore nulls"])
+def test_statistics_that_leave_out_too_much_are_found(name: str) -> None:
+    with mutated(name):
+        assert batches_left_out_wrongly()

@@ -156,8 +156,8 @@ def drawn_condition(schema: TopicSchema, chance: random.Random, written: int) ->
     kinds: list[Condition] = [
         Joined("and", least, Compared(NUMBER, "<", number + chance.choice((5, 50, 500)))),
         Compared(NUMBER, chance.choice(("<", "<=", "=")), number),
-        Compared(WORD, chance.choice(("<", ">", "<=", ">=")), f"{_BEFORE_WORD}p{chance.randrange(1, 6)}:{number}"),
-        Compared(WORD, "like", f"{_BEFORE_WORD}p{chance.randrange(1, 6)}:%"),
+        Compared(WORD, chance.choice(("<", ">", "<=", ">=")), f"{_BEFORE_WORD}p{chance.randrange(1, 3)}:{number}"),
+        Compared(WORD, "like", f"{_BEFORE_WORD}p{chance.randrange(1, 3)}:%"),
         Compared(NOTE, chance.choice(("<", ">", "=", "<=")), f"{_BEFORE_NOTE}{text} {NOTE}"),
         Compared(SIZE, chance.choice(("<", ">=")), number % 100 * 100),
         Compared(SHARE, chance.choice(("<", ">=")), number % 64 + 0.5),
