@@ -38,7 +38,8 @@ class Schemas:
         given = self._given.get(record.topic_id, 0)
         again = sorted({each.id for each in schema.fields if each.id <= given} - known)
         if again or schema.last_field_id < given:
-            text = f"version {schema.version} of a schema gives the ids {again} again, up to {given} they were given"
+            text = f"version {schema.version} of a schema gives the ids {again} again, and ids from "
+            text += f"{schema.last_field_id + 1} on; up to {given} they were given"
             raise Violation("typed", text)
         self._given[record.topic_id] = max(schema.last_field_id, *(each.id for each in schema.fields))
         before.append(schema)
