@@ -6,6 +6,8 @@ import pathlib
 import sys
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from benchmarks.processes import HOST, Servers, free_ports, wait_until
 from minilog import Admin, NewTopic, TopicPartition
 from minilog.errors import MinilogError
@@ -53,12 +55,12 @@ class MinilogCluster:
         except MinilogError:
             return 0
 
-    def create(self, topic: str, partitions: int, *, is_synced: bool = True) -> None:
-        policy = "fsync" if is_synced else "os"
+    def create(self, topic: str, partitions: int, *, is_synced: bool = True, schema: pa.Schema | None = None) -> None:
+        """With a schema, a typed one."""
+        configs = {"flush.policy": "fsync" if is_synced else "os"}
+        wanted = NewTopic(topic, num_partitions=partitions, replication_factor=3, configs=configs, schema=schema)
         with Admin({"bootstrap.servers": self.servers}) as admin:
-            admin.create_topics(
-                [NewTopic(topic, num_partitions=partitions, replication_factor=3, configs={"flush.policy": policy})]
-            )
+            admin.create_topics([wanted])
 
     def wait_in_sync(self, topic: str, partitions: int) -> None:
         def all_are() -> bool:

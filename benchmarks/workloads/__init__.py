@@ -36,12 +36,14 @@ class Workload:
         return Result(self.target, self.ours, self.theirs)
 
     def detail_results(self, result: Result) -> list[Result]:
-        """The targets that are details of these runs."""
+        """The targets that are details of these runs; without a figure where nobody could measure it."""
         found = []
         for each in self.details:
             one = Result(each.target, self.ours, self.theirs)
             for name, runs in result.runs.items():
-                one.runs[name] = [Run(run.details[each.detail], run.cost, run.amount_bytes) for run in runs]
+                known = [run for run in runs if each.detail in run.details]
+                if known:
+                    one.runs[name] = [Run(run.details[each.detail], run.cost, run.amount_bytes) for run in known]
             one.missing = result.absent()
             found.append(one)
         return found
