@@ -64,7 +64,10 @@ simulate: setup
 soak: java setup
 	for mode in leader controller both hang cut isolate rolling all; do \
 		$(BIN)/python -m tests.integration.kill_runs $$mode --times $(TIMES) || exit 1; done
+	for mode in leader controller both all; do \
+		$(BIN)/python -m tests.integration.kill_runs $$mode --typed --times $(TIMES) || exit 1; done
 	$(BIN)/python -m tests.spark.kills --times $(TIMES)
+	$(BIN)/python -m tests.spark.kills --typed --times $(TIMES)
 	$(PYTEST) -m long tests
 
 bench: java bench-setup

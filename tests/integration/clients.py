@@ -14,6 +14,7 @@ from functools import partial
 
 from minilog import Admin, Consumer, Producer, RecordMetadata, TopicPartition
 from minilog.errors import MinilogError, UnknownOutcome
+from tests.integration.forms import RECORDS, Form
 from tests.integration.history import History, Stored
 
 
@@ -41,8 +42,10 @@ class Writer:
         in_flight: int = 500,
         pause_s: float = 0.0,
         settings: dict[str, object] | None = None,
+        form: Form = RECORDS,
     ) -> None:
         self.history = History()
+        self._form = form
         self.name = name
         self._producer = Producer({"bootstrap.servers": bootstrap_servers, "client.id": name, **(settings or {})})
         self._topic = topic
@@ -110,7 +113,7 @@ class Writer:
     def _send(self, number: int, value: bytes) -> Future[RecordMetadata] | None:
         """None where the producer would not take it: nothing happened."""
         try:
-            return self._producer.send(self._topic, value=value, key=b"%d" % (number % 97))
+            return self._producer.send(self._topic, **self._form.sending(number, value))
         except MinilogError:
             return None
 
@@ -143,7 +146,8 @@ class Writer:
 class Reader:
     """Reads a topic from its start as it grows, until it is stopped."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, *, form: Form = RECORDS) -> None:
+        self._form = form
         self.read: Stored = {each: [] for each in range(partitions)}
         self.errors: list[MinilogError] = []
         self._consumer = Consumer({"bootstrap.servers": bootstrap_servers, "client.id": "reader"})
@@ -163,21 +167,26 @@ class Reader:
     def _follow(self) -> None:
         while not self._stop.is_set():
             try:
-                take(self._consumer, self.read, timeout_s=0.2)
+                take(self._consumer, self.read, timeout_s=0.2, form=self._form)
             except MinilogError as error:
                 self.errors.append(error)
 
 
-def take(consumer: Consumer, read: Stored, timeout_s: float) -> None:
+def take(consumer: Consumer, read: Stored, timeout_s: float, *, form: Form = RECORDS) -> None:
     """Put what the next poll gives to what was read."""
-    for batch in consumer.poll_arrow(timeout=timeout_s):
-        columns = batch.select(["partition", "offset", "value"]).to_pydict()
+    for batch in consumer.poll_arrow(timeout=timeout_s, **form.polling):
+        columns = batch.select(form.columns).to_pydict()
         for partition, offset, value in zip(*columns.values(), strict=True):
             read[partition].append((offset, value))
 
 
 def read_all(
-    bootstrap_servers: str, topic: str, timeout_s: float = 60.0, *, isolation: str = "read_committed"
+    bootstrap_servers: str,
+    topic: str,
+    timeout_s: float = 60.0,
+    *,
+    isolation: str = "read_committed",
+    form: Form = RECORDS,
 ) -> Stored:
     """(offset, value) of every record by partition, up to what such a reader finds to be the end at this moment."""
     settings = {"bootstrap.servers": bootstrap_servers, "isolation.level": isolation}
@@ -192,5 +201,5 @@ def read_all(
         while not consumer.finished():
             if time.monotonic() > deadline:
                 raise MinilogError(f"reading {topic} up to {bounds} did not finish in {timeout_s} s")
-            take(consumer, stored, timeout_s=1.0)
+            take(consumer, stored, timeout_s=1.0, form=form)
     return stored

@@ -10,6 +10,7 @@ import pathlib
 
 import pytest
 
+from tests.integration.forms import ROWS
 from tests.integration.kill_runs import KillRunOutcome, run
 
 QUICK = {"broker.session.timeout.ms": "1500"}
@@ -29,6 +30,11 @@ def check(outcome: KillRunOutcome, *, errors_allowed: bool = False) -> None:
 @pytest.mark.parametrize(("mode", "times"), [("leader", 2), ("controller", 1), ("both", 1), ("all", 1), ("rolling", 1)])
 def test_acknowledged_records_survive_kills_and_clean_stops(mode: str, times: int, tmp_path: pathlib.Path) -> None:
     check(run(mode, times, seed=7, directory=tmp_path))
+
+
+@pytest.mark.timeout(180)
+def test_acknowledged_rows_survive_kills_while_their_schema_evolves(tmp_path: pathlib.Path) -> None:
+    check(run("both", 2, seed=7, directory=tmp_path, form=ROWS))
 
 
 @pytest.mark.timeout(180)

@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from tests.integration.forms import ROWS
 from tests.integration.history import Stored
 from tests.spark.kills.judging import copy_of, judge, judge_reading
 from tests.spark.kills.run import STANDALONE, run
@@ -33,6 +34,14 @@ def whole_sink() -> Stored:
 )
 def test_a_copy_is_exactly_once_whoever_is_killed(victims: list[str], tmp_path: pathlib.Path) -> None:
     outcome = run(victims, seed=7, directory=tmp_path)
+    assert outcome.verdict.wrong == []
+    assert outcome.verdict.copies == outcome.verdict.input == outcome.acknowledged == outcome.read > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_copy_of_typed_topics_is_exactly_once_while_their_schemas_evolve(tmp_path: pathlib.Path) -> None:
+    outcome = run(["driver", "worker", "leader"], seed=7, directory=tmp_path, form=ROWS)
     assert outcome.verdict.wrong == []
     assert outcome.verdict.copies == outcome.verdict.input == outcome.acknowledged == outcome.read > 0
 
@@ -76,6 +85,19 @@ class TestTheJudgement:
         assert judge(SOURCE, sink).wrong == [
             "b'1:7|x' stands in partition 0, where nobody should have written it",
         ]
+
+    def test_finds_a_key_in_two_partitions(self) -> None:
+        """Where keys decide: here three of them, over two partitions."""
+        sink: Stored = {0: [], 1: []}
+        for partition, records in SOURCE.items():
+            for offset, value in records:
+                target = sink[(partition + offset) % 3 % 2]
+                target.append((len(target), copy_of(partition, offset, value)))
+        assert judge(SOURCE, sink, keys=3).wrong == []
+        sink[1].append(sink[0].pop(1))
+        assert (
+            judge(SOURCE, sink, keys=3).wrong[0].endswith("stands in partition 1, where nobody should have written it")
+        )
 
     def test_finds_a_reader_that_was_shown_something_else_or_not_all(self) -> None:
         sink, read = whole_sink(), whole_sink()

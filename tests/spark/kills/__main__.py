@@ -13,6 +13,7 @@ import tempfile
 from rich.console import Console
 from rich.table import Table
 
+from tests.integration.forms import RECORDS, ROWS
 from tests.spark.kills.run import LOCAL, STANDALONE, CopyOutcome, run
 from tests.spark.kills.soak import in_random_order, soak
 from tests.spark.kills.victims import VICTIMS
@@ -51,18 +52,20 @@ def main() -> int:
     )
     masters = f"executor as a victim needs {STANDALONE} (started here) or local-cluster[2,1,1024]; default: %(default)s"
     parser.add_argument("--master", default=LOCAL, help=masters)
+    parser.add_argument("--typed", action="store_true", help="typed topics, whose schemas evolve before each kill")
     parser.add_argument("--at-least-once", action="store_true", help="what the judgement is worth: it should object")
     parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="leave logs and data in this directory")
     chosen = parser.parse_args()
-    names = chosen.victims.split(",")
+    names, form = chosen.victims.split(","), ROWS if chosen.typed else RECORDS
     with tempfile.TemporaryDirectory(prefix="minilog-spark-kills-") as folder:
         directory = chosen.keep or pathlib.Path(folder)
         if chosen.minutes:
-            outcome, samples = soak(names, chosen.minutes, chosen.seed, directory, master=chosen.master)
+            outcome, samples = soak(names, chosen.minutes, chosen.seed, directory, master=chosen.master, form=form)
             samples.show()
         else:
             victims = itertools.islice(in_random_order(names, chosen.seed), chosen.times)
-            outcome = run(victims, chosen.seed, directory, master=chosen.master, at_least_once=chosen.at_least_once)
+            at_least_once = chosen.at_least_once
+            outcome = run(victims, chosen.seed, directory, master=chosen.master, at_least_once=at_least_once, form=form)
     show(outcome)
     return 1 if outcome.verdict.wrong else 0
 

@@ -21,6 +21,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from tests.integration.forms import KEYS
+
 MAX_OFFSETS_PER_TRIGGER = 200
 _ROWS_PER_ARROW_BATCH = 20
 _WORK_S = 0.05
@@ -66,6 +68,17 @@ def copies(records: DataFrame, partitions: int) -> DataFrame:
     return copied.mapInArrow(work, copied.schema)
 
 
+def copied_rows(rows: DataFrame) -> DataFrame:
+    """The same for typed topics: the key's column decides the partition."""
+    partition, offset = f.col("_partition"), f.col("_offset")
+    where_from = f.concat(partition.cast("string"), f.lit(":"), offset.cast("string"), f.lit("|"))
+    copied = rows.select(
+        f.concat(where_from.cast("binary"), f.col("content")).alias("content"),
+        f.pmod(partition + offset, f.lit(KEYS)).cast("int").alias("place"),
+    )
+    return copied.mapInArrow(work, copied.schema)
+
+
 def main() -> int:
     """Run the query, in a process that may be killed; the arguments say where from, and where to."""
     parser = argparse.ArgumentParser()
@@ -74,6 +87,7 @@ def main() -> int:
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--partitions", type=int, required=True, help="of the sink")
     parser.add_argument("--at-least-once", action="store_true")
+    parser.add_argument("--typed", action="store_true")
     chosen = parser.parse_args()
     records = (
         session(chosen.master, chosen.directory)
@@ -82,10 +96,11 @@ def main() -> int:
         .option("subscribe", chosen.source)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", MAX_OFFSETS_PER_TRIGGER)
+        .options(**({"columns": "content", "metadata": "true"} if chosen.typed else {}))
         .load()
     )
     query = (
-        copies(records, chosen.partitions)
+        (copied_rows(records) if chosen.typed else copies(records, chosen.partitions))
         .writeStream.format("minilog")
         .option("bootstrap.servers", chosen.servers)
         .option("topic", chosen.sink)

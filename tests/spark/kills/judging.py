@@ -6,7 +6,7 @@ Values of the sink are `partition:offset|value`: which record of the source it i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tests.integration.history import Stored
@@ -28,13 +28,18 @@ def copy_of(partition: int, offset: int, value: bytes) -> bytes:
     return b"%d:%d|" % (partition, offset) + value
 
 
-def judge(source: Stored, sink: Stored) -> Verdict:
-    """`source` and `sink` as read_committed readers find them when all is done."""
+def judge(source: Stored, sink: Stored, keys: int | None = None) -> Verdict:
+    """`source` and `sink` as read_committed readers find them when all is done.
+
+    A copy's partition is the sum of its source's place; with `keys` that many keys decide it, each one in its way."""
     places = {
-        copy_of(partition, offset, value): (partition + offset) % len(sink)
+        copy_of(partition, offset, value): (partition + offset) % (keys or len(sink))
         for partition, records in source.items()
         for offset, value in records
     }
+    if keys:
+        homes = _homes(places, sink)
+        places = {value: homes.get(key, -1) for value, key in places.items()}
     counts = Counter(value for records in sink.values() for _, value in records)
     doubled = {value: count for value, count in counts.items() if count > 1}
     lost = places.keys() - counts.keys()
@@ -50,6 +55,16 @@ def judge(source: Stored, sink: Stored) -> Verdict:
         ]
         verdict.wrong += _reordered(partition, values)
     return verdict
+
+
+def _homes(keys: Mapping[bytes, int], sink: Stored) -> dict[int, int]:
+    """Each key's partition: that of the first of its values that is found."""
+    homes: dict[int, int] = {}
+    for partition, records in sink.items():
+        for _, value in records:
+            if value in keys:
+                homes.setdefault(keys[value], partition)
+    return homes
 
 
 def _reordered(partition: int, values: list[bytes]) -> Iterator[str]:

@@ -8,10 +8,11 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from minilog import Admin, NewTopic
+from minilog import Admin
 from tests.cluster import running_cluster
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.coordinating import coordinating
+from tests.integration.forms import KEYS, RECORDS, ROWS, Form
 from tests.integration.history import History, Stored, judge_copies
 from tests.spark.kills.copying import Copying, wait_for
 from tests.spark.kills.judging import Verdict, judge, judge_reading
@@ -53,15 +54,16 @@ class CopyOutcome:
 
 @contextlib.contextmanager
 def running_scene(
-    directory: pathlib.Path, seed: int, *, master: str = LOCAL, at_least_once: bool = False
+    directory: pathlib.Path, seed: int, *, master: str = LOCAL, at_least_once: bool = False, form: Form = RECORDS
 ) -> Iterator[KillScene]:
     """Brokers with default settings, a copy from a topic to another, a writer and a reader; all gone afterwards."""
     with running_cluster(directory / "brokers") as cluster, coordinating(cluster) as client:
         servers = cluster.bootstrap_servers
         with Admin({"bootstrap.servers": servers}) as admin:
-            admin.create_topics([NewTopic(each, PARTITIONS, 3) for each in (SOURCE, SINK)])
+            admin.create_topics([form.new_topic(each, PARTITIONS, 3) for each in (SOURCE, SINK)])
         arguments = [servers, SOURCE, SINK, "--partitions", str(PARTITIONS)]
         arguments += ["--at-least-once"] if at_least_once else []
+        arguments += ["--typed"] if form is ROWS else []
         with contextlib.ExitStack() as stack:
             if master == STANDALONE:
                 spark = stack.enter_context(standalone(directory))
@@ -69,11 +71,11 @@ def running_scene(
             else:
                 copying = Copying(directory / "spark", arguments, master=master)
             stack.callback(copying.end)
-            writer = Writer(servers, SOURCE, in_flight=100, pause_s=1 / RECORDS_PER_S)
+            writer = Writer(servers, SOURCE, in_flight=100, pause_s=1 / RECORDS_PER_S, form=form)
             stack.callback(writer.stop)
-            reader = Reader(servers, SINK, PARTITIONS)
+            reader = Reader(servers, SINK, PARTITIONS, form=form)
             stack.callback(reader.stop)
-            scene = KillScene(cluster, copying, writer, reader, client, random.Random(seed))
+            scene = KillScene(cluster, copying, writer, reader, client, random.Random(seed), form)
             wait_for("the first records to be copied", lambda: scene.seen() > 0, FLOWS_WITHIN_S)
             yield scene
 
@@ -83,6 +85,7 @@ def play(scene: KillScene, victim: str) -> Killed:
     goal = scene.seen() + scene.chance.choice(_MORE_RECORDS)
     wait_for(f"{goal} copies", lambda: scene.seen() >= goal, FLOWS_WITHIN_S)
     _wait_for_the_moment(scene)
+    scene.evolve()
     starts = scene.copying.starts
     goal_batch = scene.copying.finished_batch() + 2  # the next one may have begun before the kill
     who = VICTIMS[victim](scene)
@@ -120,14 +123,15 @@ def finish(scene: KillScene, outcome: CopyOutcome) -> None:
     """Let all input be copied, stop everything in order, and judge."""
     servers = scene.cluster.bootstrap_servers
     history = scene.writer.stop()
-    source = read_all(servers, SOURCE)
+    source = read_all(servers, SOURCE, form=scene.form)
     _catch_up(scene, sum(map(len, source.values())))
     code = scene.copying.stop()
-    sink, stored = read_all(servers, SINK), read_all(servers, SINK, isolation="read_uncommitted")
+    sink = read_all(servers, SINK, form=scene.form)
+    stored = read_all(servers, SINK, isolation="read_uncommitted", form=scene.form)
     read = scene.reader.stop()
     outcome.acknowledged, outcome.read = len(history.acknowledged), sum(map(len, read.values()))
     outcome.aborted = sum(map(len, stored.values())) - sum(map(len, sink.values()))
-    outcome.verdict = _judged(history, source, sink, read)
+    outcome.verdict = _judged(history, source, sink, read, KEYS if scene.form is ROWS else None)
     wrong = outcome.verdict.wrong
     if code != 0:
         wrong.append(f"the driver ended with {code}: {scene.copying.log.read_text()[-2000:]}")
@@ -147,8 +151,8 @@ def _catch_up(scene: KillScene, total: int) -> None:
             wait_for("one more copy", lambda seen=seen: scene.seen() > seen, FLOWS_WITHIN_S)  # type: ignore[misc]
 
 
-def _judged(history: History, source: Stored, sink: Stored, read: Stored) -> Verdict:
-    verdict = judge(source, sink)
+def _judged(history: History, source: Stored, sink: Stored, read: Stored, keys: int | None) -> Verdict:
+    verdict = judge(source, sink, keys)
     verdict.wrong += history.judge(source)
     verdict.wrong += judge_reading(read, sink)
     verdict.wrong += [f"{value[:40]!r} was not written: {error}" for value, error in history.failed.items()]
@@ -185,10 +189,11 @@ def run(
     *,
     master: str = LOCAL,
     at_least_once: bool = False,
+    form: Form = RECORDS,
 ) -> CopyOutcome:
     """Kill these in turn. Prints a line for each; raises AssertionError where something stands still."""
     outcome = CopyOutcome(seed)
-    with running_scene(directory, seed, master=master, at_least_once=at_least_once) as scene:
+    with running_scene(directory, seed, master=master, at_least_once=at_least_once, form=form) as scene:
         for victim in victims:
             outcome.kills.append(play(scene, victim))
             tell(scene, outcome)

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 
+from tests.integration.forms import Form
 from tests.spark.kills.run import CopyOutcome, finish, play, running_scene, tell
 from tests.spark.kills.sampling import Samples
 
@@ -21,12 +22,12 @@ def in_random_order(names: Sequence[str], seed: int) -> Iterator[str]:
 
 
 def soak(
-    names: Sequence[str], minutes: float, seed: int, directory: pathlib.Path, *, master: str
+    names: Sequence[str], minutes: float, seed: int, directory: pathlib.Path, *, master: str, form: Form
 ) -> tuple[CopyOutcome, Samples]:
     """Kill these by turns until the time is over; a kill after which all takes longer to mend delays the next."""
     outcome, samples = CopyOutcome(seed), Samples()
     victims = in_random_order(names, seed)
-    with running_scene(directory, seed, master=master) as scene:
+    with running_scene(directory, seed, master=master, form=form) as scene:
         end_s = time.monotonic() + minutes * 60.0
         while (began_s := time.monotonic()) < end_s:
             print(samples.take(scene), flush=True)

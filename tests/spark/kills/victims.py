@@ -21,6 +21,7 @@ from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME
 from tests.cluster import Cluster
 from tests.integration.clients import Reader, Writer
 from tests.integration.coordinating import Coordinating
+from tests.integration.forms import Form
 from tests.spark.kills.copying import Copying, wait_for
 
 SOURCE, SINK = "source", "sink"
@@ -39,6 +40,13 @@ class KillScene:
     reader: Reader
     coordinating: Coordinating
     chance: random.Random
+    form: Form
+
+    def evolve(self) -> None:
+        """Topics that have schemas get their next versions, as operators do it while all runs."""
+        with self.admin() as admin:
+            for topic in (SOURCE, SINK):
+                self.form.evolve(admin, topic)
 
     def admin(self) -> Admin:
         return Admin({"bootstrap.servers": self.cluster.bootstrap_servers, **_ASK})
