@@ -69,7 +69,7 @@ def workloads(*, is_quick: bool) -> list[Workload]:
         stream_read(5_000_000),
         write(3_000_000),
         micro_batch(50),
-        *typed(2_000_000),
+        *typed(6_000_000),
         producers(100),
         partitions(300, 0.9),
         partitions(1_000, 0.9),
