@@ -8,7 +8,8 @@ number, nor a time without a zone as an instant: that would be a guess.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -71,6 +72,17 @@ class _Unfit(Exception):
         return InvalidRecord(f"{self.before} row {first_row + self.row} {self.behind}{more}")
 
 
+@contextlib.contextmanager
+def _by_row(lists: pa.ListArray) -> Iterator[None]:
+    """What does not fit among the flattened values of lists is told by the row whose list has it."""
+    try:
+        yield
+    except _Unfit as unfit:
+        starts = offsets_of(lists).to_numpy()
+        row = int(starts.searchsorted(unfit.row, side="right")) - 1
+        raise _Unfit(unfit.before, row, unfit.behind, unfit.count) from None
+
+
 def rows_of(table: pa.RecordBatch | pa.Table, schema: TopicSchema, *, first_row: int = 0) -> pa.RecordBatch:
     """The rows of `table` as columns of `schema`, in its order; a column that is not there is null.
 
@@ -115,7 +127,8 @@ def _cast(values: pa.Array, field: Field, path: str) -> pa.Array:
         case Struct(fields) if pa.types.is_struct(values.type):
             return _cast_struct(values, fields, path)
         case Array(element) if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
-            inner = _cast(values.flatten(), element, f"{path}.element")
+            with _by_row(values):
+                inner = _cast(values.flatten(), element, f"{path}.element")
             return pa.ListArray.from_arrays(offsets_of(values), inner, kind, mask=values.is_null())
         case Map(key, value) if pa.types.is_map(values.type):
             return _cast_map(values, key, value, path)
@@ -170,8 +183,9 @@ def _cast_struct(values: pa.Array, fields: tuple[Field, ...], path: str) -> pa.A
 def _cast_map(values: pa.Array, key: Field, value: Field, path: str) -> pa.Array:
     entries = entries_of(values)
     flat = entries.flatten()
-    keys = _cast(flat.field(0), key, f"{path}.key")
-    items = _cast(flat.field(1), value, f"{path}.value")
+    with _by_row(entries):
+        keys = _cast(flat.field(0), key, f"{path}.key")
+        items = _cast(flat.field(1), value, f"{path}.value")
     kind = arrow_type(Map(key, value))
     return pa.MapArray.from_arrays(offsets_of(entries), keys, items, kind, mask=values.is_null())
 
@@ -214,9 +228,12 @@ def _check_nulls(values: pa.Array, field: Field, path: str, there: pa.Array) -> 
             _check_nulls(part, each, f"{path}.{each.name}", present)
     elif isinstance(field.type, Array):
         inner = values.flatten()
-        _check_nulls(inner, field.type.element, f"{path}.element", pa.repeat(pa.scalar(True), len(inner)))
+        with _by_row(values):
+            _check_nulls(inner, field.type.element, f"{path}.element", pa.repeat(pa.scalar(True), len(inner)))
     elif isinstance(field.type, Map):
-        inner = entries_of(values).flatten()
+        entries = entries_of(values)
+        inner = entries.flatten()
         everywhere = pa.repeat(pa.scalar(True), len(inner))
-        for part, each in zip(inner.flatten(), (field.type.key, field.type.value), strict=True):
-            _check_nulls(part, each, f"{path}.{each.name}", everywhere)
+        with _by_row(entries):
+            for part, each in zip(inner.flatten(), (field.type.key, field.type.value), strict=True):
+                _check_nulls(part, each, f"{path}.{each.name}", everywhere)

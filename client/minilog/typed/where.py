@@ -140,7 +140,7 @@ class _Binding:
     def _comparison(self, node: sql.Expr) -> Predicate:
         kind: type[sql.Expr] = type(node)
         left, right = node.this, node.expression
-        if not isinstance(left, sql.Column):
+        if isinstance(right, sql.Column) and not isinstance(left, sql.Column):
             kind, left, right = _MIRRORED.get(kind, kind), right, left
         field, value = self._column(left), _constant(right)
         match kind:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from minilog.errors import InvalidRecord
 from minilog.typed.ddl import parse_ddl
 from minilog.typed.rows import rows_of
-from minilog.typed.topic_schema import TopicSchema, first_version
+from minilog.typed.topic_schema import TopicSchema, first_version, schema_from_arrow
 
 
 def schema_of(words: str) -> TopicSchema:
@@ -70,6 +70,7 @@ def test_nan_is_a_number_like_others() -> None:
     assert math.isnan(rows("a double", a=pa.array([math.nan], pa.float32()))[0]["a"])
 
 
+_TEXT_TO_LONG = pa.map_(pa.string(), pa.int64())
 REFUSED = [
     ("a byte", pa.array([1, 128, 200]), r"128 in row 1 does not fit, and 1 more"),
     ("a long", pa.array([2**63], pa.uint64()), "in row 0 does not fit"),
@@ -85,6 +86,9 @@ REFUSED = [
     ("a string", pa.array([1]), "cast it yourself"),
     ("a boolean", pa.array([1]), "cast it yourself"),
     ("a array<byte>", pa.array([[1], [300]]), "'a.element' is byte, and 300"),
+    ("a array<byte>", pa.array([None, [], [1, 2], [3, 300], [301]]), "300 in row 3 does not fit, and 1 more"),
+    ("a array<array<byte>>", pa.array([[[1], [2]], [[3], [], [4, 300]]]), "300 in row 1 does not fit"),
+    ("a map<string, byte>", pa.array([[("a", 1), ("b", 2)], [("c", 300)]], _TEXT_TO_LONG), "300 in row 1 does not fit"),
     ("a struct<x: int>", pa.array([{"z": 1}]), "no field 'z'"),
     ("a int NOT NULL", pa.array([1, None, None]), "may not be null, and row 1 has no value for it, and 1 more"),
     ("a struct<x: int NOT NULL>", pa.array([{"x": None}]), "'a.x' may not be null"),
@@ -97,6 +101,13 @@ REFUSED = [
 def test_what_does_not_fit_is_refused_with_column_and_row(words: str, values: pa.Array, complaint: str) -> None:
     with pytest.raises(InvalidRecord, match=complaint):
         rows(words, a=values)
+
+
+def test_a_null_in_a_list_is_told_by_the_row_of_the_list() -> None:
+    element = pa.field("element", pa.int32(), nullable=False)
+    schema = schema_from_arrow(pa.schema([("a", pa.list_(element))]))
+    with pytest.raises(InvalidRecord, match=r"'a\.element' may not be null, and row 1 has no value"):
+        rows_of(pa.table({"a": [[1, 2], [3, None]]}), schema)
 
 
 def test_columns_that_the_topic_does_not_have_are_refused() -> None:
