@@ -87,7 +87,7 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         await workload.look_at_replicas()
     await check_over(cluster, history, workload, faults, exceptions)
     if plan.typed:
-        await check_filtered(cluster, history, workload)
+        await check_filtered(cluster, history, workload, faults, exceptions)
     if plan.silent_partitions:
         judge.check_all_led()
     if plan.writers:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from minilog.errors import CorruptMessage, InvalidArgument, InvalidSchema, OffsetOutOfRange, UnknownSchemaVersion
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
-from tests.simulation.clients.rows import Condition, as_sql, drawn_condition, truth
+from tests.simulation.clients.rows import Condition, as_sql, drawn_condition, ids_of, truth
 from tests.simulation.clients.typed_topic import TellingConsumer, TypedTopic, as_records, latest_schema, projected
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
+    from minilog.typed.topic_schema import TopicSchema
     from tests.simulation.clients.history import History
     from tests.simulation.clients.workload import Workload
     from tests.simulation.cluster import SimulatedCluster
@@ -37,6 +38,11 @@ class Stretch:
     start: int
     end: int
     handed: set[int] = field(default_factory=set)
+
+
+def _is_meant(condition: Condition, text: str, schema: TopicSchema) -> bool:
+    """Whether the text says by this version what the condition says by ids."""
+    return ids_of(condition) <= schema.by_id.keys() and as_sql(condition, schema) == text
 
 
 class FilteredReading:
@@ -100,6 +106,9 @@ class FilteredReading:
                 except (InvalidArgument, InvalidSchema) as error:
                     self._cluster.note(f"{name}: {error}")
                     chosen = None  # columns have other names by now
+                    continue
+                if not all(_is_meant(chosen[0], chosen[1], each.schema) for each in consumer.readings):
+                    chosen = None  # a name of the where is another column's by now: nobody asked for that
                     continue
                 for each in as_records(self._topic, name, zip(batches, consumer.selections, strict=True)):
                     key = keys[TopicPartition(each.topic, each.partition)]

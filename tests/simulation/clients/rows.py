@@ -115,6 +115,17 @@ def as_sql(condition: Condition, schema: TopicSchema) -> str:
             return f"({as_sql(one, schema)}) {word} ({as_sql(other, schema)})"
 
 
+def ids_of(condition: Condition) -> set[int]:
+    """Of the columns that it names."""
+    match condition:
+        case Compared(field_id) | Missing(field_id):
+            return {field_id}
+        case Without(part):
+            return ids_of(part)
+        case Joined(_, one, other):
+            return ids_of(one) | ids_of(other)
+
+
 def truth(condition: Condition, columns: Columns) -> bool | None:
     """Of one row; None: unknown."""
     match condition:

@@ -177,9 +177,10 @@ class TypedTopic:
 
 
 class TellingConsumer(Consumer):
-    """The client that ships; it says by which version it read what it gives."""
+    """The client that ships; it says by which version it read what it gives, and all that it went over."""
 
     selections: Sequence[TypedSelection] = ()
+    readings: Sequence[TypedSelection] = ()
 
     async def _decoded(
         self,
@@ -191,6 +192,7 @@ class TellingConsumer(Consumer):
         taken = await super()._decoded(timeout, max_bytes, selection, record_bytes)
         readers = [run.reader for run, found in taken for _ in found]
         self.selections = [each.selection for each in readers if each is not None]
+        self.readings = [run.reader.selection for run, _ in taken if run.reader is not None]
         return taken
 
 

@@ -12,16 +12,27 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload
     from tests.simulation.cluster import SimulatedCluster
+    from tests.simulation.faults import Faults
+    from tests.simulation.judge.exceptions import Exceptions
 
 LAST_READERS = 3
 
 
-async def check_filtered(cluster: SimulatedCluster, history: History, workload: Workload) -> None:
+async def check_filtered(
+    cluster: SimulatedCluster, history: History, workload: Workload, faults: Faults, exceptions: Exceptions
+) -> None:
     """After the last reader has read all: of what was lost, or waits for who is gone, nobody knows where it ends."""
     readers, deadline_s = workload.filtered_readers(), cluster.now_s + cluster.plan.liveness_s
     last = [readers.add_reader(changes=False) for _ in range(LAST_READERS)]
     ends = {key: max(history.values_of(key), default=-1) + 1 for key in workload.keys.values()}
-    wanted = {key: end for key, end in ends.items() if not history.is_exempt(key) and _is_written(history, key)}
+    wanted = {
+        key: end
+        for key, end in ends.items()
+        if not history.is_exempt(key)
+        and _is_written(history, key)
+        and faults.leave_enough(workload.replicas[key])
+        and not exceptions.lost_all(key)
+    }
     while True:
         behind = [(name, key) for name in last for key in wanted if readers.positions(name).get(key, 0) < wanted[key]]
         if not behind:
