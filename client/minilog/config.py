@@ -20,6 +20,8 @@ from typing import Any, TypeAlias
 
 from minilog.errors import InvalidConfig
 from minilog.limits import MAX_KEEPALIVE_MS
+from minilog.security.protocols import MECHANISMS, OAUTHBEARER, SecurityProtocol
+from minilog.security.secret import Secret
 from minilog.v1 import common_pb2
 from minilog.versions import PROTOCOL
 
@@ -63,6 +65,16 @@ class ClientConfig:
     client_rack: str
     transactional_id: str
     transaction_timeout_ms: int
+    security_protocol: SecurityProtocol
+    ssl_truststore_location: str
+    ssl_keystore_location: str
+    ssl_truststore_type: str
+    ssl_keystore_type: str
+    ssl_endpoint_identification_algorithm: str
+    sasl_mechanism: str
+    sasl_username: str
+    sasl_password: Secret
+    sasl_oauthbearer_token_file: str
 
     def identity(self) -> common_pb2.ClientIdentity:
         """Who we are, for every request."""
@@ -140,6 +152,16 @@ def parse_addresses(name: str, value: object) -> tuple[Address, ...]:
     return tuple(addresses)
 
 
+def _secret(name: str, value: object) -> Secret:
+    if isinstance(value, Secret):
+        return value
+    if not isinstance(value, str):
+        raise InvalidConfig(f"{name} must be text")  # the value is not told
+    return Secret(value)
+
+
+_PROTOCOLS = _choice(**{each.value.lower(): each for each in SecurityProtocol})
+_PEM = _choice(pem="PEM")
 _ACKS = _choice(**{"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1})
 _RESET = _choice(earliest="earliest", latest="latest", error="error", none="error")
 _MIB = 1024 * 1024
@@ -176,6 +198,16 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "client.rack": (_text, ""),
     "transactional.id": (_text, ""),
     "transaction.timeout.ms": (_integer(0), 0),  # since the last sign of life of a writer; 0: the brokers' own
+    "security.protocol": (_PROTOCOLS, "PLAINTEXT"),
+    "ssl.truststore.location": (_text, ""),  # PEM: the authorities that brokers' certificates are believed by
+    "ssl.keystore.location": (_text, ""),  # PEM: this client's private key and certificate
+    "ssl.truststore.type": (_PEM, "PEM"),
+    "ssl.keystore.type": (_PEM, "PEM"),
+    "ssl.endpoint.identification.algorithm": (_choice(https="https"), "https"),  # host names are always checked
+    "sasl.mechanism": (_choice(**{each.lower(): each for each in MECHANISMS}), "SCRAM-SHA-512"),
+    "sasl.username": (_text, ""),
+    "sasl.password": (_secret, ""),
+    "sasl.oauthbearer.token.file": (_text, ""),  # read anew for each session
 }
 _FIELD = {name: name.replace(".", "_") for name in _TABLE} | {"max.in.flight.requests.per.connection": "max_in_flight"}
 assert {*_FIELD.values(), "lingers_alone"} == {field.name for field in fields(ClientConfig)}
@@ -207,7 +239,26 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
         _check_transactional(given, values)
     if values["delivery_timeout_ms"] < values["linger_ms"]:
         raise _refuse("delivery.timeout.ms", values["delivery_timeout_ms"], "at least linger.ms")
+    _check_security(values)
     return ClientConfig(**values, lingers_alone="linger.ms" in given)
+
+
+def _check_security(values: Mapping[str, Any]) -> None:
+    """A password never travels without TLS, and what would be ignored is refused. Raises InvalidConfig."""
+    protocol, mechanism = values["security_protocol"], values["sasl_mechanism"]
+    if protocol is not SecurityProtocol.SASL_SSL:
+        for name in ("sasl.username", "sasl.password", "sasl.oauthbearer.token.file"):
+            if values[_FIELD[name]] not in ("", Secret("")):
+                raise InvalidConfig(f"{name} is given, and security.protocol is {protocol.value}: it must be SASL_SSL")
+    elif mechanism == OAUTHBEARER:
+        if not values["sasl_oauthbearer_token_file"]:
+            raise InvalidConfig("sasl.oauthbearer.token.file is missing: sasl.mechanism is OAUTHBEARER")
+    elif not values["sasl_username"] or not values["sasl_password"].reveal():
+        raise InvalidConfig(f"sasl.username and sasl.password are needed: sasl.mechanism is {mechanism}")
+    if protocol is SecurityProtocol.PLAINTEXT:
+        for name in ("ssl.truststore.location", "ssl.keystore.location"):
+            if values[_FIELD[name]]:
+                raise InvalidConfig(f"{name} is given, and security.protocol is PLAINTEXT: it must be SSL or SASL_SSL")
 
 
 def _check_transactional(given: Mapping[str, object], values: Mapping[str, Any]) -> None:

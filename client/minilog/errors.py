@@ -360,6 +360,18 @@ class BrokerNotAvailable(RetriableError):
     code = "BROKER_NOT_AVAILABLE"
 
 
+class AuthenticationFailed(MinilogError):
+    """The broker does not believe who this client says it is, or this client the broker: a password, a certificate."""
+
+    code = "AUTHENTICATION_FAILED"
+
+
+class AuthorizationFailed(MinilogError):
+    """Whoever this client is, it may not do that: no access rule allows it, or one denies it."""
+
+    code = "AUTHORIZATION_FAILED"
+
+
 class Closed(MinilogError):
     """The client was closed."""
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from minilog.config import Address
 from minilog.errors import CorruptMessage, InvalidSchema
 from minilog.partition_key import PartitionKey
 from minilog.typed.topic_schemas import TopicSchemas
@@ -53,6 +54,13 @@ class BrokerRegistration:
     fenced: bool = True
     stopping: bool = False
     clean_stop_broker_epoch: int | None = None
+    own_peer_address: Address | None = None
+    """Where other brokers reach it, if they have a listener of their own."""
+
+    @property
+    def peer_address(self) -> Address:
+        """Where other brokers reach it."""
+        return self.own_peer_address or (self.host, self.port)
 
     @property
     def incarnation(self) -> BrokerIncarnation:
@@ -237,6 +245,7 @@ class MetadataImage:
             clean_stop_broker_epoch=(
                 record.clean_stop_broker_epoch if record.HasField("clean_stop_broker_epoch") else None
             ),
+            own_peer_address=(record.peer_host, record.peer_port) if record.HasField("peer_host") else None,
         )
         self._changes.brokers.add(record.broker_id)
 

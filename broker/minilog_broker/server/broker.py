@@ -32,12 +32,14 @@ from minilog_broker.failure import CommandFailed
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.replica_effects import ProposeInSyncReplicas
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.server.access.broker_access import BrokerAccess
 from minilog_broker.server.clients.channels import let_calls_end
 from minilog_broker.server.clients.controller_link import ControllerLink, HeartbeatSources
 from minilog_broker.server.clients.coordinator_calls import CallsHere, CoordinatorCalls
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.clients.leader_links import LeaderLinks
 from minilog_broker.server.clients.partition_registrations import PartitionRegistrations
+from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.clients.registration import registration_request, unsettled_replicas
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
@@ -46,7 +48,7 @@ from minilog_broker.server.disk.maintenance import maintain
 from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME, BrokerRuntime
 from minilog_broker.server.runtime.descriptors import OUT_OF_FILES_WORDS
 from minilog_broker.server.runtime.logging import configure_logging
-from minilog_broker.server.runtime.port import Port
+from minilog_broker.server.runtime.port import Listener, Port, Service
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.admin_service import AdminService
@@ -98,6 +100,7 @@ class Broker:
         self._runtime = runtime
         self._config: BrokerConfig = options.config
         self._client = common_pb2.ClientIdentity(client_id=f"broker-{options.broker_id}", client_version=CLIENT_VERSION)
+        self._channels = PeerChannels(options.config, runtime)
         self._descriptors = runtime.descriptors()
         self._stop = asyncio.Event()
         self._crash: BaseException | None = None
@@ -170,7 +173,16 @@ class Broker:
         self._disk_stall = DiskStall(self._disk, self._config.replica_lag_time_max_ms, now_ms)
         settings, listeners = self._metadata_settings(), self._quorum_listeners()
         self._quorum = QuorumShell(
-            self._options, files, directory, reserve, self._client, settings, self._failed, listeners, runtime
+            self._options,
+            files,
+            directory,
+            reserve,
+            self._client,
+            settings,
+            self._failed,
+            listeners,
+            runtime,
+            self._channels,
         )
 
     async def _close_logs(self) -> None:
@@ -203,8 +215,9 @@ class Broker:
         self._link = self._controller_link()
         self._internal_topics = InternalTopics(self._link.create_internal_topic)
         self._coordinators = self._build_coordinators(replicas)
-        self._links = LeaderLinks(replicas, self._client, self._address_of, self._runtime)
+        self._links = LeaderLinks(replicas, self._client, self._address_of, self._channels)
         self._registrations = PartitionRegistrations(replicas, self._calls.register_partitions, self._spawn)
+        self._access = BrokerAccess(options, self._quorum.image)
         self._controller = ControllerShell(self._quorum, options, self._turns, self._runtime.chance())
         self._to_replicas = ImageToReplicas(
             self._quorum.image,
@@ -264,11 +277,11 @@ class Broker:
         return ControllerLink(
             self._client,
             self._options.broker_id,
-            self._quorum.leader_address,
+            self._quorum.leader,
             interval_ms,
             sources,
             self._session_goes_on,
-            self._runtime,
+            self._channels,
         )
 
     def _look_at_disks(self) -> DiskAnswer:
@@ -284,7 +297,7 @@ class Broker:
             register_partitions=lambda request: self._coordinators.register(request),
         )
         self._calls = CoordinatorCalls(
-            self._options.broker_id, self._client, image, self._address_of, here, self._runtime
+            self._options.broker_id, self._client, image, self._address_of, here, self._channels
         )
         around = Surroundings(
             replicas,
@@ -297,8 +310,8 @@ class Broker:
         return Coordinators(image, self._internal_topics, settings, around)
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
-        incarnation = self._quorum.image.brokers.get(broker_id)
-        return None if incarnation is None else (incarnation.host, incarnation.port)
+        registration = self._quorum.image.brokers.get(broker_id)
+        return None if registration is None else registration.peer_address
 
     async def _listen(self) -> None:
         replicas, coordinators, producer_ids = (
@@ -318,28 +331,53 @@ class Broker:
             self._controller.reported,
             self._turns,
         )
-        services = (
-            (data_pb2_grpc.add_DataServiceServicer_to_server, DataService(replicas, self._replication_settings())),
-            (metadata_pb2_grpc.add_MetadataServiceServicer_to_server, metadata),
+        transactions = TransactionService(coordinators, producer_ids)
+        clients: tuple[Service, ...] = (
             (
-                coordinator_pb2_grpc.add_TransactionServiceServicer_to_server,
-                TransactionService(coordinators, producer_ids),
+                data_pb2_grpc.add_DataServiceServicer_to_server,
+                DataService(replicas, self._replication_settings(), self._quorum.image),
             ),
+            (metadata_pb2_grpc.add_MetadataServiceServicer_to_server, metadata),
+            (coordinator_pb2_grpc.add_TransactionServiceServicer_to_server, transactions),
             (coordinator_pb2_grpc.add_GroupServiceServicer_to_server, GroupService(coordinators)),
-            (coordinator_pb2_grpc.add_MarkerServiceServicer_to_server, markers),
             (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(self._controller)),
+            *self._access.services(),
+        )
+        peers: tuple[Service, ...] = (
+            (coordinator_pb2_grpc.add_MarkerServiceServicer_to_server, markers),
             (peer_pb2_grpc.add_PeerServiceServicer_to_server, PeerService(replicas, self._quorum, self._controller)),
         )
-        self._port = Port(
-            self._options, self._descriptors, services, lambda: replicas.backlog_bytes, self._turns, self._runtime
+        of_peers = self._access.peer_listener()
+        if of_peers is None:
+            self._ports = [self._open_port(self._access.client_listener(), (*clients, *peers))]
+        else:
+            of_transactions = (coordinator_pb2_grpc.add_TransactionServiceServicer_to_server, transactions)
+            self._ports = [
+                self._open_port(self._access.client_listener(), clients),
+                self._open_port(of_peers, (*peers, of_transactions)),
+            ]
+        for port in self._ports:
+            await port.start()
+
+    def _open_port(self, listener: Listener, services: tuple[Service, ...]) -> Port:
+        replicas = self._replicas
+        return Port(
+            self._options,
+            listener,
+            self._descriptors,
+            services,
+            lambda: replicas.backlog_bytes,
+            self._turns,
+            self._runtime,
         )
-        await self._port.start()
 
     async def _stop_listening(self) -> None:
-        await self._port.stop(SERVER_GRACE_S)
+        await asyncio.gather(*(port.stop(SERVER_GRACE_S) for port in self._ports))
 
     async def _follow_quorum(self) -> None:
-        self._spawn(self._port.guard.watch())
+        self._spawn(self._access.watch())
+        for port in self._ports:
+            self._spawn(port.guard.watch())
         self._quorum.start()
 
     async def _stop_leading(self) -> None:
@@ -404,6 +442,8 @@ class Broker:
 
     def _image_changed(self, changes: ImageChanges) -> None:
         """Committed batches were applied to the image."""
+        if changes.security:
+            self._access.changed()
         if not self._registered or self._stopped:
             return
         if self._link.fenced and self._options.broker_id in changes.brokers:

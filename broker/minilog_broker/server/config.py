@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import ipaddress
 import pathlib
+import re
 import tomllib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from minilog.config import config_names
 from minilog.errors import InvalidConfig
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog.security.protocols import SecurityProtocol
 from minilog.versions import VersionRange
 from minilog_broker.controller.replay import SNAPSHOT_BYTES
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_INT64, MAX_SEGMENT_BYTES
@@ -75,6 +77,29 @@ def _boolean() -> _Kind:
 
 def _address() -> _Kind:
     return _Kind("HOST:PORT, such as broker-1.example:9092", lambda text: "{}:{}".format(*parse_address(text)))
+
+
+def _text() -> _Kind:
+    return _Kind("text", lambda text: text)
+
+
+def _cluster_name() -> _Kind:
+    def parse(text: str) -> str:
+        if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
+            raise ValueError(text)
+        return text
+
+    return _Kind("a name as of a host: small letters, digits and dashes, at most 63", parse)
+
+
+def _names() -> _Kind:
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(filter(None, (each.strip() for each in text.split(";"))))
+        if not all(each.startswith("User:") and len(each) > len("User:") for each in names):
+            raise ValueError(text)
+        return names
+
+    return _Kind("User:NAME, or several separated by semicolons", parse)
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -163,7 +188,27 @@ class BrokerConfig:
     log_level: str = _setting(_choice("debug", "info", "warning", "error"), "info")
     """What the broker says of itself on stderr."""
     advertised_address: str | None = _setting(_address(), None)
-    """HOST:PORT that clients and other brokers are given; None: the listen address."""
+    """HOST:PORT that clients, and other brokers where they have no listener of their own, are given; None: the listen
+    address."""
+    security_protocol: str = _setting(_choice(*(each.value for each in SecurityProtocol)), "PLAINTEXT")
+    """Of the clients' listener. Other than PLAINTEXT: access rules count, and brokers have a listener of their own."""
+    ssl_keystore_location: str = _setting(_text(), "")
+    """PEM: the private key and certificate that clients are shown."""
+    ssl_truststore_location: str = _setting(_text(), "")
+    """PEM: the authorities that clients' certificates are believed by, where security.protocol is SSL."""
+    cluster_name: str = _setting(_cluster_name(), "minilog")
+    """What certificates of brokers name the cluster by: `broker:<cluster>:<id>`."""
+    inter_broker_listen: str | None = _setting(_address(), None)
+    """HOST:PORT for other brokers alone, mutual TLS; None: they share the clients' listener, in the clear."""
+    inter_broker_advertised_address: str | None = _setting(_address(), None)
+    inter_broker_ssl_keystore_location: str = _setting(_text(), "")
+    inter_broker_ssl_truststore_location: str = _setting(_text(), "")
+    super_users: tuple[str, ...] = _setting(_names(), ())
+    """`User:NAME;User:NAME`: whom no rule is asked for."""
+    sasl_scram_users_file: str = _setting(_text(), "")
+    """Verifiers of users that are known without metadata, one JSON object a line: the first administrators."""
+    connections_max_reauth_ms: int = _setting(_integer(1_000, _MOST_TIMEOUT_MS), 3_600_000)
+    """How long a session that began with a password is taken."""
 
     @property
     def flush_on_append(self) -> bool:
@@ -298,9 +343,29 @@ def _check_together(config: BrokerConfig, given: Container[str]) -> None:
             f"transaction.timeout.ms={config.transaction_timeout_ms} is not valid: expected at most "
             f"transaction.max.timeout.ms, which is {config.transaction_max_timeout_ms}"
         )
+    _check_security(config)
     factor = config.default_replication_factor
     if factor is not None and "min_insync_replicas" in given and config.min_insync_replicas > factor:
         raise InvalidConfig(
             f"min.insync.replicas={config.min_insync_replicas} is not valid: expected at most "
             f"default.replication.factor, which is {factor}"
+        )
+
+
+def _check_security(config: BrokerConfig) -> None:
+    """A listener is whole, or in the clear as a whole. Raises InvalidConfig."""
+    if config.inter_broker_listen is not None:
+        for name in ("inter.broker.ssl.keystore.location", "inter.broker.ssl.truststore.location"):
+            if not getattr(config, name.replace(".", "_")):
+                raise InvalidConfig(f"{name} is missing: inter.broker.listen is given (minilog cert create broker)")
+    if config.security_protocol == SecurityProtocol.PLAINTEXT.value:
+        return
+    if not config.ssl_keystore_location:
+        raise InvalidConfig(f"ssl.keystore.location is missing: security.protocol is {config.security_protocol}")
+    if config.security_protocol == SecurityProtocol.SSL.value and not config.ssl_truststore_location:
+        raise InvalidConfig("ssl.truststore.location is missing: security.protocol is SSL")
+    if config.inter_broker_listen is None:
+        raise InvalidConfig(
+            f"inter.broker.listen is missing: security.protocol is {config.security_protocol}, and brokers need a "
+            "listener of their own then"
         )

@@ -247,7 +247,7 @@ class ProducerShell:
                 self.wake()
 
         stream = DuplexStream(
-            self.cluster.runtime,
+            self.cluster,
             address,
             lambda channel: open_stream(channel, PRODUCE),
             lambda: data_pb2.ProduceRequest(acks=self.config.acks),

@@ -207,6 +207,8 @@ class BrokerRegistrationRecord(_message.Message):
     LEVELS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     CLEAN_STOP_BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    PEER_HOST_FIELD_NUMBER: _builtins.int
+    PEER_PORT_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     directory_id: _builtins.bytes
     host: _builtins.str
@@ -221,6 +223,9 @@ class BrokerRegistrationRecord(_message.Message):
     """The mark of a clean stop that this life came with, where it was that of the life recorded before. Until it is unfenced
     this life has written nothing that counts: one that registers again with the mark, its answer lost, is as clean.
     """
+    peer_host: _builtins.str
+    """Where other brokers reach it, if they have a listener of their own. From level 3 on."""
+    peer_port: _builtins.int
     @_builtins.property
     def levels(self) -> _common_pb2.VersionRange:
         """The levels that this life can read and write, and its version, for people."""
@@ -239,21 +244,27 @@ class BrokerRegistrationRecord(_message.Message):
         levels: _common_pb2.VersionRange | None = ...,
         version: _builtins.str = ...,
         clean_stop_broker_epoch: _builtins.int | None = ...,
+        peer_host: _builtins.str | None = ...,
+        peer_port: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "levels", b"levels", "rack", b"rack"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "levels", b"levels", "peer_host", b"peer_host", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "peer_host", b"peer_host", "peer_port", b"peer_port", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__broker_epoch: _TypeAlias = _typing.Literal["broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__broker_epoch: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch"]  # noqa: Y015
     _WhichOneofReturnType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["clean_stop_broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__peer_host: _TypeAlias = _typing.Literal["peer_host"]  # noqa: Y015
+    _WhichOneofArgType__peer_host: _TypeAlias = _typing.Literal["_peer_host", b"_peer_host"]  # noqa: Y015
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
     _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_epoch) -> _WhichOneofReturnType__broker_epoch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__clean_stop_broker_epoch) -> _WhichOneofReturnType__clean_stop_broker_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__peer_host) -> _WhichOneofReturnType__peer_host | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rack) -> _WhichOneofReturnType__rack | None: ...
 

@@ -11,9 +11,12 @@ import asyncio
 
 import grpc
 
+from minilog.config import Address
 from minilog.errors import CorruptMessage
+from minilog.net import runtime
 from minilog.net.http2 import http2_options
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.version import CLIENT_VERSION
 
 FRAME_OVERHEAD_BYTES = 2 << 20  # what a message may hold besides its largest batch
@@ -41,9 +44,9 @@ _CHANNEL_OPTIONS = (
 )
 
 
-def open_channel(host: str, port: int) -> grpc.aio.Channel:
+def open_channel(address: Address, security: ChannelSecurity | None) -> grpc.aio.Channel:
     """A channel with a connection of its own to a broker."""
-    return grpc.aio.insecure_channel(f"{host}:{port}", options=_CHANNEL_OPTIONS)
+    return runtime.open_channel(address, security, _CHANNEL_OPTIONS)
 
 
 def create_server(*, most_connections: int, connection_idle_ms: int) -> grpc.aio.Server:

@@ -30,7 +30,7 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.coordinator_effects import RegisterProducer, WriteMarkers
 from minilog_broker.coordinators.transactions.coordinator import PRODUCER_EPOCH
 from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
-from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
+from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.runtime.timer import now_ms
 
 CALL_TIMEOUT_S = 10.0  # markers wait for the high watermark of their partition
@@ -61,9 +61,9 @@ class CoordinatorCalls:
         image: MetadataImage,
         address_of: Callable[[int], tuple[str, int] | None],
         here: CallsHere,
-        runtime: BrokerRuntime,
+        channels: PeerChannels,
     ) -> None:
-        self._runtime = runtime
+        self._peers = channels
         self._broker_id = broker_id
         self._here = here
         self._client = client
@@ -170,7 +170,7 @@ class CoordinatorCalls:
         known = self._channels.get(broker_id)
         if known is not None and known[0] == address:
             return known[1]
-        channel = self._runtime.open_channel(address)
+        channel = self._peers.open(broker_id, address)
         self._channels[broker_id] = (address, channel)
         if known is not None:
             await known[1].close()

@@ -20,6 +20,7 @@ import grpc
 
 from minilog.config import Address
 from minilog.net.runtime import Runtime, SystemRuntime
+from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.server.clients.channels import create_server, open_channel
 from minilog_broker.server.disk.disk_thread import Disk, DiskThread
 from minilog_broker.server.runtime.connection_guard import ConnectionGuard
@@ -93,14 +94,14 @@ class SystemBrokerRuntime(SystemRuntime):
     def descriptors(self) -> Descriptors:
         return raise_limit()
 
-    def open_channel(self, address: Address) -> grpc.aio.Channel:
-        return open_channel(*address)
+    def open_channel(self, address: Address, security: ChannelSecurity | None = None) -> grpc.aio.Channel:
+        return open_channel(address, security)
 
     def open_server(self, *, most_connections: int, connection_idle_ms: int) -> grpc.aio.Server:
         return create_server(most_connections=most_connections, connection_idle_ms=connection_idle_ms)
 
     def guard(self, port: int, flow: Flow, limits: ConnectionLimits) -> Guard:
-        return ConnectionGuard(Connections(port, flow), flow, limits)
+        return ConnectionGuard(Connections(port, flow, is_encrypted=limits.is_encrypted), flow, limits)
 
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

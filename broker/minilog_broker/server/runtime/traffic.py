@@ -17,7 +17,10 @@ import grpc
 from google.protobuf.message import Message
 
 from minilog.aio.payload_stream import messages
-from minilog.stream_messages import STREAM_METHODS
+from minilog.errors import MinilogError
+from minilog.stream_messages import STREAM_METHODS, StreamMessage
+from minilog_broker.server.access.caller import EVERYBODY, Caller
+from minilog_broker.server.access.gate import Gate, status_of
 from minilog_broker.server.runtime.budget import Budget
 from minilog_broker.server.runtime.turns import Turns
 
@@ -81,7 +84,9 @@ class ClientStream:
         flow: Flow,
         parse: Parse,
         compose: Callable[[Any], bytes],
+        caller: Caller,
     ) -> None:
+        self.caller = caller
         self._context = context
         self._traffic = traffic
         self._flow = flow
@@ -141,7 +146,8 @@ class CountedServer:
 
     `parser` gives what makes requests of bytes, by the path of the call."""
 
-    def __init__(self, server: grpc.aio.Server, flow: Flow, parser: Callable[[str], Parse]) -> None:
+    def __init__(self, server: grpc.aio.Server, flow: Flow, parser: Callable[[str], Parse], gate: Gate) -> None:
+        self._gate = gate
         self._server = server
         self._flow = flow
         self._parser = parser
@@ -161,23 +167,30 @@ class CountedServer:
         self._server.add_registered_method_handlers(service, counted)
 
     def _counted(self, handler: Any, stream: type[ClientStream], path: str) -> Any:
-        flow, parse, method = self._flow, self._parser(path), STREAM_METHODS.get(path)
+        flow, gate, parse, method = self._flow, self._gate, self._parser(path), STREAM_METHODS.get(path)
         compose = _serialized if method is None else method.response.encode
 
         async def streaming(_: object, context: Any) -> None:
-            counted = stream(context, flow.of(context.peer()), flow, parse, compose)
-            await handler.stream_stream(counted.received(), counted)
+            caller = await _admitted(gate, path, context)
+            checked = _checked(gate, path, caller, parse)
+            counted = stream(context, flow.of(context.peer()), flow, checked, compose, caller)
+            with gate.stream(caller):
+                await handler.stream_stream(counted.received(), counted)
 
         async def pieces(content: bytes, context: Any) -> None:
             traffic = flow.of(context.peer())
             traffic.took(len(content))
-            await handler.unary_stream(await parse(content, context), stream(context, traffic, flow, parse, compose))
+            caller = await _admitted(gate, path, context)
+            request = await _checked(gate, path, caller, parse)(content, context)
+            await handler.unary_stream(request, stream(context, traffic, flow, parse, compose, caller))
 
         async def unary(content: bytes, context: Any) -> bytes:
             traffic = flow.of(context.peer())
             traffic.took(len(content))
+            caller = await _admitted(gate, path, context)
             with flow.requests.holding(len(content)):
-                answer: Message = await handler.unary_unary(await parse(content, context), context)
+                request = await _checked(gate, path, caller, parse)(content, context)
+                answer: Message = await handler.unary_unary(request, caller)
             serialized = answer.SerializeToString()
             traffic.given_bytes += len(serialized)
             return serialized
@@ -187,6 +200,35 @@ class CountedServer:
         if handler.unary_stream is not None:
             return handler._replace(unary_stream=pieces)
         return handler._replace(unary_unary=unary)
+
+
+async def _admitted(gate: Gate, path: str, context: Any) -> Caller:
+    """Who calls. A refusal ends the call."""
+    try:
+        return gate.admit(path, context)
+    except MinilogError as error:
+        await context.abort(status_of(error), str(error))
+        raise AssertionError("abort raises") from error
+
+
+def _checked(gate: Gate, path: str, caller: Caller, parse: Parse) -> Parse:
+    """`parse`, and then what is asked for is looked at. A refusal ends the call."""
+    if caller is EVERYBODY:
+        return parse
+    is_first = True
+
+    async def checked(content: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        nonlocal is_first
+        request = await parse(content, context)
+        try:
+            asked = request.message if isinstance(request, StreamMessage) else request
+            gate.check(path, caller, asked, is_first=is_first)
+        except MinilogError as error:
+            await context.abort(status_of(error), str(error))
+        is_first = False
+        return request
+
+    return checked
 
 
 def _serialized(message: Message) -> bytes:

@@ -17,13 +17,16 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
+from minilog_broker.controller.image import MetadataImage
 from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest
 from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.replication.replica_effects import AnswerDeleteRecords, AnswerProduce
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.clients.streams import pump
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.traffic import ClientStream
+from minilog_broker.server.services.access_checks import DataAccess
 from minilog_broker.server.services.batch_validation import BatchValidation, Validated
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 
@@ -38,6 +41,7 @@ class ProduceStream:
     """One client's produce stream: what is answered and not yet sent."""
 
     keepalive_ms: float
+    caller: Caller
     results: list[data_pb2.ProduceResult] = field(default_factory=list)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     paced: asyncio.Event = field(default_factory=asyncio.Event)  # the client has said how often it expects something
@@ -136,7 +140,8 @@ class _Produced:
 class DataService(data_pb2_grpc.DataServiceServicer):
     """One per broker; each call of Produce and Fetch has a stream of its own."""
 
-    def __init__(self, replicas: ReplicationShell, settings: ReplicationSettings) -> None:
+    def __init__(self, replicas: ReplicationShell, settings: ReplicationSettings, image: MetadataImage) -> None:
+        self._access = DataAccess(image)
         self._replicas = replicas
         self._validation = BatchValidation(replicas.manager.led_config)
         self._settings = settings
@@ -144,7 +149,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
     async def Produce(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[StreamMessage[data_pb2.ProduceRequest]], context: ClientStream
     ) -> None:
-        stream = ProduceStream(self._settings.session_keepalive_ms)
+        stream = ProduceStream(self._settings.session_keepalive_ms, context.caller)
         keepalive = asyncio.ensure_future(_wake_for_keepalives(stream))
         try:
             await pump(
@@ -183,6 +188,9 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             return
         for entry, batch, outcome in zip(produced.entries, produced.batches, produced.validated, strict=True):
             ticket = ProduceTicket(stream, entry.correlation_id, entry.key)
+            if (refusal := self._access.refuses_write(stream.caller, entry.key, entry.transaction)) is not None:
+                answer_produce(AnswerProduce(ticket, refusal, -1, -1, -1, -1))
+                continue
             said = (entry.leader_epoch, produced.acks, produced.timeout_ms, batch, now_ms(), entry.transaction, outcome)
             manager.produce(ticket, entry.key, *said)
         replicas.run()
@@ -199,10 +207,15 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         replicas = self._replicas
         session_id = replicas.sessions.open()
         opened = False
+        refusals: list[data_pb2.FetchResponse] = []
 
         def receive(received: StreamMessage[data_pb2.FetchRequest]) -> None:
             nonlocal opened
             request = received.message
+            refused = self._access.take_out_refused(context.caller, request)
+            if refused.runs:
+                refusals.append(refused)
+                replicas.sessions.ready(session_id).set()
             if not opened:
                 replicas.manager.open_consumer_session(session_id, request, now_ms())
                 opened = True
@@ -211,6 +224,8 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         def next_message() -> StreamMessage[Any] | None:
             if error := replicas.sessions.refusal(session_id):
                 raise error  # ends the stream; the client opens another
+            if refusals:
+                return StreamMessage(refusals.pop(0))
             return replicas.next_message(session_id) if opened else None
 
         try:

@@ -1,0 +1,84 @@
+"""Security of one broker: its listeners with their gates, sessions, and the rules as the metadata says them now.
+
+    security.protocol=PLAINTEXT      one listener, in the clear: everybody may do everything
+    SSL, SASL_SSL                    clients' listener, where rules count (what no rule allows is refused), and another
+                                     one for brokers: mutual TLS
+
+Brokers may have a listener of their own also where that of clients is in the clear. Until the metadata is replayed
+there are no rules and no users but those of the configuration: nobody else comes in.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from minilog.security.protocols import SecurityProtocol
+from minilog.v1 import authentication_pb2_grpc
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.security.authorizer import Authorizer
+from minilog_broker.security.principal import PrincipalKind
+from minilog_broker.server.access.authentication_service import AuthenticationService
+from minilog_broker.server.access.gate import ClientGate, OpenGate, PeerGate
+from minilog_broker.server.access.scram_exchange import ScramUsers
+from minilog_broker.server.access.server_credentials import ServerFiles
+from minilog_broker.server.access.sessions import Sessions
+from minilog_broker.server.config import BrokerOptions, parse_address
+from minilog_broker.server.runtime.port import Listener, Service
+
+
+class BrokerAccess:
+    """See the module's text. Raises InvalidConfig where a file is missing."""
+
+    def __init__(self, options: BrokerOptions, image: MetadataImage) -> None:
+        config = options.config
+        self._options = options
+        self._image = image
+        self._super_users = frozenset(config.super_users)
+        self._protocol = SecurityProtocol(config.security_protocol)
+        self._users = ScramUsers(image, config.sasl_scram_users_file)
+        is_sasl = self._protocol is SecurityProtocol.SASL_SSL
+        self._sessions = Sessions(secrets.token_bytes) if is_sasl else None
+        self._rules = Authorizer(image.access_rules, self._super_users)
+        is_open = self._protocol is SecurityProtocol.PLAINTEXT
+        self._gate = None if is_open else ClientGate(image, lambda: self._rules, self._sessions)
+
+    def client_listener(self) -> Listener:
+        """That of clients; of brokers too, where they have none of their own."""
+        options, config = self._options, self._options.config
+        address = (options.host, options.port)
+        if self._gate is None:
+            return Listener(address, OpenGate())
+        truststore = config.ssl_truststore_location if self._protocol is SecurityProtocol.SSL else ""
+        files = ServerFiles(config.ssl_keystore_location, truststore)
+        return Listener(address, self._gate, files.credentials())
+
+    def peer_listener(self) -> Listener | None:
+        """That of brokers alone, if there is one."""
+        config = self._options.config
+        if config.inter_broker_listen is None:
+            return None
+        files = ServerFiles(config.inter_broker_ssl_keystore_location, config.inter_broker_ssl_truststore_location)
+        gate = PeerGate(config.cluster_name, self._image)
+        return Listener(parse_address(config.inter_broker_listen), gate, files.credentials())
+
+    def services(self) -> tuple[Service, ...]:
+        """What clients ask before they ask for anything else."""
+        if self._sessions is None:
+            return ()
+        lifetime_ms = float(self._options.config.connections_max_reauth_ms)
+        service = AuthenticationService(self._users.begin, self._sessions, lifetime_ms)
+        return ((authentication_pb2_grpc.add_AuthenticationServiceServicer_to_server, service),)
+
+    def changed(self) -> None:
+        """Users or rules of the image are others."""
+        if self._gate is None:
+            return
+        self._rules = Authorizer(self._image.access_rules, self._super_users)
+        self._gate.rules_changed()
+        if gone := self._users.take_changed():
+            self._gate.users_changed(lambda principal: principal.kind is PrincipalKind.USER and principal.name in gone)
+
+    async def watch(self) -> None:
+        """Streams end with their sessions."""
+        if self._gate is not None:
+            await self._gate.watch()

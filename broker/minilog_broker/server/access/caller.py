@@ -1,0 +1,82 @@
+"""Who makes a call, as services are handed it: in the place of gRPC's context by unary calls, as `caller` by streams.
+
+A caller remembers what it was allowed. When rules change, it is asked for again for all of that: a stream whose caller
+may not do any more what it was allowed is ended (gate.py).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from minilog.errors import AuthorizationFailed, MinilogError
+from minilog_broker.security.access import Operation, ResourceKind
+from minilog_broker.security.principal import ANONYMOUS, Principal
+
+_MOST_REMEMBERED = 10_000  # a stream has no more positions; above that all is forgotten and asked for again
+Question = tuple[Operation, ResourceKind, str]
+
+
+class Rules(Protocol):
+    """The rules as they are when they are asked."""
+
+    def is_allowed(
+        self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str
+    ) -> bool: ...
+
+    def is_allowed_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool: ...
+
+
+class Caller:
+    """One who calls; `rules` are those of now, whenever they are asked."""
+
+    def __init__(self, principal: Principal, host: str, rules: Rules) -> None:
+        self.principal = principal
+        self.host = host
+        self._rules = rules
+        self._allowed: set[Question] = set()
+
+    def may(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        """Whether it is allowed."""
+        question = (operation, kind, name)
+        if question in self._allowed:
+            return True
+        if not self._rules.is_allowed(self.principal, self.host, *question):
+            return False
+        if len(self._allowed) >= _MOST_REMEMBERED:
+            self._allowed.clear()
+        self._allowed.add(question)
+        return True
+
+    def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether there is any name of which it is allowed."""
+        return self._rules.is_allowed_any(self.principal, self.host, operation, kind)
+
+    def refusal(self, operation: Operation, kind: ResourceKind, name: str) -> MinilogError | None:
+        """None where it is allowed."""
+        if self.may(operation, kind, name):
+            return None
+        kind_name = kind.name.lower().replace("_", " ")
+        return AuthorizationFailed(
+            f"{self.principal} is not allowed to {operation.name.lower()} {kind_name} {name!r}: an administrator may "
+            "allow it (minilog acl add)"
+        )
+
+    def rules_changed(self) -> bool:
+        """The rules are others: is all that was allowed allowed still? What is not is forgotten."""
+        lost = {each for each in self._allowed if not self._rules.is_allowed(self.principal, self.host, *each)}
+        self._allowed -= lost
+        return not lost
+
+
+class _NoRules:
+    """All is allowed."""
+
+    def is_allowed(self, *question: object) -> bool:
+        return True
+
+    def is_allowed_any(self, *question: object) -> bool:
+        return True
+
+
+EVERYBODY = Caller(ANONYMOUS, "", _NoRules())
+"""Where there are no identities: a listener in the clear."""
