@@ -91,6 +91,7 @@ class ImageChanges:
     removed: set[PartitionKey] = field(default_factory=set)
     topics: set[bytes] = field(default_factory=set)
     configs: set[bytes] = field(default_factory=set)
+    security: bool = False
 
 
 class MetadataImage:
@@ -107,6 +108,7 @@ class MetadataImage:
         self.configs: dict[bytes, dict[str, str]] = {}
         self.schemas: dict[bytes, TopicSchemas] = {}
         self.partitions_of_broker: dict[int, set[PartitionKey]] = {}
+        self.access_rules: tuple[()] = ()
         self.next_producer_id = 0
         self.end_offset = 0
         self._changes = ImageChanges()

@@ -81,7 +81,7 @@ def _broker_records(broker: BrokerRegistration) -> Iterator[records_pb2.Metadata
             version=broker.version,
             clean_stop_broker_epoch=broker.clean_stop_broker_epoch,
             peer_host=None if broker.own_peer_address is None else broker.own_peer_address[0],
-            peer_port=None if broker.own_peer_address is None else broker.own_peer_address[1],
+            peer_port=0 if broker.own_peer_address is None else broker.own_peer_address[1],
         )
     )
     if not broker.fenced or broker.stopping:

@@ -51,6 +51,9 @@ class Wired:
         channel: grpc.aio.Channel = self._line
         return channel
 
+    def stream_failed(self, address: Address, error: grpc.aio.AioRpcError) -> None:
+        raise AssertionError(error)
+
 
 @pytest.mark.parametrize("steps", range(STEPS))
 def test_a_stream_closed_at_the_moment_it_connects_ends(steps: int) -> None:

@@ -66,7 +66,7 @@ class BrokerAccess:
         if self._sessions is None:
             return ()
         lifetime_ms = float(self._options.config.connections_max_reauth_ms)
-        service = AuthenticationService(self._users.begin, self._sessions, lifetime_ms)
+        service = AuthenticationService(self._users.begin, self._sessions, lifetime_ms, lambda *told: None)
         return ((authentication_pb2_grpc.add_AuthenticationServiceServicer_to_server, service),)
 
     def changed(self) -> None:

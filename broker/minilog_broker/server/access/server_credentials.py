@@ -29,7 +29,9 @@ class ServerFiles:
     def credentials(self) -> grpc.ServerCredentials:
         """For a listener. Raises InvalidConfig where a file cannot be read now."""
         return grpc.dynamic_ssl_server_credentials(
-            self._configuration(), self._renewed, require_client_authentication=bool(self._truststore)
+            self._configuration(),
+            self._renewed,  # type: ignore[arg-type]  # None is allowed: the former stays
+            require_client_authentication=bool(self._truststore),
         )
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:

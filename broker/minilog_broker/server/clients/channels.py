@@ -29,7 +29,7 @@ MAX_STREAMS = 100  # of one connection: what RFC 9113 advises as the least; clie
 HANDSHAKE_TIMEOUT_MS = 10_000  # a connection that says nothing of HTTP/2 for so long is closed
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 30_000, 10_000  # who does not answer a ping is gone: a machine that lost power
 
-_CHANNEL_OPTIONS = (
+_CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     *http2_options(PEER_WINDOW_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 50),
     # Despite its name the time that one attempt to connect is given. On a machine under load a handshake takes long:

@@ -86,5 +86,5 @@ def registration_request(
         voters=[peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters],
         levels=options.levels.to_wire(),
         peer_host=None if peer is None else peer[0],
-        peer_port=None if peer is None else peer[1],
+        peer_port=0 if peer is None else peer[1],
     )
