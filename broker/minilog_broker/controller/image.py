@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from minilog.config import Address
 from minilog.errors import CorruptMessage, InvalidSchema
@@ -109,6 +110,7 @@ class MetadataImage:
         self.schemas: dict[bytes, TopicSchemas] = {}
         self.partitions_of_broker: dict[int, set[PartitionKey]] = {}
         self.access_rules: tuple[()] = ()
+        self.scram_credentials: dict[Any, Any] = {}
         self.next_producer_id = 0
         self.end_offset = 0
         self._changes = ImageChanges()

@@ -1,1 +1,1 @@
-"""Who is who, and who may do what: pure, below everything else of the broker."""
+"""Who asks, and what they may do: decided without I/O. The lowest layer: it knows the client library alone."""

@@ -1,1 +1,1 @@
-"""Who is who: certificates, passwords and tokens of clients; what brokers need of it, too."""
+"""What client and broker share to know each other: secrets, SCRAM, settings and credentials."""

@@ -16,7 +16,7 @@ from minilog.security.protocols import SecurityProtocol
 from minilog.v1 import authentication_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.authorizer import Authorizer
-from minilog_broker.security.principal import PrincipalKind
+from minilog_broker.security.principal import USER
 from minilog_broker.server.access.authentication_service import AuthenticationService
 from minilog_broker.server.access.gate import ClientGate, OpenGate, PeerGate
 from minilog_broker.server.access.scram_exchange import ScramUsers
@@ -76,7 +76,7 @@ class BrokerAccess:
         self._rules = Authorizer(self._image.access_rules, self._super_users)
         self._gate.rules_changed()
         if gone := self._users.take_changed():
-            self._gate.users_changed(lambda principal: principal.kind is PrincipalKind.USER and principal.name in gone)
+            self._gate.users_changed(lambda principal: principal.kind == USER and principal.name in gone)
 
     async def watch(self) -> None:
         """Streams end with their sessions."""

@@ -23,7 +23,7 @@ from minilog.security.sessions import SESSION_METADATA
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.security.authorizer import Authorizer
-from minilog_broker.security.principal import ANONYMOUS, Principal
+from minilog_broker.security.principal import ANONYMOUS, USER, Principal
 from minilog_broker.server.access.caller import EVERYBODY, Caller, Rules
 from minilog_broker.server.access.sessions import Session, Sessions
 from minilog_broker.server.access.table import ROWS, AllOf, Asked, InService, OfPeers, OpenToAll
@@ -127,7 +127,7 @@ class ClientGate:
             name = common_name(context)
             if name is None or Principal.of_broker_name(name) is not None:
                 raise AuthenticationFailed("a certificate of a user is needed (ssl.keystore.location)")
-            return Caller(Principal.user(name), host, self)
+            return Caller(Principal(USER, name), host, self)
         name_of_session = dict(context.invocation_metadata() or ()).get(SESSION_METADATA)
         if not isinstance(name_of_session, bytes):
             raise AuthenticationFailed("nobody is known yet: authenticate first (security.protocol=SASL_SSL)")

@@ -1,17 +1,112 @@
-"""SCRAM on a broker: users of the metadata, and those of a file, known without it (the first administrators)."""
+"""SCRAM on a broker: users of the metadata, and those of a file that are known without it (the first administrators).
+
+The file has one JSON object a line: name, mechanism, iterations, and salt, stored_key, server_key in base64
+(`minilog user verifier` makes one). It counts before the metadata: whoever may write it owns the broker anyway.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import pathlib
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+
+from minilog.errors import AuthenticationFailed, InvalidConfig
+from minilog.security.scram import ScramCredential, ScramMechanism
+from minilog.security.scram_messages import ScramError
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.security.principal import USER, Principal
+from minilog_broker.security.scram_server import Accepted, ScramServer
 from minilog_broker.server.access.authentication_service import ServerMechanism
+
+Credentials = Mapping[tuple[str, ScramMechanism], ScramCredential]
 
 
 class ScramUsers:
+    """Whom this broker believes a password. Raises InvalidConfig where the file is not right."""
+
     def __init__(self, image: MetadataImage, file: str) -> None:
         self._image = image
+        content = _read(file) if file else b""
+        self._of_file: Credentials = dict(_parsed(content, file))
+        # The same on all brokers that have the same file: else two of them tell two salts of an unknown user.
+        self._unknown_user_secret = hashlib.sha256(content).digest() if content else secrets.token_bytes(32)
+        self._known: Credentials = {}
 
     def begin(self, mechanism: str) -> ServerMechanism:
-        raise AssertionError
+        """An exchange. Raises AuthenticationFailed."""
+        if mechanism not in tuple(ScramMechanism):
+            raise AuthenticationFailed(f"the mechanism {mechanism[:40]!a} is not taken here")
+        nonce = secrets.token_urlsafe(24)
+        server = ScramServer(ScramMechanism(mechanism), self._find, nonce, self._unknown_user_secret)
+        return _Exchange(server)
+
+    def _find(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
+        return self._of_file.get((name, mechanism)) or self._image.scram_credentials.get((name, mechanism))
 
     def take_changed(self) -> frozenset[str]:
-        return frozenset()
+        """Users whose credentials are others than at the last call, or are no more."""
+        former, self._known = self._known, dict(self._image.scram_credentials)
+        return frozenset(name for (name, kind), each in former.items() if self._known.get((name, kind)) != each)
+
+
+class _Exchange:
+    """One exchange of SCRAM as AuthenticationService drives it."""
+
+    lifetime_ms = None
+
+    def __init__(self, server: ScramServer) -> None:
+        self._server = server
+        self._challenged = False
+        self.principal: Principal | None = None
+
+    def respond(self, content: bytes) -> bytes:
+        try:
+            if not self._challenged:
+                self._challenged = True
+                return self._server.first(content)
+            judged = self._server.final(content)
+        except ScramError as error:
+            raise AuthenticationFailed(str(error)) from None
+        if not isinstance(judged, Accepted):
+            raise AuthenticationFailed(judged.reason)
+        self.principal = Principal(USER, judged.name)
+        return judged.answer
+
+
+def _read(file: str) -> bytes:
+    path = pathlib.Path(file)
+    try:
+        mode = path.stat().st_mode
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidConfig(f"sasl.scram.users.file={file} cannot be read: {error.strerror}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InvalidConfig(f"sasl.scram.users.file={file} is not its owner's alone: chmod 600 {file}")
+    return content
+
+
+def _parsed(content: bytes, file: str) -> Iterator[tuple[tuple[str, ScramMechanism], ScramCredential]]:
+    for number, line in enumerate(content.splitlines(), start=1):
+        if line.strip():
+            try:
+                told = json.loads(line)
+                mechanism = ScramMechanism(told["mechanism"])
+                keys = {each: base64.b64decode(told[each], validate=True) for each in _KEYS}
+                credential = ScramCredential(mechanism, iterations=int(told["iterations"]), **keys)
+                yield (str(told["name"]), mechanism), credential
+            except (ValueError, KeyError, TypeError, ScramError) as error:
+                raise InvalidConfig(f"sasl.scram.users.file={file}: line {number} is no verifier ({error!r})") from None
+
+
+_KEYS = ("salt", "stored_key", "server_key")
+
+
+def verifier_line(name: str, credential: ScramCredential) -> str:
+    """A line of such a file."""
+    keys = {each: base64.b64encode(getattr(credential, each)).decode() for each in _KEYS}
+    told = {"name": name, "mechanism": str(credential.mechanism), "iterations": credential.iterations, **keys}
+    return json.dumps(told) + "\n"
