@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from minilog import Admin
 from minilog.errors import MinilogError
@@ -26,7 +27,11 @@ from minilog_broker.storage.data_directory import recorded_voters
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import OsFileSystem
 
+if TYPE_CHECKING:
+    from minilog_broker.local_security import LocalSecurity  # loads cryptography
+
 HOST = "127.0.0.1"
+PEER_PORT_DISTANCE = 100  # of a secured broker's listener for the others from that for clients
 _QUORUM_SIZES = (5, 3, 1)
 # A start replays the metadata log and recovers the topics' logs; an unclean one of large logs takes longest.
 START_WITHIN_S = 120.0
@@ -99,7 +104,14 @@ class DeadBroker:
 class LocalCluster:
     """Brokers 1 to n below one directory. Not thread-safe: one thread starts, watches and stops."""
 
-    def __init__(self, directory: pathlib.Path, ports: Sequence[int], settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        ports: Sequence[int],
+        settings: Mapping[str, str],
+        security: LocalSecurity | None = None,
+    ) -> None:
+        self._security = security
         self.directory = directory
         self._ports = dict(enumerate(ports, start=1))
         self._settings = dict(settings)
@@ -156,7 +168,8 @@ class LocalCluster:
     def running_ids(self) -> set[int]:
         """The brokers that the cluster itself calls running; none while nobody answers."""
         try:
-            settings = {"bootstrap.servers": self.bootstrap_servers, "request.timeout.ms": _ANSWER_WITHIN_MS}
+            settings: dict[str, object] = {} if self._security is None else self._security.client_settings()
+            settings |= {"bootstrap.servers": self.bootstrap_servers, "request.timeout.ms": _ANSWER_WITHIN_MS}
             with Admin(settings) as admin:
                 return {each.id for each in admin.describe_cluster().brokers if each.state == "running"}
         except MinilogError:
@@ -206,10 +219,18 @@ class LocalCluster:
     def _command(self, broker_id: int, data_directory: pathlib.Path) -> list[str]:
         command = [sys.executable, "-m", "minilog_broker.cli.main", "broker", "--id", str(broker_id)]
         command += ["--listen", f"{HOST}:{self._ports[broker_id]}", "--data-dir", str(data_directory)]
-        command += ["--voters", ",".join(f"{each}@{HOST}:{self._ports[each]}" for each in self._voters)]
-        for name, value in self._settings.items():
+        command += ["--voters", ",".join(f"{each}@{self._peer_address(each)}" for each in self._voters)]
+        secured = {}
+        if self._security is not None:
+            secured = self._security.settings(broker_id, self._peer_address(broker_id))
+        for name, value in {**secured, **self._settings}.items():
             command += ["--set", f"{name}={value}"]
         return command
+
+    def _peer_address(self, broker_id: int) -> str:
+        """Where the other brokers reach it."""
+        distance = 0 if self._security is None else PEER_PORT_DISTANCE
+        return f"{HOST}:{self._ports[broker_id] + distance}"
 
     def _last_words(self, broker_id: int) -> str:
         with self.log_file(broker_id).open("rb") as log:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pathlib
 import signal
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from minilog_broker.cli.common import Assignments, current_environment, say
 from minilog_broker.failure import CommandFailed
-from minilog_broker.local_cluster import LocalCluster, check_ports_are_free
+from minilog_broker.local_cluster import HOST, PEER_PORT_DISTANCE, LocalCluster, check_ports_are_free
 from minilog_broker.server.config import load_config, parse_assignments
 from minilog_broker.stop_signal import StopSignal
+
+if TYPE_CHECKING:
+    from minilog_broker.local_security import LocalSecurity
 
 _LOOK_EVERY_S = 0.2
 
@@ -23,6 +26,9 @@ def up(
         pathlib.Path, typer.Option(help="Where their data lives; starting again on it resumes.")
     ] = pathlib.Path("minilog-data"),
     port: Annotated[int, typer.Option(min=1, max=65_436, help="The first broker's port; the others follow.")] = 9092,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="TLS, users and access rules; DIR/client.properties is for clients.")
+    ] = False,
     assignments: Assignments = None,
 ) -> None:
     """Run a local cluster until SIGINT or SIGTERM."""
@@ -30,17 +36,29 @@ def up(
     load_config(None, current_environment(), settings)
     ports = range(port, port + brokers)
     check_ports_are_free(ports, "choose another with --port, or stop what listens there")
+    security = _open_security(data_dir, ports) if secure else None
     stop = StopSignal((signal.SIGINT, signal.SIGTERM))
-    cluster = LocalCluster(data_dir, ports, settings)
+    cluster = LocalCluster(data_dir, ports, settings, security)
     try:
         cluster.start_all()
         if cluster.wait_running(stop):
             print(f"minilog is ready: bootstrap.servers={cluster.bootstrap_servers}", flush=True)
+            if security is not None:
+                say(f"minilog: clients need --command-config {security.client_properties}", error=True)
             _watch(cluster, stop)
     finally:
         killed = cluster.stop()
     if killed:
         raise CommandFailed(f"brokers {killed} did not stop in time and were killed: they recover at the next start")
+
+
+def _open_security(data_dir: pathlib.Path, ports: range) -> LocalSecurity:
+    from minilog_broker.local_security import open_security  # loads cryptography: a quarter of a second
+
+    peer_ports = range(ports.start + PEER_PORT_DISTANCE, ports.stop + PEER_PORT_DISTANCE)
+    check_ports_are_free(peer_ports, "brokers listen there for each other: choose another with --port")
+    servers = ",".join(f"{HOST}:{port}" for port in ports)
+    return open_security(data_dir, range(1, len(ports) + 1), servers)
 
 
 def _watch(cluster: LocalCluster, stop: StopSignal) -> None:
