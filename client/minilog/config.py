@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from minilog.errors import InvalidConfig
 from minilog.limits import MAX_KEEPALIVE_MS
-from minilog.security.protocols import MECHANISMS, OAUTHBEARER, SecurityProtocol
+from minilog.security.protocols import MECHANISMS, OAUTHBEARER, SCRAM_SHA_512, SecurityProtocol
 from minilog.security.secret import Secret
 from minilog.v1 import common_pb2
 from minilog.versions import PROTOCOL
@@ -65,7 +65,7 @@ class ClientConfig:
     client_rack: str
     transactional_id: str
     transaction_timeout_ms: int
-    security_protocol: SecurityProtocol
+    security_protocol: str
     ssl_truststore_location: str
     ssl_keystore_location: str
     ssl_truststore_type: str
@@ -156,12 +156,24 @@ def _secret(name: str, value: object) -> Secret:
     if isinstance(value, Secret):
         return value
     if not isinstance(value, str):
-        raise InvalidConfig(f"{name} must be text")  # the value is not told
+        raise InvalidConfig(f"{name} is not possible: it must be text")  # the value is not told
     return Secret(value)
 
 
-_PROTOCOLS = _choice(**{each.value.lower(): each for each in SecurityProtocol})
-_PEM = _choice(pem="PEM")
+def _word(*words: str) -> _Parser:
+    """One of them, as Kafka writes it; small letters are taken too."""
+    known = {each.lower(): each for each in words}
+
+    def parse(name: str, value: object) -> str:
+        text = str(value).lower()
+        if text not in known:
+            raise _refuse(name, value, " or ".join(words))
+        return known[text]
+
+    return parse
+
+
+_PEM = _word("PEM")
 _ACKS = _choice(**{"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1})
 _RESET = _choice(earliest="earliest", latest="latest", error="error", none="error")
 _MIB = 1024 * 1024
@@ -198,13 +210,13 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "client.rack": (_text, ""),
     "transactional.id": (_text, ""),
     "transaction.timeout.ms": (_integer(0), 0),  # since the last sign of life of a writer; 0: the brokers' own
-    "security.protocol": (_PROTOCOLS, "PLAINTEXT"),
+    "security.protocol": (_word(*(each.value for each in SecurityProtocol)), "PLAINTEXT"),
     "ssl.truststore.location": (_text, ""),  # PEM: the authorities that brokers' certificates are believed by
     "ssl.keystore.location": (_text, ""),  # PEM: this client's private key and certificate
     "ssl.truststore.type": (_PEM, "PEM"),
     "ssl.keystore.type": (_PEM, "PEM"),
-    "ssl.endpoint.identification.algorithm": (_choice(https="https"), "https"),  # host names are always checked
-    "sasl.mechanism": (_choice(**{each.lower(): each for each in MECHANISMS}), "SCRAM-SHA-512"),
+    "ssl.endpoint.identification.algorithm": (_word("https"), "https"),  # host names are always checked
+    "sasl.mechanism": (_word(*MECHANISMS), SCRAM_SHA_512),
     "sasl.username": (_text, ""),
     "sasl.password": (_secret, ""),
     "sasl.oauthbearer.token.file": (_text, ""),  # read anew for each session
@@ -245,7 +257,7 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
 
 def _check_security(values: Mapping[str, Any]) -> None:
     """A password never travels without TLS, and what would be ignored is refused. Raises InvalidConfig."""
-    protocol, mechanism = values["security_protocol"], values["sasl_mechanism"]
+    protocol, mechanism = SecurityProtocol(values["security_protocol"]), values["sasl_mechanism"]
     if protocol is not SecurityProtocol.SASL_SSL:
         for name in ("sasl.username", "sasl.password", "sasl.oauthbearer.token.file"):
             if values[_FIELD[name]] not in ("", Secret("")):

@@ -38,13 +38,14 @@ class ClientSecurity:
         self._config = config
         self._runtime = runtime
         self._files = PemFiles(config.ssl_keystore_location, config.ssl_truststore_location)
-        is_sasl = config.security_protocol is SecurityProtocol.SASL_SSL
+        self._protocol = SecurityProtocol(config.security_protocol)
+        is_sasl = self._protocol is SecurityProtocol.SASL_SSL
         self._sessions = Sessions(self._exchange) if is_sasl else None
         self._salted = functools.lru_cache(maxsize=8)(salted_password)  # brokers of one cluster have the same salt
 
     def channel(self, address: Address) -> ChannelSecurity | None:
         """For a new channel to a broker; None: in the clear. Raises InvalidConfig."""
-        if self._config.security_protocol is SecurityProtocol.PLAINTEXT:
+        if self._protocol is SecurityProtocol.PLAINTEXT:
             return None
         credentials = self._files.channel_credentials()
         if self._sessions is not None:
