@@ -55,7 +55,7 @@ def _mapped(text: str) -> str:
 
 
 def _check_directions(prepared: str, what: str) -> None:
-    """RFC 3454 § 6: a text with letters from right to left begins and ends with one, and has none of the others."""
+    """RFC 3454 section 6: with letters from right to left, it begins and ends with one, and has none of the others."""
     if not any(stringprep.in_table_d1(each) for each in prepared):
         return
     ends_well = stringprep.in_table_d1(prepared[0]) and stringprep.in_table_d1(prepared[-1])

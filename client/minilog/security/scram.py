@@ -41,18 +41,18 @@ from minilog.security.scram_messages import (
 )
 from minilog.security.secret import Secret
 
-MIN_ITERATIONS = 4_096  # RFC 7677 § 4
+MIN_ITERATIONS = 4_096  # RFC 7677 section 4
 # Up to a second of work. A hostile server must not have a client compute for minutes.
 MAX_ITERATIONS = 1_000_000
 DEFAULT_ITERATIONS = 16_384  # some 10 ms once per connection; what is guessed costs as much per guess
 SALT_BYTES = 24  # of new credentials
-_MIN_SALT_BYTES, _MAX_SALT_BYTES = 8, 128  # RFC 8018 § 4.1 wants 8; no real salt is longer
+_MIN_SALT_BYTES, _MAX_SALT_BYTES = 8, 128  # RFC 8018 section 4.1 wants 8; no real salt is longer
 MAX_PASSWORD_CHARACTERS = 1_024
 
 _GS2_HEADER = "n,,"  # no channel binding, no authorization identity
 _SERVER = "the server"
 _ITERATIONS = re.compile(r"[1-9][0-9]{0,6}", re.ASCII)
-# RFC 5802 § 7; another text of the server is not shown: it may be anything.
+# RFC 5802 section 7; another text of the server is not shown: it may be anything.
 _REASONS = frozenset(
     (
         "channel-binding-not-supported",

@@ -1,4 +1,4 @@
-"""How SCRAM's messages are written (RFC 5802 § 7), for both sides: attributes, names, nonces, base64.
+"""How SCRAM's messages are written (RFC 5802 section 7), for both sides: attributes, names, nonces, base64.
 
 A message is read as strictly as the grammar allows: what is not exactly one is a ScramError, and nothing else is raised
 whatever the bytes are. No message is shown in an error: it has what a password can be guessed with.
@@ -44,8 +44,8 @@ def text_of(message: bytes, sender: str) -> str:
 def attributes_of(text: str, expected: str, sender: str) -> dict[str, str]:
     """The values of the attributes that `expected` names, in this order at the beginning (`rsi` for r, s and i).
 
-    What follows them are extensions: unknown ones are passed over, as RFC 5802 § 5.1 says; one that must be understood
-    (`m=`) is refused, and so is a second value of an attribute that was expected.
+    What follows them are extensions: unknown ones are passed over, as RFC 5802 section 5.1 says; one that must be
+    understood (`m=`) is refused, and so is a second value of an attribute that was expected.
     """
     found = [_ATTRIBUTE.fullmatch(each) for each in text.split(",")]
     names = "".join(each.group(1) for each in found if each is not None)

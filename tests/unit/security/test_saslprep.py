@@ -16,7 +16,7 @@ def prepared(text: str, *, stored: bool = False) -> str:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("I\u00adX", "IX"),  # RFC 4013 § 3: SOFT HYPHEN is mapped to nothing
+        ("I\u00adX", "IX"),  # RFC 4013 section 3: SOFT HYPHEN is mapped to nothing
         ("user", "user"),
         ("USER", "USER"),  # case is kept
         ("\u00aa", "a"),
@@ -41,7 +41,7 @@ def test_texts_come_into_their_normal_form(text: str, expected: str) -> None:
         "a\0b",
         "line\nbreak",
         "\x7f",
-        "\u0627\u0031",  # RFC 4013 § 3: the bidirectional check
+        "\u0627\u0031",  # RFC 4013 section 3: the bidirectional check
         "\u0627a\u0628",
         "\ue000",
         chr(0xD800),

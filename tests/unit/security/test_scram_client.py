@@ -22,7 +22,7 @@ from minilog.security.scram import (
 from minilog.security.scram_messages import MAX_MESSAGE_BYTES, ScramError, ScramRefused
 from minilog.security.secret import Secret
 
-# RFC 7677 § 3
+# RFC 7677 section 3
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 WHOLE_NONCE = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 SALT = "W22ZaJ0SNY7soEsUEjb6gQ=="
@@ -67,7 +67,7 @@ def test_the_credential_of_rfc_7677_makes_its_server_signature() -> None:
 
 @pytest.mark.parametrize("mechanism", ScramMechanism)
 def test_keys_are_those_of_the_formulas(mechanism: ScramMechanism) -> None:
-    """RFC 5802 § 3, written down a second time."""
+    """RFC 5802 section 3, written down a second time."""
     name, salt = mechanism.value.rpartition("-SHA-")[2], b"a salt of 16 byt"
     hash_name = f"sha{name}"
     salted = hashlib.pbkdf2_hmac(hash_name, b"pencil", salt, 5_000)
