@@ -1,0 +1,1 @@
+"""Who somebody is, and what he may do. Pure, and below all other parts of a broker."""

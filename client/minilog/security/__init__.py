@@ -1,0 +1,1 @@
+"""What client and broker share to know each other: SCRAM, access rules, quotas."""
