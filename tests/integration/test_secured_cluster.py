@@ -7,12 +7,18 @@ import pathlib
 import random
 import time
 from collections.abc import Iterator
+from typing import Any, cast
 
 import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.descriptor import MethodDescriptor
+
+from minilog import Admin, Consumer, NewTopic, Producer
+from minilog.errors import AuthenticationFailed, BrokerNotAvailable, InvalidConfig
+from minilog.stream_messages import STREAM_METHODS, StreamMessage
+from minilog.v1 import coordinator_pb2, peer_pb2
 from minilog_broker.security.certificates import (
     CURVE,
     Signing,
@@ -22,11 +28,6 @@ from minilog_broker.security.certificates import (
     key_pem,
     read_authority,
 )
-
-from minilog import Admin, Consumer, NewTopic, Producer
-from minilog.errors import AuthenticationFailed, BrokerNotAvailable, InvalidConfig
-from minilog.stream_messages import STREAM_METHODS, StreamMessage
-from minilog.v1 import coordinator_pb2, peer_pb2
 from tests.cluster import HOST
 from tests.integration import garbage
 from tests.secured import SecuredCluster, running_secured_cluster
@@ -75,8 +76,8 @@ def written_and_read(cluster: SecuredCluster) -> int:
 def first_message(method: MethodDescriptor, request: object) -> bytes:
     stream = STREAM_METHODS.get(garbage.path_of(method))
     if stream is None:
-        return bytes(request.SerializeToString())  # type: ignore[attr-defined]
-    return bytes(stream.request.encode(StreamMessage(request, [])))  # type: ignore[arg-type]
+        return bytes(cast("Any", request).SerializeToString())
+    return bytes(stream.request.encode(StreamMessage(cast("Any", request), [])))
 
 
 class TestTheHonest:
@@ -181,10 +182,10 @@ class TestAttacksOnTheClientsListener:
 
     def test_a_session_that_nobody_gave_is_none(self, cluster: SecuredCluster) -> None:
         with cluster.client_channel() as channel:
-            call = channel.unary_unary("/minilog.v1.MetadataService/GetMetadata")
+            call: Any = channel.unary_unary("/minilog.v1.MetadataService/GetMetadata")
             with pytest.raises(grpc.RpcError) as caught:
-                call(b"", timeout=ANSWER_S, metadata=[("minilog-session-bin", random.randbytes(32))])
-        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
+                call(b"", timeout=ANSWER_S, metadata=(("minilog-session-bin", random.randbytes(32)),))
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 class TestAttacksOnTheBrokersListener:

@@ -9,18 +9,34 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Self
+
+from minilog.errors import InvalidPrincipal
 
 USER, BROKER = "User", "Broker"
 EVERYBODY = "*"  # as the name of a user, in rules
+MAX_NAME_CHARACTERS = 255
+_KINDS = (USER, BROKER)
 _BROKER_NAME = re.compile(r"broker:([a-z0-9-]{1,63}):([0-9]{1,7})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """`str` is how it is written in rules and logs."""
+    """`str` is what `parse` reads."""
 
     kind: str
     name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises InvalidPrincipal where it is not KIND:NAME, of a kind that is known."""
+        kind, colon, name = text.partition(":")
+        if not colon or kind not in _KINDS:
+            raise InvalidPrincipal(
+                f"{text[:MAX_NAME_CHARACTERS]!r} is no principal: write User:NAME, such as User:alice"
+            )
+        check_name(name, f"principal {text[:MAX_NAME_CHARACTERS]!r}")
+        return cls(kind, name)
 
     @classmethod
     def of_broker_name(cls, name: str) -> Principal | None:
@@ -43,3 +59,20 @@ class Principal:
 
 
 ANONYMOUS = Principal(USER, "ANONYMOUS")
+
+
+def check_name(name: str, what: str) -> None:
+    """Raises InvalidPrincipal for a name that is empty, too long, or would not be seen as it is: with control
+    characters, or with spaces at its ends."""
+    if not 1 <= len(name) <= MAX_NAME_CHARACTERS or not name.isprintable() or name != name.strip():
+        raise InvalidPrincipal(
+            f"{what}: a name has 1 to {MAX_NAME_CHARACTERS} characters that can be printed, and no spaces at its ends"
+        )
+
+
+def user_of(text: str) -> Principal:
+    """The user that a rule or a quota is of. Raises InvalidPrincipal; brokers need no rules, and have no quotas."""
+    principal = Principal.parse(text)
+    if principal.kind != USER:
+        raise InvalidPrincipal(f"{text!r} is no user: write User:NAME, such as User:alice")
+    return principal

@@ -25,6 +25,7 @@ from minilog.v1 import (
     data_pb2_grpc,
     metadata_pb2_grpc,
     peer_pb2_grpc,
+    security_pb2_grpc,
 )
 from minilog_broker.controller.image import ImageChanges
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
@@ -57,6 +58,7 @@ from minilog_broker.server.services.group_service import GroupService
 from minilog_broker.server.services.marker_service import MarkerService, answer_markers
 from minilog_broker.server.services.metadata_service import MetadataService, ProducerIds
 from minilog_broker.server.services.peer_service import PeerService
+from minilog_broker.server.services.security_service import SecurityService
 from minilog_broker.server.services.transaction_service import TransactionService
 from minilog_broker.server.shells.controller_shell import ControllerShell
 from minilog_broker.server.shells.coordinator_loading import Loader
@@ -341,6 +343,7 @@ class Broker:
             (coordinator_pb2_grpc.add_TransactionServiceServicer_to_server, transactions),
             (coordinator_pb2_grpc.add_GroupServiceServicer_to_server, GroupService(coordinators)),
             (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(self._controller)),
+            (security_pb2_grpc.add_SecurityServiceServicer_to_server, SecurityService(self._controller)),
             *self._access.services(),
         )
         peers: tuple[Service, ...] = (
@@ -425,7 +428,8 @@ class Broker:
         """All that this broker has to know at once, at the beginning of its life."""
         image = self._quorum.image
         mine = image.partitions_of_broker.get(self._options.broker_id, set())
-        return ImageChanges(set(image.brokers), set(mine), set(), set(image.topics), {key.topic_id for key in mine})
+        topic_ids = {key.topic_id for key in mine}
+        return ImageChanges(set(image.brokers), set(mine), set(), set(image.topics), topic_ids, security=True)
 
     def _set_strays_aside(self) -> None:
         """Logs the image does not know; never when it knows no topic at all."""

@@ -34,7 +34,7 @@ class ScramUsers:
         self._of_file: Credentials = dict(_parsed(content, file))
         # The same on all brokers that have the same file: else two of them tell two salts of an unknown user.
         self._unknown_user_secret = hashlib.sha256(content).digest() if content else secrets.token_bytes(32)
-        self._known: Credentials = {}
+        self._known: dict[str, Mapping[ScramMechanism, ScramCredential]] = {}
 
     def begin(self, mechanism: str) -> ServerMechanism:
         """An exchange. Raises AuthenticationFailed."""
@@ -45,12 +45,12 @@ class ScramUsers:
         return _Exchange(server)
 
     def _find(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
-        return self._of_file.get((name, mechanism)) or self._image.scram_credentials.get((name, mechanism))
+        return self._of_file.get((name, mechanism)) or self._image.users.get(name, {}).get(mechanism)
 
     def take_changed(self) -> frozenset[str]:
         """Users whose credentials are others than at the last call, or are no more."""
-        former, self._known = self._known, dict(self._image.scram_credentials)
-        return frozenset(name for (name, kind), each in former.items() if self._known.get((name, kind)) != each)
+        former, self._known = self._known, dict(self._image.users)
+        return frozenset(name for name, each in former.items() if self._known.get(name) != each)
 
 
 class _Exchange:

@@ -19,12 +19,11 @@ from typing import Any
 
 from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME
 from minilog.partition_key import PartitionKey
+from minilog.security.access_rules import CLUSTER_NAME
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.access import Operation, ResourceKind
 
 _PACKAGE = "minilog.v1"
-CLUSTER = "cluster"  # the one name of its kind (Kafka's is kafka-cluster)
-
 Names = Callable[[Any, MetadataImage], Iterable[str]]
 Sender = Callable[[Any, MetadataImage], int | None]
 
@@ -81,7 +80,7 @@ def _names(*fields: str) -> Names:
 
 
 def _the_cluster(request: Any, image: MetadataImage) -> Iterable[str]:
-    return (CLUSTER,)
+    return (CLUSTER_NAME,)
 
 
 def topic_name(image: MetadataImage, topic_id: bytes) -> str | None:
@@ -179,6 +178,15 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
         "AlterPartitionReassignments": _ALTERS_CLUSTER,
         "ReplaceVoter": _ALTERS_CLUSTER,
         "UpgradeLevel": _ALTERS_CLUSTER,
+    },
+    "SecurityService": {
+        "AlterUsers": _ALTERS_CLUSTER,
+        "DescribeUsers": _READS_CLUSTER,
+        "CreateAccessRules": _ALTERS_CLUSTER,
+        "DeleteAccessRules": _ALTERS_CLUSTER,
+        "DescribeAccessRules": _READS_CLUSTER,
+        "AlterQuotas": _asked(_O.ALTER_CONFIGS, _OF_CLUSTER),
+        "DescribeQuotas": _asked(_O.DESCRIBE_CONFIGS, _OF_CLUSTER),
     },
     "PeerService": {
         "Register": _peers("broker_id"),

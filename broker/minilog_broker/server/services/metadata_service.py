@@ -15,6 +15,7 @@ from minilog.errors import (
 )
 from minilog.limits import parts_of
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog.security.access_rules import CLUSTER_NAME
 from minilog.typed.wire import schema_to_wire
 from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
 from minilog.versions import PROTOCOL, check_protocol, range_from_wire
@@ -24,7 +25,6 @@ from minilog_broker.quorum.voters import Voter
 from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.server.access.caller import Caller
-from minilog_broker.server.access.table import CLUSTER
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Piece, Turns
@@ -88,7 +88,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             )
         assert isinstance(context, Caller)
         reported = self._reported()
-        sees_all = context.may(Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER)
+        sees_all = context.may(Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER_NAME)
         answer = metadata_pb2.GetMetadataResponse(
             cluster_id=self._image.cluster_id or "",
             controller_id=self._quorum.leader_id,
@@ -198,7 +198,7 @@ def _may_describe(caller: Caller, topic: TopicImage) -> bool:
 def _check_may_write(caller: object) -> None:
     """A producer id is for who may write anything at all (Kafka's rule since 3.0). Raises AuthorizationFailed."""
     assert isinstance(caller, Caller)
-    refusal = caller.refusal(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, CLUSTER)
+    refusal = caller.refusal(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, CLUSTER_NAME)
     if refusal is not None and not caller.may_any(Operation.WRITE, ResourceKind.TOPIC):
         raise refusal
 

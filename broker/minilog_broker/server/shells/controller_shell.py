@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from minilog.v1 import admin_pb2, peer_pb2
+from minilog.v1 import admin_pb2, peer_pb2, security_pb2
 from minilog_broker.controller.controller import Controller, ControllerSettings
 from minilog_broker.controller.controller_effects import (
     ControllerAnswer,
@@ -42,6 +42,13 @@ Decision = TypeVar(
     admin_pb2.AlterPartitionReassignmentsResponse,
     admin_pb2.ReplaceVoterResponse,
     admin_pb2.UpgradeLevelResponse,
+    security_pb2.AlterUsersResponse,
+    security_pb2.DescribeUsersResponse,
+    security_pb2.CreateAccessRulesResponse,
+    security_pb2.DeleteAccessRulesResponse,
+    security_pb2.DescribeAccessRulesResponse,
+    security_pb2.AlterQuotasResponse,
+    security_pb2.DescribeQuotasResponse,
 )
 TopicsRequest = TypeVar(
     "TopicsRequest", admin_pb2.CreateTopicsRequest, admin_pb2.DeleteTopicsRequest, admin_pb2.AlterTopicsRequest
