@@ -60,6 +60,7 @@ class FirstUnread:
         try:
             self._since_ms = _look(self._client, left)
         except Exception as error:  # whatever it is, the query does not depend on it
+            self._since_ms = {}
             logger.debug("how old the first unread records are is not known: %s", error)
 
 
