@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from minilog.config import config_names, parse_config
 from minilog.errors import InvalidConfig
+from pyspark_minilog.config_file import CONFIG_FILE, OPTION, OWNED, with_file
 from pyspark_minilog.durations import duration_ms
 from pyspark_minilog.errors import InvalidOption, refused
 from pyspark_minilog.limits import DEFAULT_MAX_DELAY_MS, Limits
@@ -91,15 +92,6 @@ _OF_NEW_TOPICS = ("keyColumns", "timestampColumn", "numPartitions", "replication
 _NO_PATH = {
     "source": "a topic is not a path; name it with option('subscribe', ...), and call load() without an argument",
     "sink": "a topic is not a path; name it with option('topic', ...), and call save() or start() without an argument",
-}
-
-_OWNED = {
-    "acks": "a Spark write is always acks=all; leave it out",
-    "enable.idempotence": "a Spark write is always idempotent; leave it out",
-    "transactional.id": "a stream's is its query's; for a batch write use the option transactionalId",
-    "auto.offset.reset": "use the option startingOffsets instead",
-    "enable.auto.commit": "the checkpoint holds the offsets; leave it out",
-    "group.id": "it is the source that reports how far a query has got; leave it out",
 }
 
 
@@ -335,8 +327,10 @@ def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[
 
 def _client_option(key: str, value: str) -> str:
     name = key.removeprefix(CLIENT_PREFIX)
-    if name in _OWNED:
-        raise refused(key, value, f"the connector sets it itself: {_OWNED[name]}")
+    if name == CONFIG_FILE:
+        return key
+    if name in OWNED:
+        raise refused(key, value, f"the connector sets it itself: {OWNED[name]}")
     if name not in config_names():
         raise _unknown(key, value, (), "client")
     return key
@@ -344,7 +338,7 @@ def _client_option(key: str, value: str) -> str:
 
 def _free_settings() -> list[str]:
     """The client settings that are left to the user, as options."""
-    return [CLIENT_PREFIX + name for name in config_names() if name not in _OWNED]
+    return [OPTION, *(CLIENT_PREFIX + name for name in config_names() if name not in OWNED)]
 
 
 def _unknown(key: str, value: str, known: tuple[str, ...], side: str) -> InvalidOption:
@@ -359,23 +353,29 @@ def _client_settings(named: Mapping[str, str]) -> dict[str, str]:
     if len(set(servers.values())) > 1:
         both = " and ".join(f"'{name}' ({value})" for name, value in servers.items())
         raise InvalidOption(f"the options {both} name different servers: keep one of them")
-    if not any(servers.values()):
+    if not any(servers.values()) and OPTION not in named:
         raise InvalidOption("option 'bootstrap.servers' is missing: name the brokers, such as 127.0.0.1:9092")
     settings = {
         name.removeprefix(CLIENT_PREFIX): value
         for name, value in named.items()
         if name.startswith(CLIENT_PREFIX) and name != _GROUP  # tasks read what they are told, whatever a group says
     }
-    settings["bootstrap.servers"] = next(iter(servers.values()))
+    if any(servers.values()):
+        settings["bootstrap.servers"] = next(iter(servers.values()))
     try:
-        config = parse_config(settings)
+        config = parse_config(with_file(settings))
     except InvalidConfig as error:
-        if str(error).startswith("environment"):
-            raise InvalidOption(f"on the driver: {error}") from None
-        prefix = "" if str(error).startswith("bootstrap.servers") else CLIENT_PREFIX
-        raise InvalidOption(f"option {prefix}{error}") from None
+        raise InvalidOption(_told_of_option(str(error))) from None
     # Each host's environment may say client.rack and the like for its own tasks; what may be read is one for all.
     return settings | {"isolation.level": config.isolation_level}
+
+
+def _told_of_option(refusal: str) -> str:
+    if refusal.startswith("option "):
+        return refusal
+    if refusal.startswith("environment"):
+        return f"on the driver: {refusal}"
+    return f"option {'' if refusal.startswith('bootstrap.servers') else CLIENT_PREFIX}{refusal}"
 
 
 def _start(named: Mapping[str, str], default: int) -> Place:

@@ -53,7 +53,7 @@ def produce_rows(
     for path in files:
         if path != STDIN:
             path.open("rb").close()  # a mistyped name is told before anything is written
-    schema = _schema(config["bootstrap.servers"], topic)
+    schema = _schema(config, topic)
     with Producer(config) as producer:
         answers = Answers(_documents if as_json else None, "rows")
         bad: BadRows | None = None
@@ -73,8 +73,8 @@ def produce_rows(
         print(f"{answers.acknowledged} rows acknowledged", file=sys.stderr)
 
 
-def _schema(bootstrap_servers: str, topic: str) -> TopicSchema:
-    with admin_client(bootstrap_servers) as admin:
+def _schema(config: dict[str, Any], topic: str) -> TopicSchema:
+    with admin_client(config) as admin:
         (described,) = admin.describe_topics([topic])
     if described.schema is None:
         raise CommandFailed(f"topic {topic} has no schema: leave --format out, each line of stdin is a record")

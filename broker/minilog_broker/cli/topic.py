@@ -13,11 +13,12 @@ from minilog.errors import MinilogError
 from minilog.types import PartitionDescription, TopicDescription
 from minilog_broker.cli import topic_schema
 from minilog_broker.cli.common import (
-    DEFAULT_BOOTSTRAP_SERVERS,
     AsJson,
     BootstrapServers,
+    CommandConfig,
     Settings,
     admin_client,
+    client_settings,
     join,
     print_json,
     print_table,
@@ -65,7 +66,8 @@ def create(
     like: LikeFile = None,
     key_columns: KeyColumns = None,
     timestamp_column: TimestampColumn = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a topic; a typed one where its columns are given."""
@@ -76,7 +78,7 @@ def create(
         configs=parse_assignments(settings or [], "-c"),
         schema=given_schema(ddl, schema, like, key_columns, timestamp_column),
     )
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.create_topics([new])
     _done(as_json, name, "created")
 
@@ -84,11 +86,12 @@ def create(
 @app.command("list", epilog="Example: minilog topic list")
 def list_(
     internal: Annotated[bool, typer.Option("--internal", help="The brokers' own topics too.")] = False,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """List the topics by name."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         names = sorted(admin.list_topics(internal=internal))
     if as_json:
         print_json(names)
@@ -99,10 +102,13 @@ def list_(
 
 @app.command(epilog="Example: minilog topic describe flights --json")
 def describe(
-    name: Name, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False
+    name: Name,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show a topic's settings, its schema, and its partitions: leaders, replicas, offsets."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         (found,) = admin.describe_topics([name])
     document = topic_document(found)
     if as_json:
@@ -134,10 +140,13 @@ def describe(
 
 @app.command(epilog="Example: minilog topic delete flights")
 def delete(
-    name: Name, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False
+    name: Name,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a topic and all its records."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.delete_topics([name])
     _done(as_json, name, "deleted")
 
@@ -158,7 +167,8 @@ def alter(
             "--delete-config", metavar="KEY", help="A setting that is again what topics are made with; repeatable."
         ),
     ] = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Give a topic more partitions, or other settings."""
@@ -167,7 +177,7 @@ def alter(
         raise typer.BadParameter("nothing to alter: say -p PARTITIONS, -c KEY=VALUE or --delete-config KEY")
     if both := sorted(configs.keys() & set(deleted or ())):
         raise typer.BadParameter(f"{both[0]} is both set and deleted: say one of them")
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.alter_topics([TopicAlteration(name, partitions, configs, deleted or ())])
     _done(as_json, name, "altered")
 
@@ -178,11 +188,12 @@ def elect(
     partitions: Annotated[
         list[int] | None, typer.Option("-p", "--partition", min=0, help="Repeatable; all by default.")
     ] = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Let the preferred leader, the first replica, lead again."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         if not partitions:
             (found,) = admin.describe_topics([name])
             partitions = [each.partition for each in found.partitions]
@@ -216,14 +227,15 @@ def reassign(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Go back to the replicas before, for all that moves.")
     ] = False,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Give partitions other replicas. Returns at once: `minilog topic describe` shows what is still under way."""
     if cancel == bool(to) or (cancel and throttle):
         raise typer.BadParameter("say what is to move (--to PARTITION:BROKER,...), or --cancel alone")
     targets = dict(_target(name, text) for text in to or ())
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         wanted: dict[TopicPartition, list[int] | None] = dict(targets)
         if cancel:
             (found,) = admin.describe_topics([name])
@@ -254,12 +266,13 @@ def trim(
             help="Where the partition is to start; end: at its end. Repeatable.",
         ),
     ],
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete the records of partitions below an offset, for good. Done when no replica has them any more."""
     before = dict(_place(name, text) for text in to)
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         starts = admin.delete_records(before)
     if as_json:
         print_json(

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from pyspark_minilog import options
+from pyspark_minilog.config_file import OWNED
 
 ROOT = pathlib.Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "spark.md").read_text()
@@ -18,7 +19,7 @@ def test_every_option_is_in_the_guide(option: str) -> None:
     assert f"`{option}`" in GUIDE
 
 
-@pytest.mark.parametrize("setting", sorted(options._OWNED))
+@pytest.mark.parametrize("setting", sorted(OWNED))
 def test_every_setting_that_the_connector_owns_is_in_the_guide(setting: str) -> None:
     assert f"`{setting}`" in GUIDE
 
