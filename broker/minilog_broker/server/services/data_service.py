@@ -225,7 +225,8 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             if error := replicas.sessions.refusal(session_id):
                 raise error  # ends the stream; the client opens another
             if refusals:
-                return StreamMessage(refusals.pop(0))
+                answer = refusals.pop(0)
+                return StreamMessage(answer, [b""] * len(answer.runs))
             return replicas.next_message(session_id) if opened else None
 
         try:
