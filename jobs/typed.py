@@ -8,19 +8,24 @@ The columns are those that `--to-topic` has when the job starts. A value is good
 number that does not fit its column, an unknown name in a JSON object, a time without a zone, or no value for a NOT NULL
 column make it bad. The bad topic is untyped: key and value as they were, and headers `reason` and `from` (topic,
 partition and offset). CSV has the columns in the topic's order, without a row of names. Avro is the bare value, without
-a schema registry's prefix, written by the schema in the file `--avro-schema`; Spark needs its package for it:
-spark-submit --packages org.apache.spark:spark-avro_2.13:<the version of Spark>.
+a schema registry's prefix, written by the schema in the file `--avro-schema`; what is another value when it is cast
+to the type of its column and back is bad. Spark needs a package for Avro:
+spark-submit --packages org.apache.spark:spark-avro_2.13:4.2.0.
 
-`--source kafka` reads from Kafka instead, by Spark's own connector (its package has to be there likewise) and
-`--source-servers`. Both topics are written once, whatever crashes: each micro-batch is one transaction for each of
-them, under a name made of `--name` and the number of the batch. Another checkpoint therefore needs another `--name`.
-SIGTERM and SIGINT stop it; `--trigger available-now` ends it when it has what was there at its start.
+`--source kafka` reads from Kafka instead, at `--source-servers`, by Spark's own connector:
+spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0. Both packages are the newest that are
+published, and work with Spark 4.3.0.
+
+Both topics are written once, whatever crashes: each micro-batch is one transaction for each of them, under a name made
+of `--name` and the number of the batch. Another checkpoint therefore needs another `--name`. SIGTERM and SIGINT stop
+it; `--trigger available-now` ends it when it has what was there at its start.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import pathlib
 import sys
 
@@ -35,6 +40,7 @@ from running import create_session, parse_arguments, run_query
 from minilog import Admin, TopicSchema
 
 JSON, CSV, AVRO = "json", "csv", "avro"
+AVRO_PACKAGE_VERSION = "4.2.0"  # the newest that is published; with PySpark 4.3.0 it works
 _BROKEN = "__broken"  # where Spark puts what it could not parse
 _WITH_ZONE = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][.SSS]XXX"
 
@@ -89,11 +95,13 @@ def _json_reasons(text: Column, schema: TopicSchema, broken: Column) -> list[Col
     reasons = []
     for each in schema.fields:
         said = f.get_json_object(text, f"$['{each.name}']")
-        told = f.concat(
-            f.lit(f"column {each.name!r} is {each.type}, and "), f.substring(said, 1, 80), f.lit(" does not fit")
-        )
+        told = _does_not_fit(each.name, str(each.type), said)
         reasons.append(f.when(broken & said.isNotNull() & _of_row(each.name).isNull(), told))
     return reasons
+
+
+def _does_not_fit(name: str, kind: str, said: Column) -> Column:
+    return f.concat(f.lit(f"column {name!r} is {kind}, and "), f.substring(said, 1, 80), f.lit(" does not fit"))
 
 
 def _unknown_names(text: Column, schema: TopicSchema) -> list[Column]:
@@ -116,29 +124,48 @@ def _of_row(name: str) -> Column:
 
 def _parsed_avro(records: DataFrame, schema: TopicSchema, avro_schema: str) -> DataFrame:
     try:
-        read = records.withColumn("read", avro.from_avro(f.col("value"), avro_schema, {"mode": "PERMISSIVE"}))
+        # A record of one record has the same bytes. What is not Avro is a row of nulls to Spark: the inner one is null.
+        outer = {"type": "record", "name": "outer_", "fields": [{"name": "read", "type": json.loads(avro_schema)}]}
+        values = avro.from_avro(f.col("value"), json.dumps(outer), {"mode": "PERMISSIVE"})
+        read = records.withColumn("read", values["read"])
         kind = read.schema["read"].dataType
     except PySparkException as error:
         raise ValueError(
             "Spark does not read Avro here: run this with spark-submit --packages "
-            f"org.apache.spark:spark-avro_2.13:{records.sparkSession.version}, or have JSON written ({error})"
+            f"org.apache.spark:spark-avro_2.13:{AVRO_PACKAGE_VERSION}, or have JSON written ({error})"
         ) from None
     assert isinstance(kind, t.StructType)
+    return fitted(read, kind, schema)
+
+
+def fitted(read: DataFrame, kind: t.StructType, schema: TopicSchema) -> DataFrame:
+    """Records with a struct `read`, null where it could not be read: see `parsed`. Raises ValueError."""
     if unknown := [name for name in kind.names if name not in schema.names]:
         raise ValueError(f"the topic has no column {', '.join(unknown)}, which the Avro schema has")
-    columns = [
-        f.col("read").getField(each.name).cast(str(each.type)).alias(each.name)
-        if each.name in kind.names
-        else f.lit(None).cast(str(each.type)).alias(each.name)
-        for each in schema.fields
-    ]
-    lost = [
-        f.when(f.col("read").getField(name).isNotNull() & _of_row(name).isNull(), f"column {name!r} does not fit")
-        for name in kind.names
-    ]
-    nothing = f.when(f.col("read").isNull(), "this is not Avro of that schema")
+    columns, lost = [], []
+    for each in schema.fields:
+        column = f.lit(None)
+        if each.name in kind.names:
+            column = f.col("read").getField(each.name)
+            lost += _lost(each.name, str(each.type), kind[each.name].dataType)
+        columns.append(column.try_cast(str(each.type)).alias(each.name))
+    nothing = [f.when(f.col("value").isNull(), "there is no value")]
+    nothing += [f.when(f.col("read").isNull(), "this is not Avro of that schema")]
     found = read.withColumn("row", f.struct(*columns))
-    return found.withColumn("reason", f.coalesce(nothing, *lost, *_missing(schema))).drop("read")
+    return found.withColumn("reason", f.coalesce(*nothing, *lost, *_missing(schema))).drop("read")
+
+
+def _lost(name: str, wanted: str, given: t.DataType) -> list[Column]:
+    """What is another value when it is cast back has lost something."""
+    if t.DataType.fromDDL(wanted).simpleString() == given.simpleString():
+        return []
+    if "map<" in given.simpleString():  # maps are not compared
+        raise ValueError(
+            f"column {name!r} is {wanted}, and {given.simpleString()} in the Avro schema: make it the same"
+        )
+    original = f.col("read").getField(name)
+    told = _does_not_fit(name, wanted, original.cast("string"))
+    return [f.when(~_of_row(name).try_cast(given).eqNullSafe(original), told)]
 
 
 def good_rows(found: DataFrame) -> DataFrame:

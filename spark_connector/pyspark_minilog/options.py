@@ -32,15 +32,14 @@ SERVERS = ("bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.se
 
 _CHECKPOINT = "checkpointlocation"
 _ADDED_BY_SPARK = frozenset({_CHECKPOINT, "queryname"})
-# Spark adds it where a table of the catalog is made; where that is used it hands over no option at all (4.3).
-_PROVIDER = "provider"
-_NO_TABLE = (
-    "a table of the catalog cannot stand for a topic: Spark hands a Python data source none of the table's options "
-    "when it is read or written; use CREATE TEMPORARY VIEW ... USING minilog OPTIONS (...), or spark.read and df.write"
-)
+_NO_OPTIONS = {
+    "source": "a table of the catalog is made without columns of its own, CREATE TABLE ... USING minilog OPTIONS (...)",
+    "sink": "rows cannot be inserted into a table of the catalog, since Spark does not say which one is meant; use "
+    'df.write.format("minilog")',
+}
 # What load("..."), save("...") and start("...") become: Spark's own sources read and write folders.
 _PATHS = ("path", "paths")
-_SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _STREAM_ONLY = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
@@ -51,7 +50,7 @@ _STREAM_ONLY = (
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _SOURCE = (
     *SERVERS,
-    *_SUBSCRIPTIONS,
+    *SUBSCRIPTIONS,
     *_STREAM_ONLY,
     *_BATCH_ONLY,
     "startingOffsets",
@@ -226,7 +225,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def _source_options(named: dict[str, str], default_start: int) -> SourceOptions:
-    chosen = {name: named[name] for name in _SUBSCRIPTIONS if name in named}
+    chosen = {name: named[name] for name in SUBSCRIPTIONS if name in named}
     subscription = exactly_one(chosen)
     starting, group = _start(named, default_start), _group(named, chosen)
     if isinstance(starting, OfGroup) and group is None:
@@ -304,10 +303,8 @@ def _group(named: Mapping[str, str], chosen: Mapping[str, str]) -> str | None:
 
 def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[str, str]:
     """The options under their documented spelling; client settings stay `minilog.<name>`."""
-    if not given:
-        raise InvalidOption(f"no option is given: name at least brokers and a topic. If this is a table, {_NO_TABLE}")
-    if any(key.lower() == _PROVIDER for key in given):
-        raise InvalidOption(_NO_TABLE)
+    if all(key.lower() in _ADDED_BY_SPARK for key in given):
+        raise InvalidOption(f"no option is given: name at least brokers and a topic; {_NO_OPTIONS[side]}")
     spelling = {name.lower(): name for name in known}
     named = {}
     for key, value in given.items():

@@ -5,41 +5,55 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
 from pyspark_minilog.errors import InvalidOption
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
     from pyspark_minilog.options import SourceOptions
     from pyspark_minilog.typed_rows import TypedTopics
 
-_COLUMNS = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestampType": "int",
-}
-_HEADERS = {"headers": "array<struct<key:string,value:binary>>"}
+_COLUMNS = [
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+]
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_HEADERS = StructField("headers", ArrayType(_HEADER))
 
 
-def source_schema(include_headers: bool) -> str:
-    """The schema as Spark's DDL."""
-    return ", ".join(f"{name} {kind}" for name, kind in _columns(include_headers).items())
+def source_schema(include_headers: bool) -> StructType:
+    """The columns of keys and values."""
+    return StructType([*_COLUMNS, _HEADERS] if include_headers else [*_COLUMNS])
 
 
 def check_source_schema(schema: StructType, include_headers: bool) -> None:
     """Refuse a schema given with `.schema(...)` that is not the source's own: nothing would be converted to it."""
-    given = {field.name: field.dataType.simpleString() for field in schema.fields}
-    wanted = _columns(include_headers)
-    if list(given.items()) != list(wanted.items()):
+    wanted = _in_words(source_schema(include_headers))
+    if _in_words(schema) != wanted:
         raise InvalidOption(
             f"the schema given is '{schema.simpleString()}', the columns of minilog are fixed: leave .schema(...) out "
-            f"(here they are {source_schema(include_headers)}) and select or cast afterwards"
+            f"(here they are {wanted}) and select or cast afterwards"
         )
+
+
+def _in_words(schema: StructType) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
 
 
 def arrow_source_schema(include_headers: bool) -> pa.Schema:
@@ -67,7 +81,3 @@ def frame_schema(schema: StructType, rows: TypedTopics | None, options: SourceOp
     from pyspark_minilog.typed_rows import arrow_schema
 
     return arrow_schema(schema)
-
-
-def _columns(include_headers: bool) -> dict[str, str]:
-    return _COLUMNS | _HEADERS if include_headers else _COLUMNS

@@ -35,37 +35,43 @@ class DefaultSource(DataSource):
         return "minilog"
 
     @told_first
-    def schema(self) -> str | StructType:
+    def schema(self) -> StructType:
         """The columns of the topics' schema, which is asked for here, once: Spark hands this object on to what plans
         the query. Without one those of docs/spec/connector.md § 2. Raises InvalidOption, MinilogError."""
+        from pyspark_minilog.catalog_tables import created, with_options
         from pyspark_minilog.options import parse_source_options
         from pyspark_minilog.schema import source_schema
 
-        options = parse_source_options(self.options)
+        of_table = created(self.options)
+        options = parse_source_options(self.options if of_table is None else of_table)
         self._asked, self._found = True, _find_rows(options)
         if self._found is None or options.rows.is_kafka_view:
-            return source_schema(options.include_headers)
-        return self._found.schema()
+            schema = source_schema(options.include_headers)
+        else:
+            schema = self._found.schema()
+        return schema if of_table is None else with_options(schema, of_table)
 
     @told_first
     def reader(self, schema: StructType) -> BatchReader:
         from pyspark_minilog.batch_reader import BatchReader
+        from pyspark_minilog.catalog_tables import read_options
         from pyspark_minilog.options import parse_batch_options
         from pyspark_minilog.schema import frame_schema
 
-        options = parse_batch_options(self.options)
+        options = parse_batch_options(read_options(self.options, schema))
         rows = self._rows(options, schema)
         return BatchReader(options, frame_schema(schema, rows, options), rows)
 
     @told_first
     def streamReader(self, schema: StructType) -> StreamReader | RefusedReader:  # noqa: N802 - Spark's name
         from minilog.errors import MinilogError
+        from pyspark_minilog.catalog_tables import read_options
         from pyspark_minilog.options import parse_stream_options
         from pyspark_minilog.schema import frame_schema
         from pyspark_minilog.stream_reader import RefusedReader, StreamReader
 
         try:
-            options = parse_stream_options(self.options)
+            options = parse_stream_options(read_options(self.options, schema))
             rows = self._rows(options, schema)
         except (InvalidOption, MinilogError) as refusal:
             return RefusedReader(refusal)
@@ -73,13 +79,17 @@ class DefaultSource(DataSource):
 
     def _rows(self, options: SourceOptions, schema: StructType) -> TypedTopics | None:
         """What is read of topics that have a schema; None: keys and values are. Raises InvalidOption."""
+        from pyspark_minilog.catalog_tables import outdated, stored_options
         from pyspark_minilog.schema import check_source_schema
 
         found = self._found if self._asked else _find_rows(options)
-        if found is None or options.rows.is_kafka_view:
+        try:
+            if found is not None and not options.rows.is_kafka_view:
+                return found.projected(schema)
             check_source_schema(schema, options.include_headers)
-            return found
-        return found.projected(schema)
+        except InvalidOption as refusal:
+            raise outdated(refusal) if stored_options(schema) else refusal from None
+        return found
 
     @told_first
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

@@ -1,20 +1,26 @@
-"""jobs/: what is archived comes back as it was; a mirror has each record once, in its partition, in its order."""
+"""jobs/: what is archived comes back as it was; a mirror has each record once, in its partition, in its order; delays
+are those that pyarrow makes of the same rows. jobs/typed.py has a file of its own: test_typed_job.py."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import pathlib
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
 
+import pyarrow as pa
 import pytest
 
 from minilog import Admin, NewTopic, Producer
+from minilog_broker.demo.data import FLIGHTS_SCHEMA, WEATHER_SCHEMA, closing_events, load_flights, load_weather
+from minilog_broker.demo.expected import expected_delays
 from tests.cluster import running_cluster
 from tests.spark.conftest import BROKER_SETTINGS
 from tests.spark.kit import WAIT_S, Kit, finish
+from tests.spark.typed_kit import send_rows, typed_topic
 
 JOBS = pathlib.Path(__file__).parents[2] / "jobs"
 PARTITIONS = 2
@@ -96,6 +102,28 @@ def test_a_mirror_in_another_cluster_has_each_record_once(job: ModuleType, kit: 
             _send(kit.servers, topic, numbers)
             finish(job.mirror(kit.spark, options).trigger(availableNow=True).start())
         assert _rows(kit, other.bootstrap_servers, topic) == _rows(kit, kit.servers, topic)
+
+
+@pytest.mark.parametrize("job", ["delays"], indirect=True)
+def test_delays_of_typed_topics_go_on_where_they_were(job: ModuleType, kit: Kit, tmp_path: pathlib.Path) -> None:
+    flights = load_flights(3_000)
+    weather = load_weather(flights["time"][-1].as_py())
+    names = [typed_topic(kit, schema) for schema in (FLIGHTS_SCHEMA, WEATHER_SCHEMA)]
+    topic = kit.topic(PARTITIONS)
+    options = job.DelaysOptions(kit.servers, str(tmp_path / "checkpoint"), *names, topic, trigger="0 seconds")
+    assert job.read_topic(kit.spark, options, names[0], job.FLIGHTS_COLUMNS).columns == job.FLIGHTS_COLUMNS.split(",")
+    closing = [pa.Table.from_batches([each]) for each in closing_events()]
+    expected = expected_delays(flights, weather)
+    assert len(expected) > 50
+    for parts in ((flights[:1_700], weather[:100]), (flights[1_700:], weather[100:]), closing):
+        for name, rows in zip(names, parts, strict=True):
+            send_rows(kit, name, rows)
+        query = job.build_query(kit.spark, options)
+        query.processAllAvailable()
+        query.stop()
+    found = kit.read(subscribe=topic).collect()
+    assert {bytes(each.key).decode(): json.loads(bytes(each.value)) for each in found} == expected
+    assert len(found) == len(expected)
 
 
 def test_a_job_runs_by_spark_submit(kit: Kit, tmp_path: pathlib.Path) -> None:

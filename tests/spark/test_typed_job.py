@@ -103,6 +103,42 @@ def test_avro_without_its_package_says_what_to_do(job: ModuleType, spark: SparkS
         job.parsed(records(spark, "x"), FLIGHTS, "avro", schema)
 
 
+def test_what_avro_has_in_wider_types_is_bad_where_it_does_not_fit(job: ModuleType, spark: SparkSession) -> None:
+    """As from_avro gives it, whose package is not here."""
+    schema = schema_from_ddl("carrier string NOT NULL, delay int, ratio float, stops array<int>, gate string")
+    kind = "struct<carrier: string, delay: bigint, ratio: double, stops: array<bigint>>"
+    rows: list[tuple[object, ...] | None] = [
+        ("UA", 2**31 - 1, 0.5, [1, None]),
+        ("UA", 2**31, None, None),
+        ("UA", None, 0.1, None),
+        ("UA", None, float("nan"), [2**31]),
+        (None, 1, None, None),
+        None,
+        ("AA", None, None, []),
+    ]
+    given: list[tuple[object, ...]] = [(b"k", b"v", "t", 0, number, each) for number, each in enumerate(rows)]
+    given.append((b"k", None, "t", 0, len(rows), None))
+    columns = f"key binary, value binary, topic string, partition int, offset bigint, read {kind}"
+    read = spark.createDataFrame(given, columns)
+    found = job.fitted(read, read.schema["read"].dataType, schema)
+    assert reasons(found) == [
+        None,
+        "column 'delay' is int, and 2147483648 does not fit",
+        "column 'ratio' is float, and 0.1 does not fit",
+        "column 'stops' is array<int>, and [2147483648] does not fit",
+        "column 'carrier' may not be null",
+        "this is not Avro of that schema",
+        None,
+        "there is no value",
+    ]
+    assert [tuple(each) for each in job.good_rows(found).collect()] == [
+        ("UA", 2**31 - 1, 0.5, [1, None], None),
+        ("AA", None, None, [], None),
+    ]
+    with pytest.raises(ValueError, match="the topic has no column ratio, stops"):
+        job.fitted(read, read.schema["read"].dataType, schema_from_ddl("carrier string, delay long"))
+
+
 def test_each_value_is_once_in_its_topic(job: ModuleType, kit: Kit, tmp_path: pathlib.Path) -> None:
     events, bad_topic, name = kit.topic(2), kit.topic(), kit.new_name()
     kit.admin.create_topics([NewTopic(name, num_partitions=2, schema=FLIGHTS)])

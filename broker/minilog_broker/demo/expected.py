@@ -10,9 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Stands between key and value where the two are compared as one; in neither of them.
-_BETWEEN = "\x1f"
-
 Delays = Mapping[str, Mapping[str, Any]]
 
 
@@ -47,25 +44,24 @@ class Agreement:
 
 
 def take_census(expected: pa.Table, found: pa.Table) -> Census:
-    """Compare record by record, keys included; both tables have the columns key and value, in any order of rows.
+    """Compare row by row, by all columns, null like null; both tables have the same columns, in any order of rows.
 
-    Every expected record is unlike the others, so more than one of a kind in the topic is a duplicate.
+    Every expected row is unlike the others, so more than one of a kind in the topic is a duplicate.
     """
-    wanted, held = _as_one(expected), _as_one(found)
-    kinds = pc.count_distinct(held).as_py() if len(held) else 0
-    known = pc.sum(pc.is_in(pc.unique(held), value_set=wanted)).as_py() or 0
+    wanted = expected.append_column("is_wanted", pa.repeat(True, expected.num_rows))
+    held = found.append_column("is_wanted", pa.repeat(False, found.num_rows))
+    rows = pa.concat_tables([wanted, held])
+    sides = rows.group_by(expected.column_names).aggregate([("is_wanted", "any"), ("is_wanted", "all")])
+    in_topic = pc.invert(sides["is_wanted_all"])
+    kinds = pc.sum(in_topic).as_py() or 0
+    known = pc.sum(pc.and_(in_topic, sides["is_wanted_any"])).as_py() or 0
     return Census(
-        expected=len(wanted),
-        found=len(held),
-        lost=len(wanted) - known,
-        duplicated=len(held) - kinds,
+        expected=expected.num_rows,
+        found=found.num_rows,
+        lost=expected.num_rows - known,
+        duplicated=found.num_rows - kinds,
         unexpected=kinds - known,
     )
-
-
-def _as_one(records: pa.Table) -> pa.ChunkedArray:
-    columns = [pc.cast(records[name], pa.large_binary()) for name in ("key", "value")]
-    return pc.binary_join_element_wise(*columns, pa.scalar(_BETWEEN.encode(), pa.large_binary()))
 
 
 def expected_delays(flights: pa.Table, weather: pa.Table) -> dict[str, dict[str, Any]]:
@@ -74,11 +70,11 @@ def expected_delays(flights: pa.Table, weather: pa.Table) -> dict[str, dict[str,
     flown = flights.select(["carrier", "origin", "dep_delay", "time"]).append_column("hour", hours)
     joined = flown.join(weather.select(["origin", "hour", "precip"]), ["origin", "hour"], join_type="inner")
     in_rain = pc.fill_null(pc.greater(joined["precip"], 0), False)
-    nothing = pa.scalar(None, pa.int64())
+    days = pc.floor_temporal(joined["time"], unit="day").cast(pa.timestamp("s", "UTC"))
     joined = (
-        joined.append_column("day", pc.floor_temporal(joined["time"], unit="day"))
+        joined.append_column("day", days)
         .append_column("rain_flights", pc.cast(in_rain, pa.int64()))
-        .append_column("rain_delay_sum", pc.if_else(in_rain, joined["dep_delay"], nothing))
+        .append_column("rain_delay_sum", pc.if_else(in_rain, joined["dep_delay"], None))
     )
     totals = joined.group_by(["carrier", "day"]).aggregate(
         [

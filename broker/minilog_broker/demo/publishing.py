@@ -40,10 +40,10 @@ class Publisher:
         self.send("weather", part.weather)
         self.send("flights", part.flights)
 
-    def send(self, topic: str, records: pa.RecordBatch) -> None:
-        """Send some records of one topic; does not wait for their acknowledgement."""
-        if records.num_rows:
-            self._under_way.append((records.num_rows, self._producer.send_batch(topic, records)))
+    def send(self, topic: str, rows: pa.RecordBatch) -> None:
+        """Send some rows of one topic; does not wait for their acknowledgement."""
+        if rows.num_rows:
+            self._under_way.append((rows.num_rows, self._producer.send_batch(topic, rows)))
 
     def settle_all(self) -> None:
         """Until everything that was sent is acknowledged. Raises what became of it otherwise."""

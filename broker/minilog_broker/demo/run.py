@@ -255,12 +255,12 @@ class Demo:
 
     def _count(self, year: Year, delays: expected.Delays, crashes: Crashes, times: Times) -> DemoReport:
         closing = [pa.Table.from_batches([each]) for each in data.closing_events()]
-        written = (data.flight_events(year.flights), data.weather_events(year.weather))
+        names, written = (topics.FLIGHTS, topics.WEATHER), (year.flights, year.weather)
         flights, weather = (
-            expected.take_census(pa.concat_tables([events, closed]), topics.read_topic(self._servers, name))
-            for name, events, closed in zip((topics.FLIGHTS, topics.WEATHER), written, closing, strict=True)
+            expected.take_census(pa.concat_tables([rows, closed]), topics.read_topic(self._servers, name, rows.schema))
+            for name, rows, closed in zip(names, written, closing, strict=True)
         )
-        found = topics.read_topic(self._servers, topics.DELAYS)
+        found = topics.read_topic(self._servers, topics.DELAYS, topics.RECORDS)
         return DemoReport(
             brokers=self._brokers,
             killed_broker=crashes[0].broker_id,

@@ -11,27 +11,31 @@ import pyarrow as pa
 from minilog import Admin, Consumer, NewTopic, TopicPartition
 from minilog.errors import RetriableError
 from minilog.types import PartitionDescription
+from minilog_broker.demo.data import FLIGHTS_SCHEMA, WEATHER_SCHEMA
 from minilog_broker.failure import CommandFailed
 
 FLIGHTS, WEATHER, DELAYS = "flights", "weather", "delays"
 TOPICS = (FLIGHTS, WEATHER, DELAYS)
 PARTITIONS = 3
-_RECORDS = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64())])
+# What is read of a topic without a schema.
+RECORDS = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64())])
 _ASK_EVERY_S = 0.25
 # An election takes a second, catching up some; a minute means that it will not come.
 _CHANGE_WITHIN_S = 60.0
-# Reading 60 MB from loopback takes seconds.
+# Reading the year from loopback takes seconds.
 _READ_WITHIN_S = 60.0
 
 
 def create_topics(bootstrap_servers: str, brokers: int) -> None:
-    """Three partitions each, on three brokers (where there are three), of which two must have every record."""
+    """Three partitions each, on three brokers (where there are three), of which two must have every record.
+
+    Retention goes by the time stamps of rows, which are of 2013: it is off.
+    """
     factor = min(3, brokers)
-    configs = {"min.insync.replicas": str(min(2, factor))}
+    configs = {"min.insync.replicas": str(min(2, factor)), "retention.ms": "-1"}
+    schemas = {FLIGHTS: FLIGHTS_SCHEMA, WEATHER: WEATHER_SCHEMA, DELAYS: None}
     with _admin(bootstrap_servers) as admin:
-        admin.create_topics(
-            [NewTopic(name, num_partitions=PARTITIONS, replication_factor=factor, configs=configs) for name in TOPICS]
-        )
+        admin.create_topics([NewTopic(name, PARTITIONS, factor, configs, schemas[name]) for name in TOPICS])
 
 
 def find_victim(bootstrap_servers: str) -> int:
@@ -82,21 +86,18 @@ def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
     return {each.partition: found[each] or 0 for each in asked}
 
 
-def read_topic(bootstrap_servers: str, topic: str) -> pa.Table:
-    """Every record up to the present end: key, value, partition, offset."""
+def read_topic(bootstrap_servers: str, topic: str, columns: pa.Schema) -> pa.Table:
+    """Everything up to the present end: the columns of a typed topic, RECORDS of one without a schema."""
     ends = end_offsets(bootstrap_servers, topic)
     deadline = time.monotonic() + _READ_WITHIN_S
     batches: list[pa.RecordBatch] = []
-    columns = ["key", "value", "partition", "offset"]
     with Consumer({"bootstrap.servers": bootstrap_servers}) as consumer:
         consumer.assign([TopicPartition(topic, number, 0, end) for number, end in ends.items()])
         while not consumer.finished():
             if time.monotonic() > deadline:
                 raise CommandFailed(f"{topic} could not be read to its end in {_READ_WITHIN_S:.0f} s")
-            batches += [batch.select(columns) for batch in consumer.poll_arrow(timeout=1.0)]
-    if not batches:
-        return _RECORDS.empty_table()
-    return pa.Table.from_batches(batches)
+            batches += [batch.select(columns.names) for batch in consumer.poll_arrow(timeout=1.0)]
+    return pa.Table.from_batches(batches, columns)
 
 
 def _admin(bootstrap_servers: str) -> Admin:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
+import math
 
 import pyarrow as pa
+import pytest
 
 from minilog_broker.demo import data
 from minilog_broker.demo.expected import compare_delays, expected_delays, last_values, take_census
@@ -18,30 +19,46 @@ def _time(hour: int, minute: int = 0, day: int = 1) -> datetime.datetime:
 
 FLIGHTS = pa.table(
     {
-        "event": pa.array([0, 1, 2, 3, 4]),
-        "time": pa.array(
-            [_time(5, 15), _time(5, 59), _time(6), _time(7), _time(5, day=2)], pa.timestamp("s", tz="UTC")
-        ),
+        "event": [0, 1, 2, 3, 4],
+        "time": [_time(5, 15), _time(5, 59), _time(6), _time(7), _time(5, day=2)],
         "carrier": ["UA", "UA", "UA", "DL", "UA"],
-        "flight": pa.array([1, 2, 3, 4, 5]),
-        "tailnum": ["N1", None, 'N"3', "N4", "N5"],
+        "flight": [1, 2, 3, 4, 5],
+        "tailnum": ["N1", None, "N3", "N4", "N5"],
         "origin": ["EWR", "EWR", "EWR", "JFK", "EWR"],
         "dest": ["IAH", "IAH", "IAH", "MIA", "IAH"],
-        "dep_delay": pa.array([2, -4, None, 7, 9]),
-        "distance": pa.array([100, 200, 300, 400, 500]),
-    }
+        "dep_delay": [2, -4, None, 7, 9],
+        "distance": [100, 200, 300, 400, 500],
+    },
+    data.FLIGHTS_SCHEMA.arrow_schema,
 )
 WEATHER = pa.table(
     {
-        "event": pa.array([0, 1, 2]),
-        "hour": pa.array([_time(5), _time(6), _time(5, day=2)], pa.timestamp("s", tz="UTC")),
+        "event": [0, 1, 2],
+        "hour": [_time(5), _time(6), _time(5, day=2)],
         "origin": ["EWR", "EWR", "EWR"],
         "temp": [39.02, None, 40.0],
         "wind_speed": [10.0, 11.0, 12.0],
         "precip": [0.0, 0.5, 0.0],
         "visib": [10.0, 10.0, 10.0],
-    }
+    },
+    data.WEATHER_SCHEMA.arrow_schema,
 )
+
+OTHER_VALUES = [
+    (0, "event", 7),
+    (0, "time", _time(5, 16)),
+    (0, "carrier", "DL"),
+    (0, "tailnum", None),
+    (1, "tailnum", ""),
+    (2, "dep_delay", 0),
+    (0, "temp", math.nextafter(39.02, 40)),
+    (1, "temp", math.nan),
+]
+
+
+def _with(rows: pa.Table, column: str, value: object) -> pa.Table:
+    """The same rows with this value in one column."""
+    return pa.Table.from_pylist([{**row, column: value} for row in rows.to_pylist()], rows.schema)
 
 
 def test_the_result_counts_each_flight_that_has_weather_once() -> None:
@@ -67,21 +84,12 @@ def test_the_result_counts_each_flight_that_has_weather_once() -> None:
     }
 
 
-def test_events_are_json_with_nulls_and_quotes_kept() -> None:
-    events = [json.loads(text) for text in data.flight_events(FLIGHTS)["value"].to_pylist()]
-    assert events[0]["time"] == "2013-01-01T05:15:00Z"
-    assert (events[1]["tailnum"], events[2]["tailnum"]) == (None, 'N"3')
-    assert [event["dep_delay"] for event in events] == [2, -4, None, 7, 9]
-    assert data.flight_events(FLIGHTS)["key"].to_pylist() == FLIGHTS["carrier"].to_pylist()
-    assert json.loads(data.weather_events(WEATHER)["value"][0].as_py())["temp"] == 39.02
-
-
 def test_parts_hold_everything_once_and_weather_before_its_flights() -> None:
     parts = list(data.parts(FLIGHTS, WEATHER, 3))
     assert [part.flights.num_rows for part in parts] == [1, 2, 2]
     assert [part.weather.num_rows for part in parts] == [1, 1, 1]
     whole = pa.Table.from_batches([part.flights for part in parts])
-    assert take_census(data.flight_events(FLIGHTS), whole).is_exact
+    assert take_census(FLIGHTS, whole).is_exact
 
 
 def test_more_parts_than_flights_lose_nothing() -> None:
@@ -91,23 +99,58 @@ def test_more_parts_than_flights_lose_nothing() -> None:
 
 
 def test_the_census_tells_lost_from_duplicated_from_unexpected() -> None:
-    events = data.flight_events(FLIGHTS)
-    strange = pa.table({"key": ["UA"], "value": ["{}"]})
-    census = take_census(events, pa.concat_tables([events.slice(1), events.slice(3, 1), events.slice(3, 1), strange]))
+    again, strange = FLIGHTS.slice(3, 1), _with(FLIGHTS.slice(4), "event", 5)
+    census = take_census(FLIGHTS, pa.concat_tables([FLIGHTS.slice(1), again, again, strange]))
     assert (census.expected, census.found) == (5, 7)
     assert (census.lost, census.duplicated, census.unexpected) == (1, 2, 1)
 
 
-def test_a_record_under_another_key_is_lost_and_unexpected() -> None:
-    events = data.flight_events(FLIGHTS).slice(0, 1)
-    moved = pa.table({"key": ["DL"], "value": events["value"]})
-    census = take_census(events, moved)
+def test_a_strange_row_is_unexpected_as_often_as_it_is_not_a_duplicate() -> None:
+    strange = _with(FLIGHTS.slice(4), "event", 5)
+    census = take_census(FLIGHTS, pa.concat_tables([FLIGHTS, strange, strange]))
+    assert (census.lost, census.duplicated, census.unexpected) == (0, 1, 1)
+
+
+@pytest.mark.parametrize(("row", "column", "value"), OTHER_VALUES)
+def test_a_row_with_one_other_value_is_lost_and_unexpected(row: int, column: str, value: object) -> None:
+    one = (FLIGHTS if column in FLIGHTS.column_names else WEATHER).slice(row, 1)
+    assert take_census(one, one).is_exact, "a null is like a null"
+    census = take_census(one, _with(one, column, value))
     assert (census.lost, census.duplicated, census.unexpected) == (1, 0, 1)
 
 
+def test_the_order_of_rows_and_their_pieces_do_not_count() -> None:
+    assert take_census(FLIGHTS, pa.concat_tables([FLIGHTS.slice(2), FLIGHTS.slice(0, 2)])).is_exact
+
+
 def test_an_empty_topic_has_lost_everything() -> None:
-    events = data.flight_events(FLIGHTS)
-    assert take_census(events, events.slice(0, 0)).lost == 5
+    nothing = FLIGHTS.slice(0, 0)
+    assert take_census(FLIGHTS, nothing).lost == 5
+    assert take_census(nothing, nothing).is_exact
+
+
+def test_the_files_are_read_in_order_of_time_with_every_value_in_its_type() -> None:
+    flights, weather = data.load_flights(500), data.load_weather(_time(23))
+    assert (flights.schema, weather.schema) == (FLIGHTS.schema, WEATHER.schema)
+    for rows, time in ((flights, "time"), (weather, "hour")):
+        assert rows["event"].to_pylist() == list(range(rows.num_rows))
+        assert rows[time].to_pylist() == sorted(rows[time].to_pylist())
+    assert flights.slice(0, 1).to_pylist() == [
+        {
+            "event": 0,
+            "time": _time(10, 15),
+            "carrier": "UA",
+            "flight": 1545,
+            "tailnum": "N14228",
+            "origin": "EWR",
+            "dest": "IAH",
+            "dep_delay": 2,
+            "distance": 1400,
+        }
+    ]
+    assert (flights.num_rows, flights["dep_delay"].null_count) == (500, 2)
+    measured = {"temp": 39.02, "wind_speed": 10.357019999999999, "precip": 0.0, "visib": 10.0}
+    assert weather.slice(0, 1).to_pylist() == [{"event": 0, "hour": _time(6), "origin": "EWR", **measured}]
 
 
 def test_the_last_value_of_a_key_counts() -> None:
@@ -130,5 +173,5 @@ def test_results_are_compared_key_by_key() -> None:
 
 def test_the_closing_events_lie_behind_every_window_and_its_watermark() -> None:
     flight, weather = data.closing_events()
-    times = [json.loads(flight["value"][0].as_py())["time"], json.loads(weather["value"][0].as_py())["hour"]]
-    assert times == ["2014-03-01T00:00:00Z"] * 2
+    assert (flight.schema, weather.schema) == (FLIGHTS.schema, WEATHER.schema)
+    assert [flight["time"][0].as_py(), weather["hour"][0].as_py()] == [data.CLOSING_TIME] * 2

@@ -34,22 +34,9 @@ def polled(start: int, count: int, value: bytes = b"v", *, headers: bool = False
     return pa.RecordBatch.from_arrays(columns, schema=POLL_SCHEMA_WITH_HEADERS if headers else POLL_SCHEMA)
 
 
-def spark_schema(include_headers: bool) -> StructType:
-    from pyspark.sql.types import ArrayType
-
-    schema = StructType()
-    for name, kind in (
-        column.split(" ", 1) for column in source_schema(include_headers).split(", ") if "array" not in column
-    ):
-        schema.add(name, {"int": "integer", "bigint": "long"}.get(kind, kind))
-    if include_headers:
-        schema.add("headers", ArrayType(StructType().add("key", "string").add("value", "binary")))
-    return schema
-
-
 @pytest.mark.parametrize("include_headers", [False, True])
 def test_the_arrow_schema_is_the_one_that_spark_derives(include_headers: bool) -> None:
-    assert to_arrow_schema(spark_schema(include_headers), timezone="UTC").equals(arrow_source_schema(include_headers))
+    assert to_arrow_schema(source_schema(include_headers), timezone="UTC").equals(arrow_source_schema(include_headers))
 
 
 def test_small_batches_are_joined_in_order() -> None:
@@ -85,7 +72,7 @@ def test_nothing_to_read_is_no_batch() -> None:
 
 
 def test_a_schema_of_ones_own_is_refused() -> None:
-    check_source_schema(spark_schema(False), False)
+    check_source_schema(source_schema(False), False)
     with pytest.raises(InvalidOption, match=r"the columns of minilog are fixed: leave .schema\(...\) out"):
         check_source_schema(StructType().add("value", IntegerType()), False)
 

@@ -1,0 +1,65 @@
+"""Tables of Spark's catalog over topics: where their options are kept. Pure.
+
+Spark 4.3 shows a Python data source the options of a table once, when CREATE TABLE asks for the columns, and none when
+the table is read. It keeps the columns with their metadata and has them back for each read: so the columns of a table
+carry its options. A sink must not look there: what is written has the metadata of the table that it was read from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructField, StructType
+
+from pyspark_minilog.errors import InvalidOption
+from pyspark_minilog.options import SUBSCRIPTIONS
+
+OPTIONS = "minilog.options"  # the key in the metadata of each column: columns can be dropped
+# What Spark adds where a table is made, beside the table's properties, and before each name of its OPTIONS.
+_PROVIDER, _GIVEN = "provider", "option."
+_FOLDER = "path"
+
+
+def created(given: Mapping[str, str]) -> dict[str, str] | None:
+    """The OPTIONS of the table that is made; None: none is, these are options of a DataFrame. A folder (LOCATION) is
+    among them, to be refused."""
+    if _PROVIDER not in given:
+        return None
+    folder = {_FOLDER: given[_FOLDER]} if _FOLDER in given else {}
+    return {key.removeprefix(_GIVEN): value for key, value in given.items() if key.startswith(_GIVEN)} | folder
+
+
+def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The columns of a table that is made with these options."""
+    said = json.dumps(options, sort_keys=True, ensure_ascii=False)
+    return StructType(
+        [
+            StructField(each.name, each.dataType, each.nullable, {**(each.metadata or {}), OPTIONS: said})
+            for each in schema.fields
+        ]
+    )
+
+
+def stored_options(schema: StructType) -> dict[str, str]:
+    """Those of the table that has these columns; none where it is no table."""
+    for each in schema.fields:
+        if each.metadata and OPTIONS in each.metadata:
+            found: dict[str, str] = json.loads(each.metadata[OPTIONS])
+            return found
+    return {}
+
+
+def read_options(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
+    """By which a DataFrame of this schema is read: those of its table, and what this one read says beside or instead.
+    Options that say which topics are read are no table's, whose schema may have been given."""
+    subscriptions = {each.lower() for each in SUBSCRIPTIONS}
+    return given if any(key.lower() in subscriptions for key in given) else {**stored_options(schema), **given}
+
+
+def outdated(refusal: InvalidOption) -> InvalidOption:
+    """Of a table whose columns the topic does not have."""
+    return InvalidOption(
+        "the topic does not have the columns of this table, which are those of its creation: drop the table, and "
+        f"create it again ({refusal})"
+    )
