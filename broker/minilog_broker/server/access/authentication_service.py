@@ -13,7 +13,9 @@ from typing import Protocol
 from minilog.errors import AuthenticationFailed, MinilogError, wire_error
 from minilog.security.protocols import MAX_CONTENT_BYTES
 from minilog.v1 import authentication_pb2, authentication_pb2_grpc
-from minilog_broker.security.principal import Principal
+from minilog_broker.security.audit import AuditEvent, Decision
+from minilog_broker.security.principal import ANONYMOUS, Principal
+from minilog_broker.server.access.gate import Audit
 from minilog_broker.server.access.sessions import Sessions
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.traffic import ClientStream
@@ -61,19 +63,19 @@ class Failures:
 
 
 class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceServicer):
-    """`told(host, principal or None, why)`: for the audit log."""
+    """See the module's text."""
 
     def __init__(
         self,
         begin: Begin,
         sessions: Sessions,
         lifetime_ms: float,
-        told: Callable[[str, Principal | None, str], None],
+        audit: Audit,
     ) -> None:
         self._begin = begin
         self._sessions = sessions
         self._lifetime_ms = lifetime_ms
-        self._told = told
+        self._audit = audit
         self._failures = Failures()
 
     async def Authenticate(  # type: ignore[override]  # noqa: N802
@@ -84,7 +86,7 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
             async with asyncio.timeout(EXCHANGE_S):
                 await self._converse(request_iterator, context, host)
         except (AuthenticationFailed, TimeoutError) as error:
-            self._told(host, None, str(error) or "the exchange was not ended in time")
+            self._tell(host, ANONYMOUS, Decision.DENIED, str(error) or "the exchange was not ended in time")
             await asyncio.sleep(self._failures.pause_s(host, now_ms()))
             await context.write(_refusal(AuthenticationFailed(_REFUSED)))
 
@@ -105,10 +107,13 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
                 lifetime_ms = min(self._lifetime_ms, mechanism.lifetime_ms or self._lifetime_ms)
                 answer.session = self._sessions.begin(principal, host, now_ms(), lifetime_ms)
                 answer.lifetime_ms = int(lifetime_ms)
-                self._told(host, principal, "")
+                self._tell(host, principal, Decision.ALLOWED, f"{request.mechanism or 'the mechanism'} proves it")
             await context.write(answer)
             if principal is not None:
                 return
+
+    def _tell(self, host: str, principal: Principal, decision: Decision, reason: str) -> None:
+        self._audit(AuditEvent(str(principal), host, "Authenticate", "", "", decision, reason))
 
 
 def _refusal(error: MinilogError) -> authentication_pb2.AuthenticateResponse:

@@ -10,27 +10,36 @@ there are no rules and no users but those of the configuration: nobody else come
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+from collections.abc import Callable
 
 from minilog.security.protocols import SecurityProtocol
 from minilog.v1 import authentication_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.security.audit import WINDOW_MS, AuditEvent, AuditLog, to_structlog
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import USER
 from minilog_broker.server.access.authentication_service import AuthenticationService
-from minilog_broker.server.access.gate import ClientGate, OpenGate, PeerGate
+from minilog_broker.server.access.client_gate import ClientGate
+from minilog_broker.server.access.gate import OpenGate, PeerGate
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.server_credentials import ServerFiles
 from minilog_broker.server.access.sessions import Sessions
 from minilog_broker.server.config import BrokerOptions, parse_address
 from minilog_broker.server.runtime.port import Listener, Service
 
+_LOOK_S = 1.0
+_LOOKS_A_FLUSH = WINDOW_MS // 1000
+
 
 class BrokerAccess:
     """See the module's text. Raises InvalidConfig where a file is missing."""
 
-    def __init__(self, options: BrokerOptions, image: MetadataImage) -> None:
+    def __init__(self, options: BrokerOptions, image: MetadataImage, wall_us: Callable[[], int]) -> None:
         config = options.config
+        self._wall_us = wall_us
+        self._audit_log = AuditLog(to_structlog())
         self._options = options
         self._image = image
         self._super_users = frozenset(config.super_users)
@@ -40,7 +49,7 @@ class BrokerAccess:
         self._sessions = Sessions(secrets.token_bytes) if is_sasl else None
         self._rules = Authorizer(image.access_rules, self._super_users)
         is_open = self._protocol is SecurityProtocol.PLAINTEXT
-        self._gate = None if is_open else ClientGate(image, lambda: self._rules, self._sessions)
+        self._gate = None if is_open else ClientGate(image, lambda: self._rules, self._sessions, self._audit)
 
     def client_listener(self) -> Listener:
         """That of clients; of brokers too, where they have none of their own."""
@@ -58,7 +67,7 @@ class BrokerAccess:
         if config.inter_broker_listen is None:
             return None
         files = ServerFiles(config.inter_broker_ssl_keystore_location, config.inter_broker_ssl_truststore_location)
-        gate = PeerGate(config.cluster_name, self._image)
+        gate = PeerGate(config.cluster_name, self._image, self._audit)
         return Listener(parse_address(config.inter_broker_listen), gate, files.credentials())
 
     def services(self) -> tuple[Service, ...]:
@@ -66,7 +75,7 @@ class BrokerAccess:
         if self._sessions is None:
             return ()
         lifetime_ms = float(self._options.config.connections_max_reauth_ms)
-        service = AuthenticationService(self._users.begin, self._sessions, lifetime_ms, lambda *told: None)
+        service = AuthenticationService(self._users.begin, self._sessions, lifetime_ms, self._audit)
         return ((authentication_pb2_grpc.add_AuthenticationServiceServicer_to_server, service),)
 
     def changed(self) -> None:
@@ -79,6 +88,19 @@ class BrokerAccess:
             self._gate.users_changed(lambda principal: principal.kind == USER and principal.name in gone)
 
     async def watch(self) -> None:
-        """Streams end with their sessions."""
-        if self._gate is not None:
-            await self._gate.watch()
+        """Until cancelled: streams end with their sessions, and what the audit log left out is told."""
+        looks = 0
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            looks += 1
+            if self._gate is not None:
+                self._gate.end_streams_of_ended_sessions()
+            if looks % _LOOKS_A_FLUSH == 0:
+                self._audit_log.flush(self._wall_us() // 1000)
+
+    def close(self) -> None:
+        """Tell what the audit log left out."""
+        self._audit_log.close(self._wall_us() // 1000)
+
+    def _audit(self, event: AuditEvent) -> None:
+        self._audit_log.record(event, self._wall_us() // 1000)

@@ -25,12 +25,19 @@ class Rules(Protocol):
 
     def is_allowed_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool: ...
 
+    def denied(self, caller: Caller, operation: Operation, kind: ResourceKind, name: str, reason: str) -> None:
+        """It was asked for, and is not allowed."""
+
+    def charge_ms(self, principal: Principal, key: str, amount: float) -> float:
+        """Count it against a quota; how long the next answer waits."""
+
 
 class Caller:
     """One who calls; `rules` are those of now, whenever they are asked."""
 
-    def __init__(self, principal: Principal, host: str, rules: Rules) -> None:
+    def __init__(self, principal: Principal, host: str, path: str, rules: Rules) -> None:
         self.principal = principal
+        self.path = path
         self.host = host
         self._rules = rules
         self._allowed: set[Question] = set()
@@ -56,10 +63,16 @@ class Caller:
         if self.may(operation, kind, name):
             return None
         kind_name = kind.name.lower().replace("_", " ")
-        return AuthorizationFailed(
+        error = AuthorizationFailed(
             f"{self.principal} is not allowed to {operation.name.lower()} {kind_name} {name!r}: an administrator may "
             "allow it (minilog acl add)"
         )
+        self._rules.denied(self, operation, kind, name, str(error))
+        return error
+
+    def charge_s(self, key: str, amount: float) -> float:
+        """Count so much against a quota (minilog.security.quota_keys); for how many seconds this caller waits."""
+        return self._rules.charge_ms(self.principal, key, amount) / 1000.0
 
     def rules_changed(self) -> bool:
         """The rules are others: is all that was allowed allowed still? What is not is forgotten."""
@@ -77,6 +90,14 @@ class _NoRules:
     def is_allowed_any(self, *question: object) -> bool:
         return True
 
+    def denied(self, *told: object) -> None:
+        """Nothing is."""
 
-EVERYBODY = Caller(ANONYMOUS, "", _NoRules())
+    def charge_ms(self, *told: object) -> float:
+        return 0.0
+
+
+NO_RULES = _NoRules()
+"""Of a listener in the clear, and of brokers, for whom the table alone decides."""
+EVERYBODY = Caller(ANONYMOUS, "", "", NO_RULES)
 """Where there are no identities: a listener in the clear."""
