@@ -141,6 +141,13 @@ def test_a_user_of_another_mechanism_is_unknown_to_this() -> None:
     assert isinstance(outcome, Refused)
 
 
+@pytest.mark.parametrize("key_bytes", [0, 31, 64])
+def test_a_credential_that_is_damaged_lets_nobody_in(key_bytes: int) -> None:
+    damaged = ScramCredential(SHA_256, b"s" * SALT_BYTES, DEFAULT_ITERATIONS, bytes(key_bytes), bytes(key_bytes))
+    broker, user = ScramServer(SHA_256, lambda _mechanism, _name: damaged, "server" * 4, UNKNOWN_USER_SECRET), client()
+    assert isinstance(broker.final(user.answer(broker.first(user.first_message()))), Refused)
+
+
 def test_a_client_without_the_password_cannot_use_what_it_has_overheard() -> None:
     """The proof belongs to both nonces."""
     user, broker = client(), server()
