@@ -105,13 +105,6 @@ class ScramCredential:
     stored_key: bytes = field(repr=False)
     server_key: bytes = field(repr=False)
 
-    def __post_init__(self) -> None:
-        _check_salt(self.salt, self.iterations, "the credential")
-        if {len(self.stored_key), len(self.server_key)} != {self.mechanism.digest_bytes}:
-            raise ScramError(
-                f"a key of {self.mechanism} has {self.mechanism.digest_bytes} bytes: the credential is damaged"
-            )
-
     @classmethod
     def derive(cls, mechanism: ScramMechanism, password: Secret, *, salt: bytes, iterations: int) -> Self:
         """Of a new password; `salt` is random. Raises ScramError where the password, the salt or the iterations are not

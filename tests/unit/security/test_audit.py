@@ -69,6 +69,7 @@ def test_a_line_says_who_what_and_why() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters()), st.text(alphabet=st.characters()))
 def test_nothing_breaks_a_line_or_steers_a_terminal(name: str, reason: str) -> None:
     lines = Lines()

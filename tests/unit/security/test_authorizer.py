@@ -187,6 +187,7 @@ def test_a_principal_of_a_kind_that_nobody_knows_may_do_nothing() -> None:
         ([rule("x"), prefixed("", Permission.DENY)], False),
         ([rule("*"), prefixed("x", Permission.DENY)], True),
         ([rule("*"), denied("*")], False),
+        ([rule("*"), prefixed("", Permission.DENY)], False),
         ([prefixed("ab"), prefixed("a", Permission.DENY)], False),
         ([prefixed("a"), prefixed("ab", Permission.DENY), denied("a")], True),
         ([rule("x", host=OTHER_HOST)], False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minilog_broker.security.quotas import MAX_DELAY_MS, WINDOW_S, Quota, Quotas
@@ -87,6 +87,7 @@ def test_an_amount_that_is_none_is_refused(amount: float) -> None:
 CHARGES = st.lists(st.tuples(st.integers(0, 20_000), st.integers(-50, 5_000)), max_size=40)
 
 
+@settings(deadline=None)
 @given(CHARGES, st.floats(0.5, 1e7))
 def test_no_more_passes_than_burst_and_rate_allow(charges: list[tuple[int, int]], rate: float) -> None:
     """Whoever waits as told: what has passed by the time that he may go on is never above the line."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minilog.security.saslprep import UnpreparedText, saslprep
@@ -66,6 +66,7 @@ def test_a_refusal_does_not_show_the_text() -> None:
     assert "swordfish" not in str(refused.value)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters()))
 def test_a_form_that_was_stored_is_found_by_itself(text: str) -> None:
     try:
@@ -75,6 +76,7 @@ def test_a_form_that_was_stored_is_found_by_itself(text: str) -> None:
     assert prepared(stored) == stored == prepared(text)
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1))
 def test_printable_ascii_stays_as_it_is(text: str) -> None:
     assert prepared(text, stored=True) == text

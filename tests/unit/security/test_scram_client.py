@@ -7,7 +7,7 @@ import hashlib
 import hmac
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minilog.security.scram import (
@@ -126,6 +126,7 @@ def test_a_caller_that_remembers_salts_once() -> None:
         (f"r={WHOLE_NONCE} ,s={SALT},i=4096".encode(), "a nonce that is none"),
         (f"r={WHOLE_NONCE},s={SALT[:-1]},i=4096".encode(), "not base64"),
         (f"r={WHOLE_NONCE},s=\u00e9,i=4096".encode(), "not base64"),
+        (f"r={WHOLE_NONCE},s={SALT.replace('Q=', 'R=')},i=4096".encode(), "not base64"),  # one text for the same bytes
         (f"r={WHOLE_NONCE},s=AAAA,i=4096".encode(), "a salt of 3 bytes"),
         (f"r={WHOLE_NONCE},s={'A' * 400},i=4096".encode(), "a salt of 300 bytes"),
         (f"r={WHOLE_NONCE},s={SALT},i=4095".encode(), "4095 iterations"),
@@ -237,16 +238,9 @@ def test_a_password_that_is_none_is_refused_without_being_shown(password: str) -
 
 
 @pytest.mark.parametrize(("salt", "iterations"), [(b"short", 4096), (b"x" * 129, 4096), (b"saltsalt", 4095)])
-def test_a_credential_has_a_salt_and_iterations_that_clients_accept(salt: bytes, iterations: int) -> None:
+def test_a_credential_is_made_with_a_salt_and_iterations_that_clients_accept(salt: bytes, iterations: int) -> None:
     with pytest.raises(ScramError):
         ScramCredential.derive(ScramMechanism.SCRAM_SHA_256, PENCIL, salt=salt, iterations=iterations)
-    with pytest.raises(ScramError):
-        ScramCredential(ScramMechanism.SCRAM_SHA_256, salt, iterations, bytes(32), bytes(32))
-
-
-def test_a_credential_of_another_hash_is_damaged() -> None:
-    with pytest.raises(ScramError, match="damaged"):
-        ScramCredential(ScramMechanism.SCRAM_SHA_512, b"saltsalt", 4096, bytes(32), bytes(32))
 
 
 PIECES = st.sampled_from(
@@ -259,6 +253,7 @@ MESSAGES = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(MESSAGES)
 def test_no_bytes_raise_anything_else(message: bytes) -> None:
     for user, take in ((asked(), ScramClient.answer), (answered(), ScramClient.check)):

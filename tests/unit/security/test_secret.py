@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minilog.security.secret import HIDDEN, Secret
@@ -95,6 +95,7 @@ def test_it_has_no_dictionary_to_look_into() -> None:
         vars(Secret(TEXT))
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters()), st.text(alphabet=st.characters()))
 def test_two_are_equal_where_their_texts_are(one: str, other: str) -> None:
     assert (Secret(one) == Secret(other)) == (one == other)
