@@ -3,9 +3,8 @@
     producer_byte_rate        bytes a second   that it produces
     consumer_byte_rate        bytes a second   that it fetches
     request_rate              a second         calls, and messages of its streams
-    controller_mutation_rate  a second         partitions that it creates or deletes
+    controller_mutation_rate  a second         partitions that it creates, adds or deletes
     connections               at a time        that it has open
-    open_transactions         at a time        that it has open
 
 Each is of one broker, as Kafka's are; what the controller or a coordinator counts is of that one. `request_rate` stands
 in the place of Kafka's request_percentage: a broker is one event loop, where a call waits for disks and for other
@@ -30,14 +29,16 @@ class QuotaKey:
     least: int
 
 
+PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
+REQUEST_RATE, CONTROLLER_MUTATION_RATE = "request_rate", "controller_mutation_rate"
+CONNECTIONS = "connections"
 QUOTA_KEYS = {
     each.name: each
     for each in (
-        QuotaKey("producer_byte_rate", "bytes/s", 1),
-        QuotaKey("consumer_byte_rate", "bytes/s", 1),
-        QuotaKey("request_rate", "/s", 1),
-        QuotaKey("controller_mutation_rate", "/s", 1),
-        QuotaKey("connections", "", 0),
-        QuotaKey("open_transactions", "", 0),
+        QuotaKey(PRODUCER_BYTE_RATE, "bytes/s", 1),
+        QuotaKey(CONSUMER_BYTE_RATE, "bytes/s", 1),
+        QuotaKey(REQUEST_RATE, "/s", 1),
+        QuotaKey(CONTROLLER_MUTATION_RATE, "/s", 1),
+        QuotaKey(CONNECTIONS, "", 0),
     )
 }

@@ -31,6 +31,9 @@ class Rules(Protocol):
     def charge_ms(self, principal: Principal, key: str, amount: float) -> float:
         """Count it against a quota; how long the next answer waits."""
 
+    def quota(self, principal: Principal, key: str) -> int | None:
+        """None: there is none."""
+
 
 class Caller:
     """One who calls; `rules` are those of now, whenever they are asked."""
@@ -74,6 +77,10 @@ class Caller:
         """Count so much against a quota (minilog.security.quota_keys); for how many seconds this caller waits."""
         return self._rules.charge_ms(self.principal, key, amount) / 1000.0
 
+    def most(self, key: str) -> int | None:
+        """How much it may have at a time; None: as much as it wants."""
+        return self._rules.quota(self.principal, key)
+
     def rules_changed(self) -> bool:
         """The rules are others: is all that was allowed allowed still? What is not is forgotten."""
         lost = {each for each in self._allowed if not self._rules.is_allowed(self.principal, self.host, *each)}
@@ -95,6 +102,9 @@ class _NoRules:
 
     def charge_ms(self, *told: object) -> float:
         return 0.0
+
+    def quota(self, *told: object) -> int | None:
+        return None
 
 
 NO_RULES = _NoRules()

@@ -89,11 +89,16 @@ class ClientGate:
         """To the audit log."""
         self._tell(caller, operation, kind, name, Decision.DENIED, reason)
 
+    def quota(self, principal: Principal, key: str) -> int | None:
+        """Its own, else that of all who have none."""
+        for entity in (str(principal), DEFAULT_ENTITY):
+            if (found := self._image.quotas.get(entity, {}).get(key)) is not None:
+                return found
+        return None
+
     def charge_ms(self, principal: Principal, key: str, amount: float) -> float:
-        """By the quota of now: its own, else that of all who have none."""
-        entities = (str(principal), DEFAULT_ENTITY)
-        rate = next((rates[key] for each in entities if key in (rates := self._image.quotas.get(each, {}))), None)
-        return self._quotas.charge(str(principal), key, rate, amount, now_ms())
+        """By the quota of now."""
+        return self._quotas.charge(str(principal), key, self.quota(principal, key), amount, now_ms())
 
     def _tell(
         self, caller: Caller, operation: Operation, kind: ResourceKind, name: str, decision: Decision, reason: str

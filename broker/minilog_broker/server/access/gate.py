@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError
+from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError, ResourceExhausted
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.principal import ANONYMOUS, Principal
@@ -117,6 +117,9 @@ def refused_call(path: str, host: str, principal: str, error: MinilogError) -> A
 
 def status_of(error: MinilogError) -> grpc.StatusCode:
     """How gRPC tells a refusal."""
-    if isinstance(error, AuthenticationFailed):
-        return grpc.StatusCode.UNAUTHENTICATED
+    match error:
+        case AuthenticationFailed():
+            return grpc.StatusCode.UNAUTHENTICATED
+        case ResourceExhausted():
+            return grpc.StatusCode.RESOURCE_EXHAUSTED
     return grpc.StatusCode.PERMISSION_DENIED

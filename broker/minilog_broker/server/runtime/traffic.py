@@ -9,6 +9,7 @@ what the kernel counts on the socket less what is counted here (connections.py):
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,8 +18,16 @@ import grpc
 from google.protobuf.message import Message
 
 from minilog.aio.payload_stream import messages
-from minilog.errors import MinilogError
-from minilog.stream_messages import STREAM_METHODS, StreamMessage
+from minilog.errors import MinilogError, ResourceExhausted
+from minilog.security.quota_keys import (
+    CONNECTIONS,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_RATE,
+)
+from minilog.stream_messages import FETCH, PRODUCE, STREAM_METHODS, StreamMessage
+from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.caller import EVERYBODY, Caller
 from minilog_broker.server.access.gate import Gate, status_of
 from minilog_broker.server.runtime.budget import Budget
@@ -39,6 +48,8 @@ class Traffic:
     taken_messages: int = 0
     given_bytes: int = 0
     broker_calls: int = 0
+    principal: Principal | None = None
+    """Whose calls come on it, where clients are known."""
     receiving_since_s: float | None = None
     """Since when more than a little of a message has come, and not all of it."""
 
@@ -62,6 +73,17 @@ class Flow:
         if traffic is None:
             traffic = self.by_peer[peer] = Traffic()
         return traffic
+
+    def belongs_to(self, peer: str, caller: Caller) -> None:
+        """A call of this caller has come on it. Raises ResourceExhausted where he has too many connections: those that
+        were closed a moment ago count, until the kernel is looked at again."""
+        traffic = self.of(peer)
+        if traffic.principal == caller.principal:
+            return
+        most = caller.most(CONNECTIONS)
+        if most is not None and sum(each.principal == caller.principal for each in self.by_peer.values()) >= most:
+            raise ResourceExhausted(f"{caller.principal} has {most} connections to this broker, its quota: close some")
+        traffic.principal = caller.principal
 
     def keep_only(self, peers: Iterable[str]) -> None:
         """All other connections are gone."""
@@ -105,6 +127,9 @@ class ClientStream:
                 message = [await self._parse(content, self._context)]
                 del content
                 yield message.pop()  # handed on: while it is dealt with, nothing here holds it
+            await self._slow_down(REQUEST_RATE, 1)
+            if self.caller.path == PRODUCE.path:
+                await self._slow_down(PRODUCER_BYTE_RATE, size_bytes)
             await budget.room()
 
     async def room(self) -> None:
@@ -124,8 +149,16 @@ class ClientStream:
         del message
         self._traffic.given_bytes += len(content)
         self._composed_bytes = len(content)
-        with self._flow.responses.holding(_COPIES * len(content)):
+        size_bytes = len(content)
+        with self._flow.responses.holding(_COPIES * size_bytes):
             await self._context.write(content)
+        if self.caller.path == FETCH.path:
+            await self._slow_down(CONSUMER_BYTE_RATE, size_bytes)
+
+    async def _slow_down(self, key: str, amount: int) -> None:
+        """Count it against the caller's quota; above that the next message waits."""
+        if self.caller is not EVERYBODY and (delay_s := self.caller.charge_s(key, amount)) > 0:
+            await asyncio.sleep(delay_s)
 
 
 class BrokerStream(ClientStream):
@@ -171,7 +204,7 @@ class CountedServer:
         compose = _serialized if method is None else method.response.encode
 
         async def streaming(_: object, context: Any) -> None:
-            caller = await _admitted(gate, path, context)
+            caller = await _admitted(gate, flow, path, context)
             checked = _checked(gate, path, caller, parse)
             counted = stream(context, flow.of(context.peer()), flow, checked, compose, caller)
             with gate.stream(caller):
@@ -180,17 +213,19 @@ class CountedServer:
         async def pieces(content: bytes, context: Any) -> None:
             traffic = flow.of(context.peer())
             traffic.took(len(content))
-            caller = await _admitted(gate, path, context)
+            caller = await _admitted(gate, flow, path, context)
             request = await _checked(gate, path, caller, parse)(content, context)
             await handler.unary_stream(request, stream(context, traffic, flow, parse, compose, caller))
 
         async def unary(content: bytes, context: Any) -> bytes:
             traffic = flow.of(context.peer())
             traffic.took(len(content))
-            caller = await _admitted(gate, path, context)
+            caller = await _admitted(gate, flow, path, context)
             with flow.requests.holding(len(content)):
                 request = await _checked(gate, path, caller, parse)(content, context)
                 answer: Message = await handler.unary_unary(request, caller)
+            if caller is not EVERYBODY and (delay_s := _unary_delay_s(caller, request)) > 0:
+                await asyncio.sleep(delay_s)
             serialized = answer.SerializeToString()
             traffic.given_bytes += len(serialized)
             return serialized
@@ -202,10 +237,21 @@ class CountedServer:
         return handler._replace(unary_unary=unary)
 
 
-async def _admitted(gate: Gate, path: str, context: Any) -> Caller:
+def _unary_delay_s(caller: Caller, request: Message) -> float:
+    """A call counts as one; where it creates, extends or deletes topics, their partitions count, too."""
+    topics = getattr(request, "topics", ())
+    changed = sum(max(1, getattr(each, "num_partitions", 1)) for each in topics) if topics else 0
+    delay_s = caller.charge_s(REQUEST_RATE, 1)
+    return max(delay_s, caller.charge_s(CONTROLLER_MUTATION_RATE, changed)) if changed else delay_s
+
+
+async def _admitted(gate: Gate, flow: Flow, path: str, context: Any) -> Caller:
     """Who calls. A refusal ends the call."""
     try:
-        return gate.admit(path, context)
+        caller = gate.admit(path, context)
+        if caller is not EVERYBODY and caller.principal != ANONYMOUS:
+            flow.belongs_to(context.peer(), caller)
+        return caller
     except MinilogError as error:
         await context.abort(status_of(error), str(error))
         raise AssertionError("abort raises") from error
