@@ -207,6 +207,10 @@ class BrokerConfig:
     """`User:NAME;User:NAME`: whom no rule is asked for."""
     sasl_scram_users_file: str = _setting(_text(), "")
     """Verifiers of users that are known without metadata, one JSON object a line: the first administrators."""
+    sasl_oauthbearer_jwks_file: str = _setting(_text(), "")
+    """The keys of who issues tokens, a JWK set; empty: no token is taken."""
+    sasl_oauthbearer_expected_issuer: str = _setting(_text(), "")
+    sasl_oauthbearer_expected_audience: str = _setting(_text(), "")
     connections_max_reauth_ms: int = _setting(_integer(1_000, _MOST_TIMEOUT_MS), 3_600_000)
     """How long a session that began with a password is taken."""
 

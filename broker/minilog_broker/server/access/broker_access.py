@@ -13,21 +13,25 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from minilog.security.protocols import SecurityProtocol
+from minilog.security.protocols import OAUTHBEARER, SecurityProtocol
 from minilog.v1 import authentication_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.audit import WINDOW_MS, AuditEvent, AuditLog, to_structlog
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import USER
-from minilog_broker.server.access.authentication_service import AuthenticationService
+from minilog_broker.server.access.authentication_service import AuthenticationService, ServerMechanism
 from minilog_broker.server.access.client_gate import ClientGate
 from minilog_broker.server.access.gate import OpenGate, PeerGate
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.server_credentials import ServerFiles
 from minilog_broker.server.access.sessions import Sessions
-from minilog_broker.server.config import BrokerOptions, parse_address
+from minilog_broker.server.config import BrokerConfig, BrokerOptions, parse_address
 from minilog_broker.server.runtime.port import Listener, Service
+
+if TYPE_CHECKING:
+    from minilog_broker.server.access.bearer_exchange import BearerTokens
 
 _LOOK_S = 1.0
 _LOOKS_A_FLUSH = WINDOW_MS // 1000
@@ -45,6 +49,7 @@ class BrokerAccess:
         self._super_users = frozenset(config.super_users)
         self._protocol = SecurityProtocol(config.security_protocol)
         self._users = ScramUsers(image, config.sasl_scram_users_file)
+        self._tokens = _tokens(config, wall_us)
         is_sasl = self._protocol is SecurityProtocol.SASL_SSL
         self._sessions = Sessions(secrets.token_bytes) if is_sasl else None
         self._rules = Authorizer(image.access_rules, self._super_users)
@@ -75,8 +80,13 @@ class BrokerAccess:
         if self._sessions is None:
             return ()
         lifetime_ms = float(self._options.config.connections_max_reauth_ms)
-        service = AuthenticationService(self._users.begin, self._sessions, lifetime_ms, self._audit)
+        service = AuthenticationService(self._begin, self._sessions, lifetime_ms, self._audit)
         return ((authentication_pb2_grpc.add_AuthenticationServiceServicer_to_server, service),)
+
+    def _begin(self, mechanism: str) -> ServerMechanism:
+        if mechanism == OAUTHBEARER and self._tokens is not None:
+            return self._tokens.begin()
+        return self._users.begin(mechanism)
 
     def changed(self) -> None:
         """Users or rules of the image are others."""
@@ -104,3 +114,11 @@ class BrokerAccess:
 
     def _audit(self, event: AuditEvent) -> None:
         self._audit_log.record(event, self._wall_us() // 1000)
+
+
+def _tokens(config: BrokerConfig, wall_us: Callable[[], int]) -> BearerTokens | None:
+    if not config.sasl_oauthbearer_jwks_file:
+        return None
+    from minilog_broker.server.access.bearer_exchange import BearerTokens  # loads cryptography: where it is wanted
+
+    return BearerTokens(config, wall_us)
