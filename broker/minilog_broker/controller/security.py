@@ -38,7 +38,7 @@ from minilog_broker.security.principal import EVERYBODY, check_name, user_of
 MAX_USERS = 10_000
 MAX_RULES = 10_000
 MAX_QUOTAS = 10_000
-MIN_SALT_BYTES, MAX_SALT_BYTES = 8, 128  # RFC 8018 § 4.1 wants 8; no real salt is longer
+MIN_SALT_BYTES, MAX_SALT_BYTES = 8, 128  # RFC 8018, section 4.1, wants 8; no real salt is longer
 
 
 class Security:

@@ -17,7 +17,7 @@ from typing import Self
 
 from minilog.errors import UnacceptableCredential
 
-MIN_ITERATIONS, DEFAULT_ITERATIONS = 4_096, 4_096  # RFC 7677 § 4, and Kafka's
+MIN_ITERATIONS, DEFAULT_ITERATIONS = 4_096, 4_096  # RFC 7677, section 4, and Kafka's
 MAX_ITERATIONS = 1_000_000  # half a second of a client's work, with each connection
 SALT_BYTES = 16  # of new credentials
 

@@ -1,4 +1,4 @@
-"""What is derived of a password is what RFC 7677 § 3 has, and the iterations are bounded."""
+"""What is derived of a password is what section 3 of RFC 7677 has, and the iterations are bounded."""
 
 from __future__ import annotations
 
