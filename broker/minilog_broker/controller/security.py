@@ -20,6 +20,7 @@ from minilog.errors import (
 )
 from minilog.security.access_rules import AccessRule, AccessRuleFilter, filter_from_wire, rule_from_wire, rule_to_wire
 from minilog.security.quota_keys import DEFAULT_ENTITY, MAX_QUOTA, NO_QUOTA, QUOTA_KEYS
+from minilog.security.saslprep import UnpreparedText, saslprep
 from minilog.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism
 from minilog.security.scram_wire import credential_from_wire, mechanism_from_wire, mechanism_to_wire
 from minilog.v1 import records_pb2, security_pb2
@@ -38,7 +39,7 @@ from minilog_broker.security.principal import EVERYBODY, check_name, user_of
 MAX_USERS = 10_000
 MAX_RULES = 10_000
 MAX_QUOTAS = 10_000
-MIN_SALT_BYTES, MAX_SALT_BYTES = 8, 128  # RFC 8018 § 4.1 wants 8; no real salt is longer
+MIN_SALT_BYTES, MAX_SALT_BYTES = 8, 128  # RFC 8018, section 4.1, wants 8; no real salt is longer
 
 
 class Security:
@@ -197,8 +198,11 @@ def _checked_credential(alteration: security_pb2.UserAlteration) -> ScramCredent
     mechanism = mechanism_from_wire(alteration.mechanism)
     try:
         check_name(name, f"user {name[:255]!r}")
-    except InvalidPrincipal as error:
+        prepared = saslprep(name, what="the user name", stored=True)
+    except (InvalidPrincipal, UnpreparedText) as error:
         raise UnacceptableCredential(str(error)) from None
+    if prepared != name:  # it is looked up as it is prepared: two names that look alike are one
+        raise UnacceptableCredential(f"user {name!r} is written {prepared!r} (SASLprep): create that one")
     if name == EVERYBODY:
         raise UnacceptableCredential(f"no user can be named {name}: in rules that is everybody")
     if not MIN_ITERATIONS <= told.iterations <= MAX_ITERATIONS:

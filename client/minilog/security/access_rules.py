@@ -184,8 +184,8 @@ def rule_from_wire(told: security_pb2.AccessRule) -> AccessRule:
         )
     except KeyError:
         raise InvalidArgument(
-            f"a rule of {told.principal} for {told.name} lacks an operation, a kind of resource, a pattern or a "
-            f"permission that is known here ({told.operation}, {told.resource_kind}, {told.pattern}, "
+            f"a rule of {told.principal[:100]!r} for {told.name[:100]!r} lacks an operation, a kind of resource, a "
+            f"pattern or a permission that is known here ({told.operation}, {told.resource_kind}, {told.pattern}, "
             f"{told.permission}): give one of each"
         ) from None
 

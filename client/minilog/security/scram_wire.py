@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from minilog.errors import InvalidArgument, UnacceptableCredential
+from minilog.errors import InvalidArgument
 from minilog.security.scram import ScramCredential, ScramMechanism
-from minilog.security.scram_messages import ScramError
 from minilog.v1 import security_pb2
 
 _NUMBERS = {
@@ -37,8 +36,4 @@ def verifier_of(credential: ScramCredential) -> security_pb2.ScramVerifier:
 
 
 def credential_from_wire(mechanism: ScramMechanism, told: security_pb2.ScramVerifier) -> ScramCredential:
-    """Raises UnacceptableCredential where it is damaged."""
-    try:
-        return ScramCredential(mechanism, told.salt, told.iterations, told.stored_key, told.server_key)
-    except ScramError as error:
-        raise UnacceptableCredential(str(error)) from None
+    return ScramCredential(mechanism, told.salt, told.iterations, told.stored_key, told.server_key)

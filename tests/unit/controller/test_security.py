@@ -201,6 +201,7 @@ class TestUsers:
             (upsertion("x" * 256), "1 to 255 characters"),
             (upsertion("a\x1bb"), "can be printed"),
             (upsertion("*"), "everybody"),
+            (upsertion("\u2168"), "is written 'IX'"),
             (upsertion(of=credential(iterations=4_095)), "4096 to 1000000"),
             (upsertion(of=credential(iterations=1_000_001)), "4096 to 1000000"),
             (keys_of_another_mechanism(), "each has 32"),

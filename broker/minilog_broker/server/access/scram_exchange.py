@@ -97,8 +97,10 @@ def _parsed(content: bytes, file: str) -> Iterator[tuple[tuple[str, ScramMechani
                 mechanism = ScramMechanism(told["mechanism"])
                 keys = {each: base64.b64decode(told[each], validate=True) for each in _KEYS}
                 credential = ScramCredential(mechanism, iterations=int(told["iterations"]), **keys)
+                if {len(keys["stored_key"]), len(keys["server_key"])} != {mechanism.digest_bytes}:
+                    raise ValueError("a key has another length")
                 yield (str(told["name"]), mechanism), credential
-            except (ValueError, KeyError, TypeError, ScramError) as error:
+            except (ValueError, KeyError, TypeError) as error:
                 raise InvalidConfig(f"sasl.scram.users.file={file}: line {number} is no verifier ({error!r})") from None
 
 
