@@ -52,13 +52,20 @@ def free_ports(count: int) -> list[int]:
 def check_ports_are_free(ports: Iterable[int], remedy: str) -> None:
     """CommandFailed naming the first port that somebody else holds."""
     for port in ports:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError as error:
-                reason = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
-                raise CommandFailed(f"port {port} on {HOST} {reason}: {remedy}") from None
+        if (trouble := port_trouble(port)) is not None:
+            raise CommandFailed(f"{trouble}: {remedy}")
+
+
+def port_trouble(port: int) -> str | None:
+    """What is wrong with a port of this host for who wants to listen there; None where it is free."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            reason = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            return f"port {port} on {HOST} {reason}"
+    return None
 
 
 def choose_voters(directory: pathlib.Path, broker_ids: Sequence[int]) -> list[int]:
@@ -99,9 +106,17 @@ class DeadBroker:
 class LocalCluster:
     """Brokers 1 to n below one directory. Not thread-safe: one thread starts, watches and stops."""
 
-    def __init__(self, directory: pathlib.Path, ports: Sequence[int], settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        ports: Sequence[int],
+        settings: Mapping[str, str],
+        http_ports: Sequence[int | None] = (),
+    ) -> None:
+        """`http_ports`: where each broker tells its health and metrics; none, or None, where it does not."""
         self.directory = directory
         self._ports = dict(enumerate(ports, start=1))
+        self._http_ports = {each: port for each, port in enumerate(http_ports, start=1) if port is not None}
         self._settings = dict(settings)
         self._voters = choose_voters(directory, list(self._ports))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -207,6 +222,8 @@ class LocalCluster:
         command = [sys.executable, "-m", "minilog_broker.cli.main", "broker", "--id", str(broker_id)]
         command += ["--listen", f"{HOST}:{self._ports[broker_id]}", "--data-dir", str(data_directory)]
         command += ["--voters", ",".join(f"{each}@{HOST}:{self._ports[each]}" for each in self._voters)]
+        if (http_port := self._http_ports.get(broker_id)) is not None:
+            command += ["--http", f"{HOST}:{http_port}"]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         return command

@@ -9,6 +9,7 @@ what the kernel counts on the socket less what is counted here (connections.py):
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,6 +20,7 @@ from google.protobuf.message import Message
 from minilog.aio.payload_stream import messages
 from minilog.stream_messages import STREAM_METHODS
 from minilog_broker.server.runtime.budget import Budget
+from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver, Observer
 from minilog_broker.server.runtime.turns import Turns
 
 _COPIES = 2  # of a message while it is written: serialized, and gRPC's own
@@ -81,8 +83,10 @@ class ClientStream:
         flow: Flow,
         parse: Parse,
         compose: Callable[[Any], bytes],
+        observer: CallObserver = UNOBSERVED_CALL,
     ) -> None:
         self._context = context
+        self._observer = observer
         self._traffic = traffic
         self._flow = flow
         self._parse = parse
@@ -96,6 +100,7 @@ class ClientStream:
         async for content in messages(self._context):
             size_bytes = len(content)
             self._traffic.took(size_bytes)
+            self._observer.received(size_bytes)
             with budget.holding(size_bytes):
                 message = [await self._parse(content, self._context)]
                 del content
@@ -118,6 +123,7 @@ class ClientStream:
         content = self._compose(message)
         del message
         self._traffic.given_bytes += len(content)
+        self._observer.sent(len(content))
         self._composed_bytes = len(content)
         with self._flow.responses.holding(_COPIES * len(content)):
             await self._context.write(content)
@@ -131,6 +137,7 @@ class BrokerStream(ClientStream):
         try:
             async for content in messages(self._context):
                 self._traffic.took(len(content))
+                self._observer.received(len(content))
                 yield await self._parse(content, self._context)
         finally:
             self._traffic.broker_calls -= 1
@@ -141,8 +148,9 @@ class CountedServer:
 
     `parser` gives what makes requests of bytes, by the path of the call."""
 
-    def __init__(self, server: grpc.aio.Server, flow: Flow, parser: Callable[[str], Parse]) -> None:
+    def __init__(self, server: grpc.aio.Server, flow: Flow, parser: Callable[[str], Parse], observer: Observer) -> None:
         self._server = server
+        self._observer = observer
         self._flow = flow
         self._parser = parser
 
@@ -163,23 +171,30 @@ class CountedServer:
     def _counted(self, handler: Any, stream: type[ClientStream], path: str) -> Any:
         flow, parse, method = self._flow, self._parser(path), STREAM_METHODS.get(path)
         compose = _serialized if method is None else method.response.encode
+        observer = self._observer.call(path.rpartition("/")[2])
 
         async def streaming(_: object, context: Any) -> None:
-            counted = stream(context, flow.of(context.peer()), flow, parse, compose)
+            counted = stream(context, flow.of(context.peer()), flow, parse, compose, observer)
             await handler.stream_stream(counted.received(), counted)
 
         async def pieces(content: bytes, context: Any) -> None:
             traffic = flow.of(context.peer())
             traffic.took(len(content))
-            await handler.unary_stream(await parse(content, context), stream(context, traffic, flow, parse, compose))
+            observer.received(len(content))
+            counted = stream(context, traffic, flow, parse, compose, observer)
+            await handler.unary_stream(await parse(content, context), counted)
 
         async def unary(content: bytes, context: Any) -> bytes:
-            traffic = flow.of(context.peer())
+            traffic, clock = flow.of(context.peer()), asyncio.get_running_loop().time
+            came_s = clock()
             traffic.took(len(content))
+            observer.received(len(content))
             with flow.requests.holding(len(content)):
                 answer: Message = await handler.unary_unary(await parse(content, context), context)
             serialized = answer.SerializeToString()
             traffic.given_bytes += len(serialized)
+            observer.sent(len(serialized))
+            observer.took(clock() - came_s)
             return serialized
 
         if handler.stream_stream is not None:
