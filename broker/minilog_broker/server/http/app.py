@@ -16,8 +16,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from minilog.errors import InvalidArgument
+from minilog_broker.printable import printable
 from minilog_broker.server.health import Look, not_alive, not_ready
-from minilog_broker.server.http.listener import plain
 
 MAX_QUERY_CHARACTERS = 4_096
 
@@ -52,12 +52,12 @@ def http_app(look: Look, metrics: Metrics) -> Starlette:
         try:
             told = await metrics(topics, request.headers.get("accept", ""))
         except InvalidArgument as error:
-            return PlainTextResponse(plain(error) + "\n", status_code=400)
+            return PlainTextResponse(printable(error) + "\n", status_code=400)
         return Response(told.content, headers={"content-type": told.content_type})
 
     return Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", scrape)])
 
 
 def _told(reasons: list[str], good: str) -> Response:
-    lines = "".join(plain(reason) + "\n" for reason in reasons)
+    lines = "".join(printable(reason) + "\n" for reason in reasons)
     return PlainTextResponse(lines or good + "\n", status_code=503 if reasons else 200)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import Any
 
 import structlog
 from starlette.types import ASGIApp
@@ -126,8 +125,3 @@ def _bound(host: str, port: int) -> socket.socket:
             f"--http cannot listen on {host}:{port} ({error.strerror}): stop what listens there, or choose another port"
         ) from None
     return bound
-
-
-def plain(text: Any) -> str:
-    """Text for one line of an answer: what a terminal would obey, or what ends the line, is an escape."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(text))

@@ -1,6 +1,7 @@
 """A scrape of one broker: what shells have counted (observations.py), and what is read from the broker's state now.
 
-State is read at a scrape, at most once a second however many scrape, in pieces that take turns of the loop. What asks others or a disk (the lag of groups, free space) is bounded in time and keeps its last answer.
+State is read at a scrape, at most once a second however many scrape, in pieces that take turns of the loop. What asks
+others or a disk (the lag of groups, free space) is bounded in time and keeps its last answer.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as MetricFamily
 
 from minilog.errors import InvalidArgument
+from minilog_broker.printable import printable
 from minilog_broker.server.http.app import Exposition
-from minilog_broker.server.http.listener import plain
 from minilog_broker.server.metrics.names import MAX_TOPICS, Metric, MetricType
 from minilog_broker.server.metrics.observations import Observations
 from minilog_broker.server.runtime.timer import now_ms
@@ -44,7 +45,7 @@ def families(samples: Samples) -> list[MetricFamily]:
         if family is None:
             kind = CounterMetricFamily if metric.type is MetricType.COUNTER else GaugeMetricFamily
             family = found[metric.name] = kind(metric.name, metric.help, labels=metric.labels)
-        family.add_metric([plain(each) for each in labels], value)  # type: ignore[attr-defined]
+        family.add_metric([printable(each) for each in labels], value)  # type: ignore[attr-defined]
     return list(found.values())
 
 
