@@ -22,9 +22,9 @@ class BrokerHttp:
 
     async def start(self) -> None:
         """Answer, and watch the loop."""
-        await self._metrics.start()
+        self._metrics.start()
         await self._listener.start()
 
     async def stop(self) -> None:
         await self._listener.stop()
-        await self._metrics.stop()
+        self._metrics.stop()

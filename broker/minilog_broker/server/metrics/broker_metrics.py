@@ -7,7 +7,6 @@ others or a disk (the lag of groups, free space) is bounded in time and keeps it
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -70,24 +69,20 @@ class BrokerMetrics:
         self._one_at_a_time = asyncio.Lock()
         self._looked_ms = float("-inf")
         self._samples: Samples = []
-        self._watch: asyncio.Task[None] | None = None
+        self._watch: asyncio.TimerHandle | None = None
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Watch the loop."""
-        self._watch = asyncio.create_task(self._watch_loop())
+        self._watch = asyncio.get_running_loop().call_later(LOOP_LOOK_S, self._look_at_loop)
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
 
-    async def _watch_loop(self) -> None:
-        clock = asyncio.get_running_loop().time
-        while True:
-            due_s = clock() + LOOP_LOOK_S
-            await asyncio.sleep(LOOP_LOOK_S)
-            self._observations.loop_was_late(max(0.0, clock() - due_s))
+    def _look_at_loop(self) -> None:
+        assert self._watch is not None
+        self._observations.loop_was_late(max(0.0, asyncio.get_running_loop().time() - self._watch.when()))
+        self.start()
 
     async def expose(self, topics: list[str], accept: str) -> Exposition:
         """All metrics, in the form that an Accept header asks for. Raises InvalidArgument."""
