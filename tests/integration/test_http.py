@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import socket
 import subprocess
 import sys
@@ -185,6 +186,36 @@ def test_what_is_none_of_its_paths_or_methods_is_refused(scene: HttpCluster) -> 
     assert told(scene.ports[1], "/metrics", "POST")[0] == 405
     status, why = told(scene.ports[1], "/metrics?topics=" + ",".join(f"t{each}" for each in range(50)))
     assert (status, why) == (400, f"topics= names 50 topics: at most {names.MAX_TOPICS} in one scrape\n")
+
+
+ODD = [
+    b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n" * 20,
+    b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    b"POST /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"5\r\nhello\r\n" * 1000,
+    b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\nExpect: 100-continue\r\n\r\n" + b"x" * 100_000,
+    b"GET /%00%1b%ff%0a?topics=%00%1b%ff%0a,%0a HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /metrics?topics=%00%1b%ff%0a&topics=%zz HTTP/1.1\r\nHost: x\r\nAccept: \xff;q=x\r\n\r\n",
+    b"GET http://[::1/readyz HTTP/1.1\r\nHost: [x\r\n\r\n",
+    b"HEAD /metrics HTTP/1.0\r\n\r\n",
+    b"GET * HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+]
+
+
+def test_no_request_however_odd_ends_the_broker_or_is_its_fault(scene: HttpCluster) -> None:
+    """What is left to its event loop ends a broker."""
+    chance = random.Random(13)
+    good = b"GET /metrics?topics=flights HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n"
+    spoiled = [bytearray(good) for _ in range(150)]
+    for each in spoiled:
+        for _ in range(chance.randrange(1, 6)):
+            each[chance.randrange(len(each))] = chance.randrange(256)
+    for sent in [*ODD, *map(bytes, spoiled)]:
+        with contextlib.suppress(OSError), socket.create_connection((HOST, scene.ports[2]), timeout=0.3) as connection:
+            connection.sendall(sent)
+            connection.recv(1)
+    assert told(scene.ports[2], "/livez") == (200, "alive\n")
+    assert "Traceback" not in scene.cluster.log_text(2)
 
 
 def answered(connection: socket.socket) -> bytes:

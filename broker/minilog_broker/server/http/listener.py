@@ -53,6 +53,7 @@ class HttpListener:
     def __init__(self, host: str, port: int, app: ASGIApp) -> None:
         self._socket = _bound(host, port)
         self._state = ServerState()
+        self._state.tasks = _Tasks()
         self._state.default_headers = [(b"connection", b"close"), (b"x-content-type-options", b"nosniff")]
         _route_logs()
         self._config = Config(
@@ -81,6 +82,19 @@ class HttpListener:
         self._socket.close()
 
 
+class _Tasks(set["asyncio.Task[None]"]):
+    """Of requests. An error in one is told here: left to the loop, it would end the broker."""
+
+    def add(self, task: asyncio.Task[None]) -> None:
+        super().add(task)
+        task.add_done_callback(_tell_failure)
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("an HTTP request failed", exc_info=error)
+
+
 class _BoundedProtocol(H11Protocol):
     """One connection."""
 
@@ -94,8 +108,13 @@ class _BoundedProtocol(H11Protocol):
         self._deadline = self.loop.call_later(LIFE_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        if self._deadline is not None:  # else it was refused
+        if self._deadline is None:  # it was refused
+            return
+        try:
             super().data_received(data)
+        except Exception as error:  # left to the loop, what somebody sent to HTTP would end the broker
+            logger.error("an HTTP request failed", exc_info=error)
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._deadline is not None:

@@ -106,6 +106,7 @@ class GroupLag:
         if self._looking is None and now_s - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now_s
             self._looking = asyncio.create_task(self._look(parts))
+            self._looking.add_done_callback(_retrieved)
         if self._looking is not None:
             done, _ = await asyncio.wait([self._looking], timeout=ANSWER_WITHIN_S)
             if done:
@@ -142,6 +143,12 @@ class GroupLag:
                 (names.GROUP_LAG_BYTES, (group,), size_bytes),
                 (names.GROUP_LAG_SECONDS, (group,), seconds),
             ]
+
+
+def _retrieved(looking: asyncio.Task[None]) -> None:
+    """A failure is the scrape's that finds it: left to the loop, it would end the broker."""
+    if not looking.cancelled() and (error := looking.exception()) is not None:
+        logger.error("the lag of groups could not be told", exc_info=error)
 
 
 async def _ends(parts: BrokerParts, keys: set[PartitionKey]) -> dict[PartitionKey, LogEnd]:
