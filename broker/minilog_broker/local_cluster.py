@@ -9,6 +9,7 @@ them. They are signalled by their process id, never by name.
 from __future__ import annotations
 
 import errno
+import json
 import pathlib
 import signal
 import socket
@@ -57,13 +58,20 @@ def free_ports(count: int) -> list[int]:
 def check_ports_are_free(ports: Iterable[int], remedy: str) -> None:
     """CommandFailed naming the first port that somebody else holds."""
     for port in ports:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError as error:
-                reason = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
-                raise CommandFailed(f"port {port} on {HOST} {reason}: {remedy}") from None
+        if (trouble := port_trouble(port)) is not None:
+            raise CommandFailed(f"{trouble}: {remedy}")
+
+
+def port_trouble(port: int) -> str | None:
+    """What is wrong with a port of this host for who wants to listen there; None where it is free."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            reason = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            return f"port {port} on {HOST} {reason}"
+    return None
 
 
 def choose_voters(directory: pathlib.Path, broker_ids: Sequence[int]) -> list[int]:
@@ -109,11 +117,14 @@ class LocalCluster:
         directory: pathlib.Path,
         ports: Sequence[int],
         settings: Mapping[str, str],
+        http_ports: Sequence[int | None] = (),
         security: LocalSecurity | None = None,
     ) -> None:
+        """`http_ports`: where each broker tells its health and metrics; none, or None, where it does not."""
         self._security = security
         self.directory = directory
         self._ports = dict(enumerate(ports, start=1))
+        self._http_ports = {each: port for each, port in enumerate(http_ports, start=1) if port is not None}
         self._settings = dict(settings)
         self._voters = choose_voters(directory, list(self._ports))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -220,6 +231,8 @@ class LocalCluster:
         command = [sys.executable, "-m", "minilog_broker.cli.main", "broker", "--id", str(broker_id)]
         command += ["--listen", f"{HOST}:{self._ports[broker_id]}", "--data-dir", str(data_directory)]
         command += ["--voters", ",".join(f"{each}@{self._peer_address(each)}" for each in self._voters)]
+        if (http_port := self._http_ports.get(broker_id)) is not None:
+            command += ["--http", f"{HOST}:{http_port}"]
         secured = {}
         if self._security is not None:
             secured = self._security.settings(broker_id, self._peer_address(broker_id))
@@ -237,4 +250,13 @@ class LocalCluster:
             log.seek(self._log_starts[broker_id])
             lines = log.read().decode(errors="replace").split("\n")
         words = [line.strip().removeprefix("minilog: ") for line in lines if line.strip()]
-        return words[-1] if words else ""
+        return _said(words[-1]) if words else ""
+
+
+def _said(line: str) -> str:
+    """A line of a broker's log as people read it: what it logs is JSON where it goes to a file."""
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return line
+    return str(document.get("event", line)) if isinstance(document, dict) else line

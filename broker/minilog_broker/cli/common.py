@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from minilog import Admin, TopicPartition, properties_file
+from minilog_broker.printable import printable
 
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
 # A person waits at the terminal: half a minute is long enough to say that nobody answers.
@@ -98,12 +99,6 @@ def admin_client(settings: Mapping[str, Any]) -> Iterator[Admin]:
 def print_json(document: object) -> None:
     """One JSON document on one line of stdout."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
-
-
-def printable(text: object) -> str:
-    """`text` for a terminal: what would steer it, or break the line, is shown as an escape (\\x1b). Names come from
-    whoever may write, and are not to paint, hide or overwrite anything. All that people are shown goes through here."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in str(text))
 
 
 def say(line: object, *, error: bool = False) -> None:

@@ -16,11 +16,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 from minilog import Producer, TopicSchema
 from minilog.types import BatchMetadata
 from minilog_broker.cli.answers import Answers
-from minilog_broker.cli.common import admin_client, printable
+from minilog_broker.cli.common import admin_client
 from minilog_broker.cli.json_rows import json_rows
 from minilog_broker.cli.row_sources import BadRows, Counted, Part, Pipe, ReadRows
 from minilog_broker.cli.table_rows import csv_rows, parquet_rows
 from minilog_broker.failure import CommandFailed
+from minilog_broker.printable import printable
 
 STDIN = pathlib.Path("-")
 

@@ -103,13 +103,16 @@ def list_(
 @app.command(epilog="Example: minilog topic describe flights --json")
 def describe(
     name: Name,
+    replicas: Annotated[
+        bool, typer.Option("--replicas", help="Also where each replica's log ends, as far as the leader knows.")
+    ] = False,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a topic's settings, its schema, and its partitions: leaders, replicas, offsets."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        (found,) = admin.describe_topics([name])
+        (found,) = admin.describe_topics([name], replica_ends=replicas)
     document = topic_document(found)
     if as_json:
         print_json(document)
@@ -127,13 +130,22 @@ def describe(
             _shown(each["high_watermark"]),
             _shown(each["log_end_offset"]),
             *([join(each.get("adding_replicas", ())), join(each.get("removing_replicas", ()))] if moving else ()),
+            *([_shown_ends(each)] if replicas else ()),
         )
         for each in document["partitions"]
     )
-    columns = ("partition", "leader", "leader epoch", "replicas", "in sync", "start", "high watermark", "end")
-    print_table(
-        (*columns, *(("adding", "removing") if moving else ())), rows, title=f"{name} (id {document['id']}; {settings})"
+    columns: tuple[str, ...] = (
+        "partition",
+        "leader",
+        "leader epoch",
+        "replicas",
+        "in sync",
+        "start",
+        "high watermark",
+        "end",
     )
+    columns += (("adding", "removing") if moving else ()) + (("ends of replicas",) if replicas else ())
+    print_table(columns, rows, title=f"{name} (id {document['id']}; {settings})")
     if (schema := found.schema) is not None:
         print_schema(schema, f"version {schema.version} of the schema")
 
@@ -329,6 +341,7 @@ def topic_document(found: TopicDescription) -> dict[str, Any]:
             "last_stable_offset": each.last_stable_offset,
             "high_watermark": each.high_watermark,
             "log_end_offset": each.log_end_offset,
+            **_replica_ends_document(each),
             **_reassignment_document(each),
         }
         for each in found.partitions
@@ -341,6 +354,17 @@ def topic_document(found: TopicDescription) -> dict[str, Any]:
         **({} if found.schema is None else {"schema": schema_document(found.schema)}),
         "partitions": partitions,
     }
+
+
+def _replica_ends_document(partition: PartitionDescription) -> dict[str, Any]:
+    """An extra key, only where it was asked for and the leader told: null of a replica that has told it nothing."""
+    ends = [{"broker": each, "log_end_offset": end} for each, end in partition.replica_ends.items()]
+    return {"replica_ends": ends} if ends else {}
+
+
+def _shown_ends(document: dict[str, Any]) -> str:
+    ends = document.get("replica_ends", ())
+    return ", ".join(f"{each['broker']}: {_shown(each['log_end_offset'])}" for each in ends) or "-"
 
 
 def _reassignment_document(partition: PartitionDescription) -> dict[str, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pathlib
 import signal
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from minilog_broker.cli.common import Assignments, current_environment, say
 from minilog_broker.failure import CommandFailed
-from minilog_broker.local_cluster import HOST, PEER_PORT_DISTANCE, LocalCluster, check_ports_are_free
+from minilog_broker.local_cluster import HOST, PEER_PORT_DISTANCE, LocalCluster, check_ports_are_free, port_trouble
 from minilog_broker.server.config import load_config, parse_assignments
 from minilog_broker.stop_signal import StopSignal
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from minilog_broker.local_security import LocalSecurity
 
 _LOOK_EVERY_S = 0.2
+DEFAULT_HTTP_PORT = 8080
 
 
 def up(
@@ -29,6 +31,15 @@ def up(
     secure: Annotated[
         bool, typer.Option("--secure", help="TLS, users and access rules; DIR/client.properties is for clients.")
     ] = False,
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_436,
+            show_default=str(DEFAULT_HTTP_PORT),
+            help="Where the first broker tells health and metrics; the others follow. 0: nowhere.",
+        ),
+    ] = None,
     assignments: Assignments = None,
 ) -> None:
     """Run a local cluster until SIGINT or SIGTERM."""
@@ -37,8 +48,9 @@ def up(
     ports = range(port, port + brokers)
     check_ports_are_free(ports, "choose another with --port, or stop what listens there")
     security = _open_security(data_dir, ports) if secure else None
+    http_ports = _http_ports(http_port, ports)
     stop = StopSignal((signal.SIGINT, signal.SIGTERM))
-    cluster = LocalCluster(data_dir, ports, settings, security)
+    cluster = LocalCluster(data_dir, ports, settings, http_ports, security)
     try:
         cluster.start_all()
         if cluster.wait_running(stop):
@@ -59,6 +71,23 @@ def _open_security(data_dir: pathlib.Path, ports: range) -> LocalSecurity:
     check_ports_are_free(peer_ports, "brokers listen there for each other: choose another with --port")
     servers = ",".join(f"{HOST}:{port}" for port in ports)
     return open_security(data_dir, range(1, len(ports) + 1), servers)
+
+
+def _http_ports(asked: int | None, ports: Sequence[int]) -> list[int | None]:
+    """One for each broker. Where nobody asked for any, one that is taken is done without; else CommandFailed."""
+    if asked == 0:
+        return [None] * len(ports)
+    first = DEFAULT_HTTP_PORT if asked is None else asked
+    found: list[int | None] = []
+    for broker_id, port in enumerate(range(first, first + len(ports)), start=1):
+        own = f"port {port} on {HOST} is a broker's of this cluster" if port in ports else None
+        trouble = own or port_trouble(port)
+        if trouble is not None and asked is not None:
+            raise CommandFailed(f"{trouble}: choose another with --http-port, or stop what listens there")
+        if trouble is not None:
+            say(f"minilog: {trouble}: broker {broker_id} tells no health and metrics; choose --http-port", error=True)
+        found.append(port if trouble is None else None)
+    return found
 
 
 def _watch(cluster: LocalCluster, stop: StopSignal) -> None:

@@ -126,6 +126,20 @@ def check_advertised(host: str, config: BrokerConfig) -> None:
         )
 
 
+def check_plaintext(option: str, host: str, port: int, *, insecure: bool) -> None:
+    """Plaintext is for loopback: elsewhere others read along. Raises InvalidConfig unless that is said to be meant."""
+    name = host.strip("[]")
+    try:
+        is_loopback = ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        is_loopback = name == "localhost"
+    if not is_loopback and not insecure:
+        raise InvalidConfig(
+            f"{option} {host}:{port} would be plaintext on an address that others reach: listen on 127.0.0.1, or say "
+            "--insecure where the network is trusted"
+        )
+
+
 def _setting(kind: _Kind, default: object) -> Any:
     return dataclasses.field(default=default, metadata={"kind": kind})
 
@@ -240,6 +254,8 @@ class BrokerOptions:
     voters: tuple[VoterAddress, ...]
     """1, 3 or 5: the brokers whose majority agrees on metadata."""
     rack: str | None = None
+    http: tuple[str, int] | None = None
+    """Where health and metrics are told; None: nowhere."""
     config: BrokerConfig = dataclasses.field(default_factory=BrokerConfig)
     levels: VersionRange = SUPPORTED_LEVELS
     """That this broker can read and write; another range makes it another version, for tests."""

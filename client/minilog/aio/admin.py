@@ -264,30 +264,34 @@ class Admin:
         *,
         missing_ok: bool = False,
         sizes: Callable[[TopicPartition], SizesFrom] | None = None,
+        replica_ends: bool = False,
     ) -> list[TopicDescription]:
         chosen: Callable[[str], bool] = names if callable(names) else lambda name: True
         wanted = None if names is None or callable(names) else list(names)
         known = self._cluster.cache.topics
         before = [known[name].described for name in (known if wanted is None else wanted) if name in known]
-        early = self._offsets_query([topic for topic in before if chosen(topic.name)], sizes)
+        early = self._offsets_query([topic for topic in before if chosen(topic.name)], sizes, replica_ends)
         answer = await self._cluster.refresh_and_ask(wanted, early)
         found = {topic.name: topic for topic in answer.topics if not topic.error.code and chosen(topic.name)}
         order = sorted(found) if wanted is None else [name for name in wanted if name in found or not missing_ok]
         for name in order:
             if name not in found:
                 raise no_topic(name)
-        query = self._offsets_query(found.values(), sizes)
+        query = self._offsets_query(found.values(), sizes, replica_ends)
         query.results = {each: result for each, result in early.results.items() if each in query.wanted}
         if query.missing():
             await self._cluster.complete(query, min(self._cluster.deadline(), now_s() + _DESCRIBE_OFFSETS_S))
         return [describe_topic(found[name], query.results) for name in order]
 
     def _offsets_query(
-        self, topics: Iterable[metadata_pb2.TopicMetadata], sizes: Callable[[TopicPartition], SizesFrom] | None
+        self,
+        topics: Iterable[metadata_pb2.TopicMetadata],
+        sizes: Callable[[TopicPartition], SizesFrom] | None,
+        replica_ends: bool,
     ) -> OffsetsQuery:
         partitions = [TopicPartition(topic.name, each.partition) for topic in topics for each in topic.partitions]
         asked = {} if sizes is None else {each: sizes(each) for each in partitions}
-        return OffsetsQuery(self._cluster.cache, dict.fromkeys(partitions, "latest"), asked)
+        return OffsetsQuery(self._cluster.cache, dict.fromkeys(partitions, "latest"), asked, with_replicas=replica_ends)
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
         if not wanted:

@@ -144,13 +144,17 @@ class Admin:
         *,
         missing_ok: bool = False,
         sizes: Callable[[TopicPartition], SizesFrom] | None = None,
+        replica_ends: bool = False,
     ) -> list[TopicDescription]:
         """Topics in the order given (None: all, sorted; a function: those whose names it chooses, sorted) with the
         offsets of their partitions, None where the leader does not answer within three seconds. `sizes` asks of each
-        partition at which offsets there are so many bytes, too. Topics that were described before take one round trip.
+        partition at which offsets there are so many bytes, too; `replica_ends` of each leader where its replicas end.
+        Topics that were described before take one round trip.
         Raises UnknownTopicOrPartition; with `missing_ok` a topic that is not there is left out instead."""
         wanted = names if names is None or callable(names) else list(names)
-        return self._loop.run(self._admin.describe_topics(wanted, missing_ok=missing_ok, sizes=sizes))
+        return self._loop.run(
+            self._admin.describe_topics(wanted, missing_ok=missing_ok, sizes=sizes, replica_ends=replica_ends)
+        )
 
     def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
         """The offset per partition: "earliest", "latest" (as of isolation.level) or, for milliseconds since 1970, that

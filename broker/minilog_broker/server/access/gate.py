@@ -12,6 +12,7 @@ the audit log.
 from __future__ import annotations
 
 import contextlib
+import urllib.parse
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.caller import EVERYBODY, NO_RULES, Caller
-from minilog_broker.server.access.table import ROWS, OfPeers
+from minilog_broker.server.access.table import ALSO_OF_BROKERS, ROWS, OfPeers, OpenToAll
 
 Context = Any
 """A grpc.aio.ServicerContext."""
@@ -80,13 +81,14 @@ class PeerGate:
                 f"this listener is for brokers of {self._cluster_name!r}, and the certificate is that of "
                 f"{name or 'nobody'!r}"
             )
-        if not isinstance(ROWS.get(path), OfPeers):
+        if not isinstance(ROWS.get(path), OfPeers | OpenToAll) and path not in ALSO_OF_BROKERS:
             raise AuthorizationFailed(f"{path} is not for brokers: clients have a listener of their own")
         return Caller(principal, host_of(context), path, NO_RULES)
 
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
         row = ROWS[path]
-        assert isinstance(row, OfPeers)
+        if not isinstance(row, OfPeers):
+            return
         sender = row.sender(request, self._image)
         if sender is None or (sender == 0 and not is_first) or sender == caller.principal.broker_id:
             return
@@ -105,9 +107,10 @@ def common_name(context: Context) -> str | None:
 
 
 def host_of(context: Context) -> str:
-    """The address that a call comes from, without its port: `ipv4:127.0.0.1:4711`."""
+    """The address that a call comes from, as rules have it: of `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
     _, _, address = str(context.peer()).partition(":")
-    return address.rpartition(":")[0]
+    host = urllib.parse.unquote(address.rpartition(":")[0]).strip("[]")
+    return host.removeprefix("::ffff:")
 
 
 def refused_call(path: str, host: str, principal: str, error: MinilogError) -> AuditEvent:

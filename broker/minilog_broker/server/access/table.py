@@ -202,5 +202,8 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
 }
 
 ROWS: Mapping[str, Row] = {
-    f"/{_PACKAGE}.{service}/{method}": row for service, rows in _SERVICES.items() for method, row in rows.items()
+    **{f"/{_PACKAGE}.{service}/{method}": row for service, rows in _SERVICES.items() for method, row in rows.items()},
+    **{f"/grpc.health.v1.Health/{method}": OpenToAll() for method in ("Check", "List", "Watch")},
 }
+ALSO_OF_BROKERS = frozenset((f"/{_PACKAGE}.MetadataService/ListOffsets",))
+"""What brokers ask of each other, too: the coordinator of a group asks leaders for the ends of their logs."""

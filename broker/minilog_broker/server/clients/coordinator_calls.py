@@ -1,4 +1,5 @@
-"""What coordinators ask of other brokers: markers of the leaders of partitions, registrations of transactions.
+"""What coordinators ask of other brokers: markers of the leaders of partitions, registrations of transactions; and, for
+the lag of groups, where logs end.
 
 A call goes to the leader that this broker's image names; to this broker itself without a connection. Whoever is asked
 may be wrong, slow or gone: every failure is a MinilogError, and the coordinator asks again.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ from minilog.errors import (
 )
 from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.partition_key import PartitionKey
-from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc
+from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.coordinator_effects import RegisterProducer, WriteMarkers
 from minilog_broker.coordinators.transactions.coordinator import PRODUCER_EPOCH
@@ -38,7 +39,12 @@ REGISTER_WITHIN_MS = 5_000.0  # an election or two; then the client asks again
 REGISTER_PAUSE_S = 0.05
 CALLS_PER_BROKER = 32  # under way: one that hangs holds up only what is meant for it
 
-_Response = TypeVar("_Response", coordinator_pb2.WriteMarkersResponse, coordinator_pb2.RegisterPartitionsResponse)
+_Response = TypeVar(
+    "_Response",
+    coordinator_pb2.WriteMarkersResponse,
+    coordinator_pb2.RegisterPartitionsResponse,
+    metadata_pb2.ListOffsetsResponse,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +149,16 @@ class CoordinatorCalls:
             lambda channel: coordinator_pb2_grpc.TransactionServiceStub(channel).RegisterPartitions(
                 request, timeout=CALL_TIMEOUT_S
             ),
+        )
+
+    async def list_offsets(
+        self, leader_id: int, entries: Iterable[metadata_pb2.ListOffsetsEntry]
+    ) -> metadata_pb2.ListOffsetsResponse:
+        """What another broker says of the ends of logs that it leads. Raises MinilogError where it does not answer."""
+        request = metadata_pb2.ListOffsetsRequest(client=self._client, entries=entries)
+        return await self._call(
+            leader_id,
+            lambda channel: metadata_pb2_grpc.MetadataServiceStub(channel).ListOffsets(request, timeout=CALL_TIMEOUT_S),
         )
 
     # -- other brokers

@@ -26,6 +26,7 @@ from minilog_broker.server.disk.disk_thread import Disk, DiskThread
 from minilog_broker.server.runtime.connection_guard import ConnectionGuard
 from minilog_broker.server.runtime.connections import ConnectionLimits, Connections
 from minilog_broker.server.runtime.descriptors import Descriptors, raise_limit
+from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 from minilog_broker.server.runtime.traffic import Flow
 from minilog_broker.storage.files import FileSystem, OsFileSystem
 
@@ -71,7 +72,10 @@ class BrokerRuntime(Runtime, Protocol):
 
 
 class SystemBrokerRuntime(SystemRuntime):
-    """The real one."""
+    """The real one. `observer` is told of the syncs of its disks."""
+
+    def __init__(self, observer: Observer = UNOBSERVED) -> None:
+        self._observer = observer
 
     def monotonic_s(self) -> float:
         return time.monotonic()
@@ -89,7 +93,7 @@ class SystemBrokerRuntime(SystemRuntime):
         return OsFileSystem()
 
     def disk(self, name: str, failed: Callable[[BaseException], None]) -> Disk:
-        return DiskThread(name, asyncio.get_running_loop(), failed)
+        return DiskThread(name, asyncio.get_running_loop(), failed, self._observer.synced)
 
     def descriptors(self) -> Descriptors:
         return raise_limit()

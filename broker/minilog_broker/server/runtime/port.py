@@ -22,6 +22,7 @@ from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.budget import Budget
 from minilog_broker.server.runtime.connections import ConnectionLimits
 from minilog_broker.server.runtime.descriptors import Descriptors
+from minilog_broker.server.runtime.observer import Observer
 from minilog_broker.server.runtime.traffic import CountedServer, Flow
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.admission import Admission
@@ -53,6 +54,7 @@ class Port:
         backlog_bytes: Callable[[], int],
         turns: Turns,
         runtime: BrokerRuntime,
+        observer: Observer,
     ) -> None:
         config = options.config
         connections = descriptors.connections(config.max_connections)
@@ -60,12 +62,12 @@ class Port:
             most_connections=connections + min(_BURST_CONNECTIONS, connections),
             connection_idle_ms=config.connections_max_idle_ms,
         )
-        flow = Flow(
+        self.flow = flow = Flow(
             Budget(config.queued_max_request_bytes // 2, backlog_bytes),
             Budget(config.queued_max_response_bytes),
             turns,
         )
-        counted = CountedServer(self._server, flow, Admission(turns).parser, listener.gate)
+        counted = CountedServer(self._server, flow, Admission(turns).parser, listener.gate, observer)
         for add, service in services:
             add(service, counted)
         bound = self._bind(options.broker_id, listener)

@@ -31,6 +31,7 @@ from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.caller import EVERYBODY, Caller
 from minilog_broker.server.access.gate import Gate, status_of
 from minilog_broker.server.runtime.budget import Budget
+from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver, Observer
 from minilog_broker.server.runtime.turns import Turns
 
 _COPIES = 2  # of a message while it is written: serialized, and gRPC's own
@@ -107,9 +108,11 @@ class ClientStream:
         parse: Parse,
         compose: Callable[[Any], bytes],
         caller: Caller,
+        observer: CallObserver = UNOBSERVED_CALL,
     ) -> None:
         self.caller = caller
         self._context = context
+        self._observer = observer
         self._traffic = traffic
         self._flow = flow
         self._parse = parse
@@ -123,6 +126,7 @@ class ClientStream:
         async for content in messages(self._context):
             size_bytes = len(content)
             self._traffic.took(size_bytes)
+            self._observer.received(size_bytes)
             with budget.holding(size_bytes):
                 message = [await self._parse(content, self._context)]
                 del content
@@ -148,6 +152,7 @@ class ClientStream:
         content = self._compose(message)
         del message
         self._traffic.given_bytes += len(content)
+        self._observer.sent(len(content))
         self._composed_bytes = len(content)
         size_bytes = len(content)
         with self._flow.responses.holding(_COPIES * size_bytes):
@@ -169,6 +174,7 @@ class BrokerStream(ClientStream):
         try:
             async for content in messages(self._context):
                 self._traffic.took(len(content))
+                self._observer.received(len(content))
                 yield await self._parse(content, self._context)
         finally:
             self._traffic.broker_calls -= 1
@@ -179,9 +185,17 @@ class CountedServer:
 
     `parser` gives what makes requests of bytes, by the path of the call."""
 
-    def __init__(self, server: grpc.aio.Server, flow: Flow, parser: Callable[[str], Parse], gate: Gate) -> None:
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        flow: Flow,
+        parser: Callable[[str], Parse],
+        gate: Gate,
+        observer: Observer,
+    ) -> None:
         self._gate = gate
         self._server = server
+        self._observer = observer
         self._flow = flow
         self._parser = parser
 
@@ -202,24 +216,29 @@ class CountedServer:
     def _counted(self, handler: Any, stream: type[ClientStream], path: str) -> Any:
         flow, gate, parse, method = self._flow, self._gate, self._parser(path), STREAM_METHODS.get(path)
         compose = _serialized if method is None else method.response.encode
+        observer = self._observer.call(path.rpartition("/")[2])
 
         async def streaming(_: object, context: Any) -> None:
             caller = await _admitted(gate, flow, path, context)
             checked = _checked(gate, path, caller, parse)
-            counted = stream(context, flow.of(context.peer()), flow, checked, compose, caller)
+            counted = stream(context, flow.of(context.peer()), flow, checked, compose, caller, observer)
             with gate.stream(caller):
                 await handler.stream_stream(counted.received(), counted)
 
         async def pieces(content: bytes, context: Any) -> None:
             traffic = flow.of(context.peer())
             traffic.took(len(content))
+            observer.received(len(content))
             caller = await _admitted(gate, flow, path, context)
             request = await _checked(gate, path, caller, parse)(content, context)
-            await handler.unary_stream(request, stream(context, traffic, flow, parse, compose, caller))
+            counted = stream(context, traffic, flow, parse, compose, caller, observer)
+            await handler.unary_stream(request, counted)
 
         async def unary(content: bytes, context: Any) -> bytes:
-            traffic = flow.of(context.peer())
+            traffic, clock = flow.of(context.peer()), asyncio.get_running_loop().time
+            came_s = clock()
             traffic.took(len(content))
+            observer.received(len(content))
             caller = await _admitted(gate, flow, path, context)
             with flow.requests.holding(len(content)):
                 request = await _checked(gate, path, caller, parse)(content, context)
@@ -228,6 +247,8 @@ class CountedServer:
                 await asyncio.sleep(delay_s)
             serialized = answer.SerializeToString()
             traffic.given_bytes += len(serialized)
+            observer.sent(len(serialized))
+            observer.took(clock() - came_s)
             return serialized
 
         if handler.stream_stream is not None:
