@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from minilog.security.protocols import SecurityProtocol
 from minilog_broker.cli.common import Assignments, current_environment
 from minilog_broker.server.config import (
     BrokerOptions,
@@ -65,6 +66,8 @@ def broker(
     if http_address is not None:
         check_plaintext("--http", *http_address, insecure=insecure)
     config = load_config(config_file, current_environment(), parse_assignments(assignments or [], "--set"))
+    if config.security_protocol == SecurityProtocol.PLAINTEXT.value:
+        check_plaintext("--listen", host, port, insecure=insecure)
     check_advertised(host, config)
     options = BrokerOptions(
         broker_id=broker_id,

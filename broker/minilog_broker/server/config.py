@@ -135,8 +135,8 @@ def check_plaintext(option: str, host: str, port: int, *, insecure: bool) -> Non
         is_loopback = name == "localhost"
     if not is_loopback and not insecure:
         raise InvalidConfig(
-            f"{option} {host}:{port} would be plaintext on an address that others reach: listen on 127.0.0.1, or say "
-            "--insecure where the network is trusted"
+            f"{option} {host}:{port} would be plaintext on an address that others reach: listen on 127.0.0.1, turn "
+            "security on (docs/security.md), or say --insecure where the network is trusted"
         )
 
 
