@@ -64,8 +64,8 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a user. Asks for the password where neither a file nor stdin has it."""
-    password = _password(name, password_file, from_stdin=password_stdin)
     settings = client_settings(bootstrap_servers, command_config)
+    password = _password(name, password_file, from_stdin=password_stdin)
     _upsert(settings, name, mechanisms, password, iterations, UserExpectation.NEW)
     _done(name, "created", as_json=as_json)
 
@@ -82,8 +82,8 @@ def alter(
     as_json: AsJson = False,
 ) -> None:
     """Give a user another password, or one more mechanism. What it has under other mechanisms stays."""
-    password = _password(name, password_file, from_stdin=password_stdin)
     settings = client_settings(bootstrap_servers, command_config)
+    password = _password(name, password_file, from_stdin=password_stdin)
     _upsert(settings, name, mechanisms, password, iterations, UserExpectation.EXISTING)
     _done(name, "altered", as_json=as_json)
 
