@@ -18,7 +18,7 @@ from minilog_broker.cli.app import app
 SPEC = pathlib.Path(__file__).parents[2] / "docs" / "spec"
 FORMATS, COMMANDS = (SPEC / "formats.md").read_text(), (SPEC / "commands.md").read_text()
 CODES = {"u32": "I", "i64": "q", "i32": "i", "i16": "h", "u16": "H"}
-OF_ALL_VERBS = {"bootstrap_servers", "as_json", "help"}
+OF_ALL_VERBS = {"bootstrap_servers", "command_config", "as_json", "help"}
 
 
 def test_the_header_of_a_record_batch() -> None:

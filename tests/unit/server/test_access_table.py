@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from grpc_health.v1 import health_pb2
 
 from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, peer_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
@@ -10,7 +11,8 @@ from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.server.access.table import ROWS, AllOf, Asked, OfPeers
 from minilog_broker.server.services.admission import methods
 
-PATHS = {f"/{each.containing_service.full_name}/{each.name}" for each in methods()}
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].methods
+PATHS = {f"/{each.containing_service.full_name}/{each.name}" for each in (*methods(), *HEALTH)}
 IMAGE = MetadataImage()
 
 
