@@ -1,7 +1,7 @@
 """Options that are settings of the minilog client: `minilog.<name>`, and Kafka's names of those for security.
 
-Spark shows options: in plans, in its UI, in event logs; it keeps those of a table, and sends them to every task. So
-what a secret would be is refused among them, unless it is allowed by name.
+Options travel with Spark's plans: to every task, over Spark Connect, and into the catalog with a table. So a secret is
+refused among them, unless it is allowed by name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def client_spelling(key: str, value: str) -> str | None:
 def refuse_secrets(keys: Iterable[str]) -> None:
     """Raises InvalidOption where one of these options holds a secret; its value is not shown."""
     for key in _secrets(keys):
-        raise InvalidOption(f"option '{key}' holds a secret, and Spark shows options: {_remedy(key)}")
+        raise InvalidOption(f"option '{key}' holds a secret, and options travel with Spark's plans: {_remedy(key)}")
 
 
 def refuse_stored_secrets(keys: Iterable[str]) -> None:
