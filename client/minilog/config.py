@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from minilog.errors import InvalidConfig
 from minilog.limits import MAX_KEEPALIVE_MS
+from minilog.security.jaas import JAAS_CONFIG, parse_jaas
 from minilog.security.protocols import MECHANISMS, OAUTHBEARER, SCRAM_SHA_512, SecurityProtocol
 from minilog.security.secret import Secret
 from minilog.v1 import common_pb2
@@ -226,8 +227,8 @@ assert {*_FIELD.values(), "lingers_alone"} == {field.name for field in fields(Cl
 
 
 def config_names() -> list[str]:
-    """Every name there is, sorted."""
-    return sorted(_TABLE)
+    """Every name that may be given, sorted: those of the table, and sasl.jaas.config, which says two of them."""
+    return sorted((*_TABLE, JAAS_CONFIG))
 
 
 def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] | None = None) -> ClientConfig:
@@ -236,10 +237,10 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
     Raises InvalidConfig, naming key, value and remedy.
     """
     for name in settings:
-        if name not in _TABLE:
+        if name not in _TABLE and name != JAAS_CONFIG:
             near = difflib.get_close_matches(str(name), _TABLE, n=1, cutoff=0)
             raise InvalidConfig(f"there is no setting {name!r}; the nearest is {near[0]!r}")
-    given = _from_environment(os.environ if environment is None else environment) | dict(settings)
+    given = _from_environment(os.environ if environment is None else environment) | _without_jaas(settings)
     if given.get("bootstrap.servers") is None:
         raise InvalidConfig("bootstrap.servers is missing: give it as HOST:PORT[,HOST:PORT...]")
     values = {_FIELD[name]: parse(name, given.get(name, default)) for name, (parse, default) in _TABLE.items()}
@@ -281,15 +282,37 @@ def _check_transactional(given: Mapping[str, object], values: Mapping[str, Any])
         raise _refuse("enable.idempotence", given["enable.idempotence"], "true where a transactional.id is given")
 
 
+def _without_jaas(settings: Mapping[str, object]) -> dict[str, object]:
+    """sasl.jaas.config as the two settings that it says. Raises InvalidConfig."""
+    found = dict(settings)
+    if JAAS_CONFIG not in found:
+        return found
+    username, password = parse_jaas(_secret(JAAS_CONFIG, found.pop(JAAS_CONFIG)))
+    for name, said in (("sasl.username", username), ("sasl.password", password)):
+        if name in found:
+            raise InvalidConfig(f"{name} and {JAAS_CONFIG}, which says it too, are both given: keep one of them")
+        found[name] = said
+    return found
+
+
+def variable_of(name: str) -> str:
+    """The environment variable that says a setting."""
+    return ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
+
+
 def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
     """The client settings among the variables. Raises InvalidConfig that names the variable."""
     found: dict[str, object] = {}
-    for name, (parse, _) in _TABLE.items():
-        variable = ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
+    for name in config_names():
+        variable = variable_of(name)
         if variable in environment:
             try:
-                parse(name, environment[variable])
+                _parser(name)(name, environment[variable])
             except InvalidConfig as error:
                 raise InvalidConfig(f"environment variable {variable}: {error}") from None
             found[name] = environment[variable]
-    return found
+    return _without_jaas(found)
+
+
+def _parser(name: str) -> _Parser:
+    return _TABLE[name][0] if name in _TABLE else lambda name, value: parse_jaas(_secret(name, value))

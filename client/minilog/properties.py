@@ -19,6 +19,7 @@ _OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
 _SECRET = re.compile(
     r"password|passwd|secret|token|credential|sasl\.jaas\.config|keystore\.key|private\.key", re.IGNORECASE
 )
+_PLACE = re.compile(r"\.(?:file|location)$", re.IGNORECASE)
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
@@ -55,8 +56,9 @@ def properties_file(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of a setting of this name is likely not to be shown to anybody."""
-    return _SECRET.search(key) is not None
+    """Whether the value of a setting of this name is likely not to be shown to anybody. Where a secret is found, such
+    as the name of a file, is none."""
+    return _SECRET.search(key) is not None and _PLACE.search(key) is None
 
 
 def parse_properties(text: str) -> dict[str, str]:

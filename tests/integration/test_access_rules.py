@@ -110,6 +110,14 @@ class TestWriting:
             with pytest.raises(AuthorizationFailed, match=r"User:looker is not allowed to write topic 'open'"):
                 sent.result(timeout=WITHIN_S)
 
+    def test_who_may_write_nothing_gets_no_producer_id_and_is_told_so(
+        self, cluster: SecuredCluster, admin: Admin
+    ) -> None:
+        settings = user(cluster, admin, "viewer", rule("viewer", Operation.DESCRIBE))
+        told = r"User:viewer is not allowed to idempotent_write cluster"
+        with Producer(settings) as producer, pytest.raises(AuthorizationFailed, match=told):
+            producer.send(OPEN, b"x").result(timeout=WITHIN_S)
+
     def test_one_topic_that_is_refused_harms_no_other(self, cluster: SecuredCluster, admin: Admin) -> None:
         rules = (rule("half", Operation.WRITE), rule("half", Operation.DESCRIBE, HIDDEN))
         with Producer(user(cluster, admin, "half", *rules)) as producer:

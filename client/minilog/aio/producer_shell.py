@@ -280,7 +280,7 @@ class ProducerShell:
             self._sender.producer_id_given(answer.producer_id, answer.producer_epoch)
         except MinilogError as error:
             _log.debug("no producer id yet, asking again: %s", error)
-            self._sender.producer_id_refused(now_ms())
+            self._sender.producer_id_refused(error, now_ms())
         self.wake()
 
     async def _refresh_forever(self) -> None:

@@ -5,6 +5,7 @@ What is expected was compared with java.util.Properties; tests/spark/test_config
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pathlib
 import re
 
@@ -13,8 +14,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import minilog
+from minilog.config import ClientConfig, config_names, parse_config
 from minilog.errors import InvalidConfig
 from minilog.properties import is_secret, parse_properties
+from minilog.security.secret import Secret
 
 TYPICAL = """\
 # made by hand
@@ -168,7 +171,29 @@ def test_a_file_without_secrets_may_be_read_by_all(tmp_path: pathlib.Path) -> No
     file.write_text("client.id=c\n")
     file.chmod(0o644)
     assert minilog.properties_file(file) == {"client.id": "c"}
-    assert not any(is_secret(name) for name in ("client.id", "bootstrap.servers", "ssl.keystore.location"))
+    places = ("ssl.keystore.location", "sasl.oauthbearer.token.file", "ssl.password.location")
+    assert not any(is_secret(name) for name in ("client.id", "bootstrap.servers", *places))
+
+
+def test_what_a_client_keeps_as_a_secret_is_one_in_a_file_too() -> None:
+    values = vars_of(parse_config({"bootstrap.servers": "a:1"}))
+    kept = {name.replace("_", ".") for name, value in values.items() if isinstance(value, Secret)}
+    assert kept == {name for name in config_names() if is_secret(name)} - {"sasl.jaas.config"} == {"sasl.password"}
+
+
+def vars_of(config: ClientConfig) -> dict[str, object]:
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+
+
+def test_a_file_of_kafkas_clients_with_jaas(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "bootstrap.servers=a:1\nsecurity.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-256\nsasl.jaas.config=org.apache."
+        'kafka.common.security.scram.ScramLoginModule required \\\n  username="alice" \\\n  password="a=b:c";\n'
+    )
+    file.chmod(0o600)
+    config = parse_config(minilog.properties_file(file))
+    assert (config.sasl_username, config.sasl_password) == ("alice", Secret("a=b:c"))
 
 
 def test_what_is_no_such_file_is_refused(tmp_path: pathlib.Path) -> None:
