@@ -19,7 +19,7 @@ from minilog_broker.server.access.authentication_service import Failures
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.client_gate import ClientGate
 from minilog_broker.server.access.gate import PeerGate, host_of
-from minilog_broker.server.access.sessions import MOST_SESSIONS, SESSION_BYTES, Sessions
+from minilog_broker.server.access.sessions import MOST_OF_ONE_USER, MOST_SESSIONS, SESSION_BYTES, Sessions
 
 ALICE = Principal(USER, "alice")
 HOST = "10.0.0.7"
@@ -51,8 +51,7 @@ class World:
     def __init__(self, *rules: AccessRule, is_sasl: bool = True) -> None:
         self.rules = list(rules)
         self.told: list[AuditEvent] = []
-        numbers = iter(range(1_000_000))
-        self.sessions = Sessions(lambda count: next(numbers).to_bytes(count, "big"))
+        self.sessions = numbered()
         self.image = MetadataImage()
         self.gate = ClientGate(
             self.image, lambda: Authorizer(self.rules, ()), self.sessions if is_sasl else None, self.told.append
@@ -64,6 +63,11 @@ class World:
 
 def allows(operation: Operation, name: str = "flights", permission: Permission = Permission.ALLOW) -> AccessRule:
     return AccessRule("User:alice", "*", operation, ResourceKind.TOPIC, name, Pattern.LITERAL, permission)
+
+
+def numbered() -> Sessions:
+    numbers = iter(range(1_000_000))
+    return Sessions(lambda count: next(numbers).to_bytes(count, "big"))
 
 
 async def waits() -> None:
@@ -229,12 +233,22 @@ class TestBrokers:
 
 
 class TestBounds:
-    def test_sessions_are_bounded_and_the_oldest_gives_way(self) -> None:
-        numbers = iter(range(MOST_SESSIONS + 2))
-        sessions = Sessions(lambda count: next(numbers).to_bytes(count, "big"))
-        first, second, *_ = [sessions.begin(ALICE, HOST, float(at), HOUR_MS) for at in range(MOST_SESSIONS + 1)]
-        assert sessions.find(first, HOST, 1.0) is None
-        assert sessions.find(second, HOST, 1.0) is not None
+    def test_sessions_are_bounded_for_all(self) -> None:
+        sessions = numbered()
+        users = [Principal(USER, f"user-{number}") for number in range(MOST_SESSIONS // MOST_OF_ONE_USER + 1)]
+        names = [
+            sessions.begin(users[at // MOST_OF_ONE_USER], HOST, float(at), HOUR_MS) for at in range(MOST_SESSIONS + 1)
+        ]
+        assert sessions.find(names[0], HOST, 1.0) is None
+        assert sessions.find(names[1], HOST, 1.0) is not None
+
+    def test_a_user_with_many_sessions_drops_his_own(self) -> None:
+        sessions = numbered()
+        others = sessions.begin(Principal(USER, "bob"), HOST, 0.0, HOUR_MS)
+        first, second, *_ = [sessions.begin(ALICE, HOST, 1.0 + at, HOUR_MS) for at in range(MOST_OF_ONE_USER + 1)]
+        assert sessions.find(first, HOST, 5.0) is None
+        assert sessions.find(second, HOST, 5.0) is not None
+        assert sessions.find(others, HOST, 5.0) is not None
 
     def test_who_fails_often_waits_longer_and_is_forgiven(self) -> None:
         failures = Failures()
