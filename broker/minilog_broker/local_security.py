@@ -46,6 +46,19 @@ from minilog_broker.server.access.scram_exchange import verifier_line
 
 CLUSTER_NAME = "minilog"
 USER_NAME = "admin"
+OWNED_SETTINGS = frozenset(
+    (
+        "security.protocol",
+        "ssl.keystore.location",
+        "cluster.name",
+        "inter.broker.listen",
+        "inter.broker.ssl.keystore.location",
+        "inter.broker.ssl.truststore.location",
+        "super.users",
+        "sasl.scram.users.file",
+    )
+)
+"""What `settings` gives: nobody else does."""
 _HOSTS = ("127.0.0.1", "localhost", "::1")
 _VALIDITY = datetime.timedelta(days=365)
 _OWNER_ONLY_FILE, _OWNER_ONLY_FOLDER = 0o600, 0o700
@@ -90,11 +103,11 @@ class LocalSecurity:
         """Certificates of those that have none yet. Raises CommandFailed."""
         for broker_id in broker_ids:
             file = self._folder / f"broker-{broker_id}.pem"
-            if not file.exists():
+            if not file.exists() or not file.read_bytes():
                 try:
                     key, certificate = ((self._folder / f"brokers.{each}").read_bytes() for each in ("key", "pem"))
                     authority = read_authority(certificate, key)
-                    _write(file, _keystore(broker_identity(CLUSTER_NAME, broker_id, _HOSTS), authority))
+                    _replace(file, _keystore(broker_identity(CLUSTER_NAME, broker_id, _HOSTS), authority))
                 except (OSError, InvalidCertificate) as error:
                     raise CommandFailed(
                         f"broker {broker_id} cannot be given a certificate: {error} (to begin anew, remove "
@@ -105,23 +118,43 @@ class LocalSecurity:
 def open_security(directory: pathlib.Path, broker_ids: Sequence[int], bootstrap_servers: str) -> LocalSecurity:
     """What is there, or what is made now. Raises CommandFailed."""
     found = LocalSecurity(directory)
-    folder = directory / "security"
+    folder, file = directory / "security", found.client_properties
+    password = _known_password(file)
     if not folder.exists():
         unfinished = directory / "security.part"
+        if unfinished.is_symlink():
+            unfinished.unlink()
         shutil.rmtree(unfinished, ignore_errors=True)
         directory.mkdir(mode=_OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
         unfinished.mkdir(mode=_OWNER_ONLY_FOLDER)
-        password = secrets.token_urlsafe(24)
-        _make(unfinished, password)
-        _write_properties(found.client_properties, folder, password, bootstrap_servers)
+        _make_certificates(unfinished)
         unfinished.rename(folder)
-    elif stat.S_IMODE(folder.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
-        raise CommandFailed(f"{folder} holds private keys and is open to others: chmod 700 {folder}")
+        password = None
+    _check_modes(folder, file)
+    if password is None or not (folder / "users.json").exists():
+        password = secrets.token_urlsafe(24)
+        _replace(folder / "users.json", _verifier(password))
+    _replace(file, _properties(folder, password, bootstrap_servers))  # the folder may have moved, and the ports
     found.add_brokers(broker_ids)
     return found
 
 
-def _make(folder: pathlib.Path, password: str) -> None:
+def _known_password(file: pathlib.Path) -> str | None:
+    if not file.exists():
+        return None
+    words = [line.partition("=")[2] for line in file.read_text().splitlines() if line.startswith("sasl.password=")]
+    return words[0] if words else None
+
+
+def _check_modes(folder: pathlib.Path, properties: pathlib.Path) -> None:
+    """Raises CommandFailed where others may read keys or the password."""
+    for path in (folder, *sorted(folder.iterdir()), properties):
+        if path.exists() and stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+            mode = "700" if path.is_dir() else "600"
+            raise CommandFailed(f"{path} is its owner's alone, and others may read it: chmod {mode} {path}")
+
+
+def _make_certificates(folder: pathlib.Path) -> None:
     authorities = {}
     for name in ("brokers", "clients"):
         key = ec.generate_private_key(CURVE())
@@ -129,13 +162,16 @@ def _make(folder: pathlib.Path, password: str) -> None:
         _write(folder / f"{name}.pem", certificate_pem(authorities[name].certificate))
         _write(folder / f"{name}.key", key_pem(key))
     _write(folder / "server.pem", _keystore(server_identity(_HOSTS), authorities["clients"]))
+
+
+def _verifier(password: str) -> bytes:
     salt = secrets.token_bytes(SALT_BYTES)
     mechanism = ScramMechanism.SCRAM_SHA_512
     credential = ScramCredential.derive(mechanism, Secret(password), salt=salt, iterations=DEFAULT_ITERATIONS)
-    _write(folder / "users.json", verifier_line(USER_NAME, credential).encode())
+    return verifier_line(USER_NAME, credential).encode()
 
 
-def _write_properties(file: pathlib.Path, folder: pathlib.Path, password: str, bootstrap_servers: str) -> None:
+def _properties(folder: pathlib.Path, password: str, bootstrap_servers: str) -> bytes:
     lines = (
         "# made by minilog up --secure; the password is of its first user, who may do everything",
         f"bootstrap.servers={bootstrap_servers}",
@@ -146,8 +182,7 @@ def _write_properties(file: pathlib.Path, folder: pathlib.Path, password: str, b
         f"sasl.username={USER_NAME}",
         f"sasl.password={password}",
     )
-    file.unlink(missing_ok=True)
-    _write(file, ("\n".join(lines) + "\n").encode())
+    return ("\n".join(lines) + "\n").encode()
 
 
 def _keystore(identity: Identity, authority: Authority) -> bytes:
@@ -164,3 +199,11 @@ def _write(file: pathlib.Path, content: bytes) -> None:
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _OWNER_ONLY_FILE)
     with os.fdopen(descriptor, "wb") as opened:
         opened.write(content)
+
+
+def _replace(file: pathlib.Path, content: bytes) -> None:
+    """Whole or not at all."""
+    unfinished = file.with_name(file.name + ".part")
+    unfinished.unlink(missing_ok=True)
+    _write(unfinished, content)
+    unfinished.rename(file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,7 +47,7 @@ def up(
     load_config(None, current_environment(), settings)
     ports = range(port, port + brokers)
     check_ports_are_free(ports, "choose another with --port, or stop what listens there")
-    security = _open_security(data_dir, ports) if secure else None
+    security = _open_security(data_dir, ports, settings) if secure else None
     http_ports = _http_ports(http_port, ports)
     stop = StopSignal((signal.SIGINT, signal.SIGTERM))
     cluster = LocalCluster(data_dir, ports, settings, http_ports, security)
@@ -64,9 +64,12 @@ def up(
         raise CommandFailed(f"brokers {killed} did not stop in time and were killed: they recover at the next start")
 
 
-def _open_security(data_dir: pathlib.Path, ports: range) -> LocalSecurity:
-    from minilog_broker.local_security import open_security  # loads cryptography: a quarter of a second
+def _open_security(data_dir: pathlib.Path, ports: range, settings: Mapping[str, str]) -> LocalSecurity:
+    """Raises CommandFailed where a setting would open what is to be closed."""
+    from minilog_broker.local_security import OWNED_SETTINGS, open_security  # loads cryptography: a quarter of a second
 
+    if taken := sorted(OWNED_SETTINGS & settings.keys()):
+        raise CommandFailed(f"{taken[0]} is set by --secure: leave it out, or start brokers by minilog broker")
     peer_ports = range(ports.start + PEER_PORT_DISTANCE, ports.stop + PEER_PORT_DISTANCE)
     check_ports_are_free(peer_ports, "brokers listen there for each other: choose another with --port")
     servers = ",".join(f"{HOST}:{port}" for port in ports)

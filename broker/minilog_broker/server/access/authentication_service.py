@@ -1,7 +1,8 @@
 """AuthenticationService: a SASL exchange in, a session out.
 
 What it refuses it refuses with one sentence for all reasons, and after a pause that grows with the failures of that
-host: who guesses learns nothing and waits. The reason goes to the audit log.
+host (attempts.py): who guesses learns nothing and waits. The reason goes to the audit log. A broker that has not
+replayed the metadata yet knows few users: it says that it is starting, and another one is asked.
 """
 
 from __future__ import annotations
@@ -10,21 +11,20 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
-from minilog.errors import AuthenticationFailed, MinilogError, wire_error
+from minilog.errors import AuthenticationFailed, BrokerNotAvailable, MinilogError, wire_error
 from minilog.security.protocols import MAX_CONTENT_BYTES
 from minilog.v1 import authentication_pb2, authentication_pb2_grpc
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.principal import ANONYMOUS, Principal
+from minilog_broker.server.access.attempts import Attempts
 from minilog_broker.server.access.gate import Audit
 from minilog_broker.server.access.sessions import Sessions
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.traffic import ClientStream
 
-EXCHANGE_S = 5.0
-_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # after the first failure of a host, the second, ...
-_FORGIVEN_MS = 60_000.0
-_MOST_HOSTS = 10_000
+EXCHANGE_S = 5.0  # from its place to its answer; and so long for a place
 _REFUSED = "authentication failed: see the user's name and password, or the token"
+_STARTING = "this broker is starting, and does not know all users yet: ask another one, or again"
 
 
 class ServerMechanism(Protocol):
@@ -46,22 +46,6 @@ Begin = Callable[[str], ServerMechanism]
 """An exchange of a mechanism by its name. Raises AuthenticationFailed where it is none that is taken here."""
 
 
-class Failures:
-    """How often each host has failed lately. Bounded; those that failed longest ago are forgotten first."""
-
-    def __init__(self) -> None:
-        self._of_host: dict[str, tuple[int, float]] = {}
-
-    def pause_s(self, host: str, time_ms: float) -> float:
-        """Another failure of this host: how long its answer is held back."""
-        count, at_ms = self._of_host.pop(host, (0, time_ms))
-        count = count + 1 if time_ms - at_ms < _FORGIVEN_MS else 1
-        if len(self._of_host) >= _MOST_HOSTS:
-            self._of_host.pop(next(iter(self._of_host)))
-        self._of_host[host] = (count, time_ms)
-        return _PAUSES_S[min(count, len(_PAUSES_S)) - 1]
-
-
 class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceServicer):
     """See the module's text."""
 
@@ -71,24 +55,35 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
         sessions: Sessions,
         lifetime_ms: float,
         audit: Audit,
+        knows_all: Callable[[], bool],
     ) -> None:
         self._begin = begin
         self._sessions = sessions
         self._lifetime_ms = lifetime_ms
         self._audit = audit
-        self._failures = Failures()
+        self._knows_all = knows_all
+        self._attempts = Attempts()
 
     async def Authenticate(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[authentication_pb2.AuthenticateRequest], context: ClientStream
     ) -> None:
         host = context.caller.host
+        async with asyncio.timeout(EXCHANGE_S):
+            await self._attempts.begin(host)
         try:
             async with asyncio.timeout(EXCHANGE_S):
                 await self._converse(request_iterator, context, host)
-        except (AuthenticationFailed, TimeoutError) as error:
+        except BaseException as error:
+            pause_s = self._attempts.failed(host)
+            if not isinstance(error, AuthenticationFailed | TimeoutError):
+                raise  # the client is gone
             self._tell(host, ANONYMOUS, Decision.DENIED, str(error) or "the exchange was not ended in time")
-            await asyncio.sleep(self._failures.pause_s(host, now_ms()))
-            await context.write(_refusal(AuthenticationFailed(_REFUSED)))
+            await asyncio.sleep(pause_s)
+            refusal = AuthenticationFailed(_REFUSED) if self._knows_all() else BrokerNotAvailable(_STARTING)
+            async with asyncio.timeout(EXCHANGE_S):  # who takes no answer is cut
+                await context.write(_refusal(refusal))
+        else:
+            self._attempts.succeeded(host)
 
     async def _converse(
         self,

@@ -11,10 +11,12 @@ there are no rules and no users but those of the configuration: nobody else come
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from minilog.security.channel_security import read_pem
 from minilog.security.protocols import OAUTHBEARER, SecurityProtocol
 from minilog.v1 import authentication_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
@@ -38,17 +40,26 @@ _LOOKS_A_FLUSH = WINDOW_MS // 1000
 
 
 class BrokerAccess:
-    """See the module's text. Raises InvalidConfig where a file is missing."""
+    """See the module's text. `knows_all`: whether the metadata is replayed. Raises InvalidConfig where a file is
+    missing."""
 
-    def __init__(self, options: BrokerOptions, image: MetadataImage, wall_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        options: BrokerOptions,
+        image: MetadataImage,
+        wall_us: Callable[[], int],
+        knows_all: Callable[[], bool],
+    ) -> None:
         config = options.config
+        self._knows_all = knows_all
         self._wall_us = wall_us
         self._audit_log = AuditLog(to_structlog())
+        self._changed = asyncio.Event()
         self._options = options
         self._image = image
         self._super_users = frozenset(config.super_users)
         self._protocol = SecurityProtocol(config.security_protocol)
-        self._users = ScramUsers(image, config.sasl_scram_users_file)
+        self._users = ScramUsers(image, config.sasl_scram_users_file, _common_secret(config))
         self._tokens = _tokens(config, wall_us)
         is_sasl = self._protocol is SecurityProtocol.SASL_SSL
         self._sessions = Sessions(secrets.token_bytes) if is_sasl else None
@@ -80,7 +91,7 @@ class BrokerAccess:
         if self._sessions is None:
             return ()
         lifetime_ms = float(self._options.config.connections_max_reauth_ms)
-        service = AuthenticationService(self._begin, self._sessions, lifetime_ms, self._audit)
+        service = AuthenticationService(self._begin, self._sessions, lifetime_ms, self._audit, self._knows_all)
         return ((authentication_pb2_grpc.add_AuthenticationServiceServicer_to_server, service),)
 
     def _begin(self, mechanism: str) -> ServerMechanism:
@@ -93,7 +104,7 @@ class BrokerAccess:
         if self._gate is None:
             return
         self._rules = Authorizer(self._image.access_rules, self._super_users)
-        self._gate.rules_changed()
+        self._changed.set()
         if gone := self._users.take_changed():
             self._gate.users_changed(lambda principal: principal.kind == USER and principal.name in gone)
 
@@ -101,9 +112,14 @@ class BrokerAccess:
         """Until cancelled: streams end with their sessions, and what the audit log left out is told."""
         looks = 0
         while True:
-            await asyncio.sleep(_LOOK_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._changed.wait()
             looks += 1
             if self._gate is not None:
+                if self._changed.is_set():
+                    self._changed.clear()
+                    await self._gate.rules_changed()
                 self._gate.end_streams_of_ended_sessions()
             if looks % _LOOKS_A_FLUSH == 0:
                 self._audit_log.flush(self._wall_us() // 1000)
@@ -114,6 +130,12 @@ class BrokerAccess:
 
     def _audit(self, event: AuditEvent) -> None:
         self._audit_log.record(event, self._wall_us() // 1000)
+
+
+def _common_secret(config: BrokerConfig) -> bytes:
+    """What all brokers of a cluster have, and no client: the authority that they know each other by."""
+    file = config.inter_broker_ssl_truststore_location
+    return config.cluster_name.encode() + (read_pem(file, "inter.broker.ssl.truststore.location") if file else b"")
 
 
 def _tokens(config: BrokerConfig, wall_us: Callable[[], int]) -> BearerTokens | None:

@@ -12,7 +12,8 @@ from minilog.errors import AuthorizationFailed, MinilogError
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.security.principal import ANONYMOUS, Principal
 
-_MOST_REMEMBERED = 10_000  # a stream has no more positions; above that all is forgotten and asked for again
+# A stream has no more positions. What is not remembered is asked for each time, and a change of rules ends the stream.
+_MOST_REMEMBERED, _LONGEST_NAME = 10_000, 255
 Question = tuple[Operation, ResourceKind, str]
 
 
@@ -44,6 +45,7 @@ class Caller:
         self.host = host
         self._rules = rules
         self._allowed: set[Question] = set()
+        self._has_more = False  # it was allowed what is not remembered
 
     def may(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
         """Whether it is allowed."""
@@ -52,9 +54,10 @@ class Caller:
             return True
         if not self._rules.is_allowed(self.principal, self.host, *question):
             return False
-        if len(self._allowed) >= _MOST_REMEMBERED:
-            self._allowed.clear()
-        self._allowed.add(question)
+        if len(self._allowed) >= _MOST_REMEMBERED or len(name) > _LONGEST_NAME:
+            self._has_more = True
+        else:
+            self._allowed.add(question)
         return True
 
     def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
@@ -82,10 +85,10 @@ class Caller:
         return self._rules.quota(self.principal, key)
 
     def rules_changed(self) -> bool:
-        """The rules are others: is all that was allowed allowed still? What is not is forgotten."""
+        """The rules are others: is all that was allowed allowed still, for certain? What is not is forgotten."""
         lost = {each for each in self._allowed if not self._rules.is_allowed(self.principal, self.host, *each)}
         self._allowed -= lost
-        return not lost
+        return not lost and not self._has_more
 
 
 class _NoRules:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError
+from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError, UnknownTopicId
 from minilog.security.quota_keys import DEFAULT_ENTITY
 from minilog.security.sessions import SESSION_METADATA
 from minilog_broker.controller.image import MetadataImage
@@ -20,7 +20,7 @@ from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.caller import Caller, Rules
 from minilog_broker.server.access.gate import Audit, Context, common_name, host_of, refused_call
 from minilog_broker.server.access.sessions import Session, Sessions
-from minilog_broker.server.access.table import ROWS, AllOf, Asked, InService, OfPeers, OpenToAll
+from minilog_broker.server.access.table import ROWS, SHOWN, AllOf, Asked, InService, OfPeers, OpenToAll, topic_name
 from minilog_broker.server.runtime.timer import now_ms
 
 ALTERING = frozenset((Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS))
@@ -112,12 +112,24 @@ class ClientGate:
         for asked in row.parts if isinstance(row, AllOf) else (row,):
             if isinstance(asked, Asked):
                 for name in asked.names(request, self._image):
+                    if asked.by_id and not caller.may(Operation.DESCRIBE, asked.kind, name):
+                        raise UnknownTopicId("one of these topics was deleted, or is not known here yet")
                     if (refused := caller.refusal(asked.operation, asked.kind, name)) is not None:
                         raise refused
                     if asked.operation in ALTERING:
                         self._tell(caller, asked.operation, asked.kind, name, Decision.ALLOWED, "a rule allows it")
             else:
                 assert isinstance(asked, InService | OpenToAll)
+
+    def shown(self, path: str, caller: Caller, answer: Any) -> None:
+        """Entries of topics that he may not describe are taken out."""
+        if (field := SHOWN.get(path)) is None:
+            return
+        entries = getattr(answer, field)
+        for at in range(len(entries) - 1, -1, -1):
+            name = topic_name(self._image, entries[at].partition_id.topic_id)
+            if name is None or not caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, name):
+                del entries[at]
 
     @contextlib.contextmanager
     def stream(self, caller: Caller) -> Iterator[None]:
@@ -131,11 +143,13 @@ class ClientGate:
         finally:
             self._streams.discard(entry)
 
-    def rules_changed(self) -> None:
-        """Streams of those who may not do any more what they were allowed are ended."""
+    async def rules_changed(self) -> None:
+        """Streams of those who may not do any more what they were allowed are ended, one after the other: each may have
+        been allowed thousands of things."""
         for each in list(self._streams):
             if not each.caller.rules_changed():
                 each.task.cancel()
+            await asyncio.sleep(0)
 
     def users_changed(self, is_gone: Callable[[Principal], bool]) -> None:
         """Sessions and streams of those who are no more are ended."""

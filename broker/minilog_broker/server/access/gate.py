@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError, ResourceExhausted
+from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError, ResourceExhausted, RetriableError
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.principal import ANONYMOUS, Principal
@@ -41,6 +41,9 @@ class Gate(Protocol):
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
         """Whether it may ask for this; `is_first`: of a stream. Raises AuthorizationFailed."""
 
+    def shown(self, path: str, caller: Caller, answer: Any) -> None:
+        """Take out of an answer what the caller may not see."""
+
     def stream(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
         """While a stream of this caller is open; on its task."""
 
@@ -53,6 +56,9 @@ class OpenGate:
 
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
         """Nothing is refused."""
+
+    def shown(self, path: str, caller: Caller, answer: Any) -> None:
+        """All of it."""
 
     def stream(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -90,11 +96,14 @@ class PeerGate:
         if not isinstance(row, OfPeers):
             return
         sender = row.sender(request, self._image)
-        if sender is None or (sender == 0 and not is_first) or sender == caller.principal.broker_id:
+        if sender is None or sender == caller.principal.broker_id or (row.first_only and not is_first and sender == 0):
             return
         error = AuthorizationFailed(f"{caller.principal} speaks in the name of broker {sender} ({path})")
         self._audit(refused_call(path, caller.host, str(caller.principal), error))
         raise error
+
+    def shown(self, path: str, caller: Caller, answer: Any) -> None:
+        """All of it."""
 
     def stream(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -125,4 +134,6 @@ def status_of(error: MinilogError) -> grpc.StatusCode:
             return grpc.StatusCode.UNAUTHENTICATED
         case ResourceExhausted():
             return grpc.StatusCode.RESOURCE_EXHAUSTED
+        case RetriableError():
+            return grpc.StatusCode.UNAVAILABLE
     return grpc.StatusCode.PERMISSION_DENIED

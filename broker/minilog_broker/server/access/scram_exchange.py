@@ -19,30 +19,29 @@ from minilog.security.scram import ScramCredential, ScramMechanism
 from minilog.security.scram_messages import ScramError
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.principal import USER, Principal
-from minilog_broker.security.scram_server import Accepted, ScramServer
+from minilog_broker.security.scram_server import Accepted, FindCredential, ScramServer
 from minilog_broker.server.access.authentication_service import ServerMechanism
 
 Credentials = Mapping[tuple[str, ScramMechanism], ScramCredential]
 
 
 class ScramUsers:
-    """Whom this broker believes a password. Raises InvalidConfig where the file is not right."""
+    """Whom this broker believes a password. `common_secret`: what all brokers have and no client. Raises InvalidConfig
+    where the file is not right."""
 
-    def __init__(self, image: MetadataImage, file: str) -> None:
+    def __init__(self, image: MetadataImage, file: str, common_secret: bytes = b"") -> None:
         self._image = image
         content = _read(file) if file else b""
         self._of_file: Credentials = dict(_parsed(content, file))
-        # The same on all brokers that have the same file: else two of them tell two salts of an unknown user.
-        self._unknown_user_secret = hashlib.sha256(content).digest() if content else secrets.token_bytes(32)
-        self._known: dict[str, Mapping[ScramMechanism, ScramCredential]] = {}
+        # The same on all brokers, and after a restart: else two of them tell two salts of an unknown user.
+        self._unknown_user_secret = hashlib.sha256(b"users that are not known" + common_secret + content).digest()
+        self._known = dict(image.users)
 
     def begin(self, mechanism: str) -> ServerMechanism:
         """An exchange. Raises AuthenticationFailed."""
         if mechanism not in tuple(ScramMechanism):
             raise AuthenticationFailed(f"the mechanism {mechanism[:40]!a} is not taken here")
-        nonce = secrets.token_urlsafe(24)
-        server = ScramServer(ScramMechanism(mechanism), self._find, nonce, self._unknown_user_secret)
-        return _Exchange(server)
+        return _Exchange(ScramMechanism(mechanism), self._find, self._unknown_user_secret)
 
     def _find(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
         return self._of_file.get((name, mechanism)) or self._image.users.get(name, {}).get(mechanism)
@@ -58,10 +57,17 @@ class _Exchange:
 
     lifetime_ms = None
 
-    def __init__(self, server: ScramServer) -> None:
-        self._server = server
+    def __init__(self, mechanism: ScramMechanism, find: FindCredential, unknown_user_secret: bytes) -> None:
+        self._mechanism = mechanism
+        self._find = find
+        self._server = ScramServer(mechanism, self._found, secrets.token_urlsafe(24), unknown_user_secret)
+        self._credential: ScramCredential | None = None
         self._challenged = False
         self.principal: Principal | None = None
+
+    def _found(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
+        self._credential = self._find(mechanism, name)
+        return self._credential
 
     def respond(self, content: bytes) -> bytes:
         try:
@@ -73,6 +79,8 @@ class _Exchange:
             raise AuthenticationFailed(str(error)) from None
         if not isinstance(judged, Accepted):
             raise AuthenticationFailed(judged.reason)
+        if self._find(self._mechanism, judged.name) != self._credential:
+            raise AuthenticationFailed("the user was deleted, or got another password, meanwhile")
         self.principal = Principal(USER, judged.name)
         return judged.answer
 

@@ -70,5 +70,8 @@ class Sessions:
 
     def _let_go(self, now_ms: float) -> None:
         """Of those that have ended; what ended otherwise is still in the queue of ends, and is passed over."""
-        while self._ends and (self._ends[0][0] <= now_ms or len(self._ends) >= MOST_SESSIONS):
+        if len(self._ends) > 2 * len(self._sessions) + 64:
+            self._ends = [(each.ends_at_ms, name) for name, each in self._sessions.items()]
+            heapq.heapify(self._ends)
+        while self._ends and (self._ends[0][0] <= now_ms or len(self._sessions) >= MOST_SESSIONS):
             self._end(heapq.heappop(self._ends)[1])

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from minilog.errors import UnknownTopicId
 from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME
 from minilog.partition_key import PartitionKey
 from minilog.security.access_rules import CLUSTER_NAME
@@ -30,18 +31,21 @@ Sender = Callable[[Any, MetadataImage], int | None]
 
 @dataclass(frozen=True, slots=True)
 class OfPeers:
-    """`sender`: the broker that a message names as its own, None where it names none."""
+    """`sender`: the broker that a message names as its own, None where it names none. `first_only`: of a stream the
+    first message names it, and later ones may leave it out."""
 
     sender: Sender
+    first_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One operation on resources of one kind."""
+    """One operation on resources of one kind. `by_id`: the request names them by ids, which tell nobody their names."""
 
     operation: Operation
     kind: ResourceKind
     names: Names
+    by_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +94,22 @@ def topic_name(image: MetadataImage, topic_id: bytes) -> str | None:
 
 
 def _topics_of(field: str) -> Names:
-    """By the partition ids of the entries in `field`, or the partition ids themselves."""
+    """By the partition ids of the entries in `field`, or the partition ids themselves. Raises UnknownTopicId for a
+    topic that is not known here: whose it is cannot be asked."""
 
     def of(request: Any, image: MetadataImage) -> Iterable[str]:
-        found = {getattr(each, "partition_id", each).topic_id for each in getattr(request, field)}
-        return [name for name in (topic_name(image, each) for each in found) if name is not None]
+        for topic_id in {getattr(each, "partition_id", each).topic_id for each in getattr(request, field)}:
+            name = topic_name(image, topic_id)
+            if name is None:
+                raise unknown_topic(topic_id)
+            yield name
 
     return of
+
+
+def unknown_topic(topic_id: bytes) -> UnknownTopicId:
+    """Of one that is not there, or that the caller may not know to be there."""
+    return UnknownTopicId(f"no topic has the id {topic_id.hex()}: it was deleted, or is not known here yet")
 
 
 def _field(name: str) -> Sender:
@@ -127,6 +140,10 @@ def _asked(operation: Operation, kind: ResourceKind, names: Names = _the_cluster
     return Asked(operation, kind, names)
 
 
+def _asked_by_id(operation: Operation, field: str) -> Asked:
+    return Asked(operation, ResourceKind.TOPIC, _topics_of(field), by_id=True)
+
+
 _O, _K = Operation, ResourceKind
 _OF_CLUSTER = _K.CLUSTER
 _WRITES_TRANSACTION = _asked(_O.WRITE, _K.TRANSACTIONAL_ID, _names("transactional_id"))
@@ -138,11 +155,11 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
     "DataService": {
         "Produce": InService(),
         "Fetch": InService(),
-        "DeleteRecords": _asked(_O.DELETE, _K.TOPIC, _topics_of("entries")),
+        "DeleteRecords": _asked_by_id(_O.DELETE, "entries"),
     },
     "MetadataService": {
         "GetMetadata": InService(),
-        "ListOffsets": _asked(_O.DESCRIBE, _K.TOPIC, _topics_of("entries")),
+        "ListOffsets": _asked_by_id(_O.DESCRIBE, "entries"),
         "InitProducerId": InService(),
     },
     "TransactionService": {
@@ -161,7 +178,7 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
         "CommitOffsets": AllOf(
             (
                 _asked(_O.READ, _K.GROUP, _names("group_id")),
-                _asked(_O.READ, _K.TOPIC, _topics_of("offsets")),
+                _asked_by_id(_O.READ, "offsets"),
                 _asked(_O.WRITE, _K.TRANSACTIONAL_ID, _transaction_of_commit),
             )
         ),
@@ -191,7 +208,7 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
     "PeerService": {
         "Register": _peers("broker_id"),
         "Heartbeat": _peers("broker_id"),
-        "Replicate": _peers("broker_id"),
+        "Replicate": OfPeers(_field("broker_id"), first_only=True),
         "ProposeInSyncReplicas": _peers("broker_id"),
         "AllocateProducerIds": _peers("broker_id"),
         "CreateInternalTopic": _peers("broker_id"),
@@ -205,5 +222,10 @@ ROWS: Mapping[str, Row] = {
     **{f"/{_PACKAGE}.{service}/{method}": row for service, rows in _SERVICES.items() for method, row in rows.items()},
     **{f"/grpc.health.v1.Health/{method}": OpenToAll() for method in ("Check", "List", "Watch")},
 }
+SHOWN: Mapping[str, str] = {
+    f"/{_PACKAGE}.GroupService/FetchOffsets": "offsets",
+    f"/{_PACKAGE}.GroupService/DescribeGroup": "offsets",
+}
+"""Of which answers the caller sees those entries alone whose topics he may describe, and in which field they are."""
 ALSO_OF_BROKERS = frozenset((f"/{_PACKAGE}.MetadataService/ListOffsets",))
 """What brokers ask of each other, too: the coordinator of a group asks leaders for the ends of their logs."""

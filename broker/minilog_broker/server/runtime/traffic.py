@@ -35,6 +35,7 @@ from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver
 from minilog_broker.server.runtime.turns import Turns
 
 _COPIES = 2  # of a message while it is written: serialized, and gRPC's own
+MAX_STRANGERS_BYTES = 64 << 10  # of one message before it is known whose it is
 LARGE_BYTES = 2 << 20  # to compose or parse so much holds the loop for some milliseconds: a message is up to 4 MiB
 Parse: TypeAlias = Callable[[bytes, "grpc.aio.ServicerContext[Any, Any]"], Awaitable[Any]]
 """What makes a request of its bytes (services/admission.py); what it refuses ends the call."""
@@ -243,6 +244,7 @@ class CountedServer:
             with flow.requests.holding(len(content)):
                 request = await _checked(gate, path, caller, parse)(content, context)
                 answer: Message = await handler.unary_unary(request, caller)
+            gate.shown(path, caller, answer)
             if caller is not EVERYBODY and (delay_s := _unary_delay_s(caller, request)) > 0:
                 await asyncio.sleep(delay_s)
             serialized = answer.SerializeToString()
@@ -286,6 +288,10 @@ def _checked(gate: Gate, path: str, caller: Caller, parse: Parse) -> Parse:
 
     async def checked(content: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         nonlocal is_first
+        if caller.principal == ANONYMOUS and len(content) > MAX_STRANGERS_BYTES:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"a message of {len(content)} bytes came of a stranger"
+            )
         request = await parse(content, context)
         try:
             asked = request.message if isinstance(request, StreamMessage) else request

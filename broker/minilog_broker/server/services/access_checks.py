@@ -10,11 +10,11 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.server.access.caller import EVERYBODY, Caller
-from minilog_broker.server.access.table import topic_name
+from minilog_broker.server.access.table import topic_name, unknown_topic
 
 
 class DataAccess:
-    """Names of topics come from the image; of a topic that is not there the core says so."""
+    """Names of topics come from the image. One that is not known is refused: whose it is cannot be asked."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -55,4 +55,6 @@ class DataAccess:
 
     def _refusal(self, caller: Caller, operation: Operation, topic_id: bytes) -> MinilogError | None:
         name = topic_name(self._image, topic_id)
-        return None if name is None else caller.refusal(operation, ResourceKind.TOPIC, name)
+        if name is None or not caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, name):
+            return unknown_topic(topic_id)  # an id tells nobody that there is such a topic, nor its name
+        return caller.refusal(operation, ResourceKind.TOPIC, name)
