@@ -47,6 +47,10 @@ def up(
     load_config(None, current_environment(), settings)
     ports = range(port, port + brokers)
     check_ports_are_free(ports, "choose another with --port, or stop what listens there")
+    if not secure and (data_dir / "security").exists():
+        raise CommandFailed(
+            f"{data_dir} is a secured cluster's: say --secure; in the clear it would be open to anybody"
+        )
     security = _open_security(data_dir, ports, settings) if secure else None
     http_ports = _http_ports(http_port, ports)
     stop = StopSignal((signal.SIGINT, signal.SIGTERM))

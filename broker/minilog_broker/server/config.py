@@ -95,7 +95,8 @@ def _cluster_name() -> _Kind:
 def _names() -> _Kind:
     def parse(text: str) -> tuple[str, ...]:
         names = tuple(filter(None, (each.strip() for each in text.split(";"))))
-        if not all(each.startswith("User:") and len(each) > len("User:") for each in names):
+        known = all(each.startswith("User:") and each not in ("User:", "User:*", "User:ANONYMOUS") for each in names)
+        if not known:
             raise ValueError(text)
         return names
 
@@ -372,12 +373,31 @@ def _check_together(config: BrokerConfig, given: Container[str]) -> None:
         )
 
 
+_SECURED = (SecurityProtocol.SSL.value, SecurityProtocol.SASL_SSL.value)
+_ONLY_WITH: dict[str, tuple[str, ...]] = {
+    "ssl.keystore.location": _SECURED,
+    "super.users": _SECURED,
+    "ssl.truststore.location": (SecurityProtocol.SSL.value,),
+    "sasl.scram.users.file": (SecurityProtocol.SASL_SSL.value,),
+    "sasl.oauthbearer.jwks.file": (SecurityProtocol.SASL_SSL.value,),
+}
+"""What means nothing under another security.protocol: who gives it believes that the broker is closed."""
+
+
 def _check_security(config: BrokerConfig) -> None:
     """A listener is whole, or in the clear as a whole. Raises InvalidConfig."""
+    if config.inter_broker_listen is None and config.inter_broker_ssl_keystore_location:
+        raise InvalidConfig("inter.broker.ssl.keystore.location is given, and inter.broker.listen is not")
     if config.inter_broker_listen is not None:
         for name in ("inter.broker.ssl.keystore.location", "inter.broker.ssl.truststore.location"):
             if not getattr(config, name.replace(".", "_")):
                 raise InvalidConfig(f"{name} is missing: inter.broker.listen is given (minilog cert create broker)")
+    for name, protocols in _ONLY_WITH.items():
+        if getattr(config, name.replace(".", "_")) and config.security_protocol not in protocols:
+            raise InvalidConfig(
+                f"{name} is given, and security.protocol is {config.security_protocol}: it must be "
+                f"{' or '.join(protocols)}, else it would do nothing"
+            )
     if config.security_protocol == SecurityProtocol.PLAINTEXT.value:
         return
     if not config.ssl_keystore_location:

@@ -68,6 +68,7 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
         self, request_iterator: AsyncIterator[authentication_pb2.AuthenticateRequest], context: ClientStream
     ) -> None:
         host = context.caller.host
+        knew_all = self._knows_all()
         async with asyncio.timeout(EXCHANGE_S):
             await self._attempts.begin(host)
         try:
@@ -79,7 +80,7 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
                 raise  # the client is gone
             self._tell(host, ANONYMOUS, Decision.DENIED, str(error) or "the exchange was not ended in time")
             await asyncio.sleep(pause_s)
-            refusal = AuthenticationFailed(_REFUSED) if self._knows_all() else BrokerNotAvailable(_STARTING)
+            refusal = AuthenticationFailed(_REFUSED) if knew_all else BrokerNotAvailable(_STARTING)
             async with asyncio.timeout(EXCHANGE_S):  # who takes no answer is cut
                 await context.write(_refusal(refusal))
         else:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError, UnknownTopicId
+from minilog.errors import AuthenticationFailed, AuthorizationFailed, InvalidPrincipal, MinilogError, UnknownTopicId
 from minilog.security.quota_keys import DEFAULT_ENTITY
 from minilog.security.sessions import SESSION_METADATA
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.authorizer import Authorizer
-from minilog_broker.security.principal import ANONYMOUS, USER, Principal
+from minilog_broker.security.principal import ANONYMOUS, EVERYBODY, USER, Principal, check_name
 from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.caller import Caller, Rules
 from minilog_broker.server.access.gate import Audit, Context, common_name, host_of, refused_call
@@ -32,6 +32,13 @@ class _Stream:
     caller: Caller
     task: asyncio.Task[Any]
     session: Session | None
+    ended_by: MinilogError | None = None
+
+    def end(self, error: MinilogError) -> None:
+        """The client is told why."""
+        if self.ended_by is None:
+            self.ended_by = error
+            self.task.cancel()
 
 
 class ClientGate:
@@ -66,7 +73,7 @@ class ClientGate:
     def _caller(self, path: str, context: Context, host: str) -> Caller:
         if self._sessions is None:
             name = common_name(context)
-            if name is None or Principal.of_broker_name(name) is not None:
+            if name is None or Principal.of_broker_name(name) is not None or not _is_user_name(name):
                 raise AuthenticationFailed("a certificate of a user is needed (ssl.keystore.location)")
             return Caller(Principal(USER, name), host, path, self)
         name_of_session = dict(context.invocation_metadata() or ()).get(SESSION_METADATA)
@@ -140,6 +147,11 @@ class ClientGate:
         self._streams.add(entry)
         try:
             yield
+        except asyncio.CancelledError:
+            if entry.ended_by is None:
+                raise  # the client has ended it
+            task.uncancel()
+            raise entry.ended_by from None
         finally:
             self._streams.discard(entry)
 
@@ -148,7 +160,7 @@ class ClientGate:
         been allowed thousands of things."""
         for each in list(self._streams):
             if not each.caller.rules_changed():
-                each.task.cancel()
+                each.end(AuthorizationFailed(f"the rules of {each.caller.principal} have changed: ask again"))
             await asyncio.sleep(0)
 
     def users_changed(self, is_gone: Callable[[Principal], bool]) -> None:
@@ -157,14 +169,14 @@ class ClientGate:
             self._sessions.end_all_of(is_gone)
         for each in list(self._streams):
             if is_gone(each.caller.principal):
-                each.task.cancel()
+                each.end(AuthenticationFailed(f"{each.caller.principal} is no more, or has another password"))
 
     def end_streams_of_ended_sessions(self) -> None:
         """To be called now and then."""
         time_ms = now_ms()
         for each in list(self._streams):
             if each.session is not None and time_ms >= each.session.ends_at_ms:
-                each.task.cancel()
+                each.end(AuthenticationFailed("the session has ended: authenticate again"))
 
 
 class SessionCaller(Caller):
@@ -173,3 +185,11 @@ class SessionCaller(Caller):
     def __init__(self, session: Session, path: str, rules: Rules) -> None:
         super().__init__(session.principal, session.host, path, rules)
         self.session = session
+
+
+def _is_user_name(name: str) -> bool:
+    try:
+        check_name(name, "the common name")
+    except InvalidPrincipal:
+        return False
+    return name not in (EVERYBODY, ANONYMOUS.name)

@@ -45,7 +45,8 @@ class Gate(Protocol):
         """Take out of an answer what the caller may not see."""
 
     def stream(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
-        """While a stream of this caller is open; on its task."""
+        """While a stream of this caller is open; on its task. Raises AuthenticationFailed or AuthorizationFailed in the
+        place of the cancellation by which the gate has ended it."""
 
 
 class OpenGate:

@@ -12,7 +12,8 @@ What is cut, and in which order:
     more unsent bytes than the budget; or a client    the one with most of them: who does not read has its
     waits for room in it                              connection's windows full
 
-Connections on which another broker's streams are open come last in each row. Nothing below a quarter of a MiB is cut
+Connections on which another broker's streams are open come last in each row, and before them those of which it is
+known whose they are. Nothing below a quarter of a MiB is cut
 for its bytes: a message of common size is always on its way.
 """
 
@@ -70,6 +71,8 @@ class Connection:
     unsent_bytes: int
     receiving_s: float
     is_brokers: bool
+    is_known: bool = False
+    """Somebody has shown on it who he is; nobody does where all is in the clear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def to_cut(found: Sequence[Connection], limits: ConnectionLimits, *, room_is_wai
 
 
 def _too_many(found: Sequence[Connection], most: int) -> list[Connection]:
-    ranked = sorted(found, key=lambda one: (one.is_brokers, -one.silent_ms))
+    ranked = sorted(found, key=lambda one: (one.is_brokers, one.is_known, -one.silent_ms))
     return ranked[: max(0, len(found) - most)]
 
 
@@ -116,7 +119,7 @@ def _above(
 ) -> Iterator[Connection]:
     """Those to cut, in order of `rank`, until at most `allowed_bytes` are held."""
     held = sum(map(size, found))
-    for each in sorted(found, key=lambda one: (one.is_brokers, rank(one))):
+    for each in sorted(found, key=lambda one: (one.is_brokers, one.is_known, rank(one))):
         if held <= allowed_bytes:
             return
         if size(each) >= LITTLE_BYTES:
@@ -195,6 +198,7 @@ class Connections:
             unsent_bytes=max(0, traffic.given_bytes - acknowledged_bytes),
             receiving_s=0.0 if traffic.receiving_since_s is None else now_s - traffic.receiving_since_s,
             is_brokers=traffic.broker_calls > 0,
+            is_known=traffic.principal is not None,
         )
 
 

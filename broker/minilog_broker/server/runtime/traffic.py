@@ -18,7 +18,7 @@ import grpc
 from google.protobuf.message import Message
 
 from minilog.aio.payload_stream import messages
-from minilog.errors import MinilogError, ResourceExhausted
+from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError, ResourceExhausted
 from minilog.security.quota_keys import (
     CONNECTIONS,
     CONSUMER_BYTE_RATE,
@@ -223,8 +223,11 @@ class CountedServer:
             caller = await _admitted(gate, flow, path, context)
             checked = _checked(gate, path, caller, parse)
             counted = stream(context, flow.of(context.peer()), flow, checked, compose, caller, observer)
-            with gate.stream(caller):
-                await handler.stream_stream(counted.received(), counted)
+            try:
+                with gate.stream(caller):
+                    await handler.stream_stream(counted.received(), counted)
+            except (AuthenticationFailed, AuthorizationFailed) as error:
+                await context.abort(status_of(error), str(error))
 
         async def pieces(content: bytes, context: Any) -> None:
             traffic = flow.of(context.peer())
