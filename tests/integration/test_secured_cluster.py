@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import json
 import pathlib
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any, cast
@@ -110,6 +113,13 @@ class TestTheHonest:
                     found += len(consumer.poll(1.0))
             assert found == 12
 
+    def test_a_process_may_close_its_last_client_again_and_again(self, cluster: SecuredCluster) -> None:
+        """gRPC ended its threads then, which stood still with Python's lock: no time-out inside the process helps."""
+        settings = {name: str(value) for name, value in cluster.client.items()}
+        program = [sys.executable, "-c", CLOSING]
+        done = subprocess.run(program, input=json.dumps(settings), timeout=60, capture_output=True, text=True)
+        assert done.stdout.split() == ["closed"], done.stderr[-2000:]
+
     def test_a_certificate_is_renewed_without_a_restart(self, tmp_path: pathlib.Path) -> None:
         with running_secured_cluster(tmp_path, 1) as alone:
             file = alone.folder / "server.pem"
@@ -126,6 +136,20 @@ class TestTheHonest:
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
             assert alone.states() == {1: "running"}
+
+
+CLOSING = """
+import json, sys
+from minilog import Admin, Consumer
+settings = json.load(sys.stdin)
+for _ in range(200):
+    with Admin(settings) as admin:
+        admin.list_topics()
+    with Consumer({**settings, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.subscribe(["flights"])
+        consumer.poll(0.02)
+print("closed")
+"""
 
 
 def signing() -> Signing:

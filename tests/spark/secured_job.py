@@ -71,9 +71,7 @@ def session(master: str, directory: pathlib.Path) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("secured")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("INFO")
-    return spark
+    return builder.getOrCreate()
 
 
 class Job:
@@ -165,10 +163,11 @@ def main() -> None:
     directory, plan = pathlib.Path(place), Plan(**json.loads(pathlib.Path(plan_file).read_text()))
     spark = session(master, directory)
     job = Job(spark, plan, directory)
+    query_name = directory.parent.name  # another one in each run: what is committed under a name is not written again
     frame = job.read(plan.options, plan.source)
     found = sorted(bytes(row.value).decode() for row in frame.collect())
     (directory / "plans.txt").write_text(plan_text(frame))
-    job.write(plan.options, transactionalId="spark-named", transactionVersion="1")
+    job.write(plan.options, transactionalId=f"spark-{query_name}", transactionVersion="1")
     query = job.copy(plan.options, str(directory / "checkpoint"), **{"minilog.group.id": "report"})
     progress = [json.loads(each.json) for each in query.recentProgress]
     (directory / "progress.json").write_text(json.dumps([*progress, query.status, repr(query)]))

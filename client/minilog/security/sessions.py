@@ -11,6 +11,7 @@ One exchange with each broker, on a connection of its own, gives a session. It i
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,7 @@ class Sessions:
 
     def call_credentials(self, address: Address) -> grpc.CallCredentials:
         """What sends the session with each call to this broker. On the client's loop."""
+        _keep_engine()
         plugin = _Plugin(asyncio.get_running_loop(), self, address)
         return grpc.metadata_call_credentials(plugin, name="minilog-session")
 
@@ -81,6 +83,16 @@ class Sessions:
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
+
+
+@functools.cache
+def _keep_engine() -> grpc.Channel:
+    """A channel that is never used, for the life of the process: gRPC's threads stay.
+
+    With the last channel of a process gRPC ends its threads, and waits for them while it holds Python's lock; one of
+    them may wait for that lock, to let go of a plugin of call credentials. Then the whole process stands still.
+    """
+    return grpc.insecure_channel("127.0.0.1:1")
 
 
 class _Plugin(grpc.AuthMetadataPlugin):
