@@ -1,9 +1,8 @@
-"""More of what an enemy tried: hosts, offsets of others, sessions that end, local clusters."""
+"""More of what an enemy tried, and what takes long: hosts, offsets of others, sessions that end, strangers."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import pathlib
 import queue
 import socket
@@ -25,8 +24,6 @@ from minilog.security.scram import SALT_BYTES, ScramCredential, ScramMechanism, 
 from minilog.security.secret import Secret
 from minilog.stream_messages import FETCH, StreamMessage
 from minilog.v1 import authentication_pb2, authentication_pb2_grpc, common_pb2, coordinator_pb2, data_pb2, metadata_pb2
-from minilog_broker.local_cluster import LocalCluster
-from minilog_broker.local_security import open_security
 from minilog_broker.server.access.scram_exchange import verifier_line
 from tests.integration.garbage import HTTP2_PREFACE
 from tests.integration.memory_attacks import HalfSender, _frame, _Stream
@@ -36,6 +33,8 @@ from tests.integration.test_security_enemy import said, session_of, topic_id_of
 from tests.secured import SecuredCluster, running_secured_cluster
 
 WITHIN_S = 15.0
+
+pytestmark = pytest.mark.long
 
 
 class ListeningEverywhere(SecuredCluster):
@@ -182,49 +181,6 @@ class TestSessionsThatEnd:
             print(f"ACKS {acks} IDEMPOTENT {idempotence} SENT {sent} FAILED {len(failed)} {failed[:1]} ", end="")
             print(f"LOST {lost} DOUBLED {doubled} OF CONSUMER")
             assert (lost - len(failed), doubled) == (0, 0)
-
-
-class TestLocalClusters:
-    def test_a_moved_folder(self, tmp_path: pathlib.Path) -> None:
-        open_security(tmp_path / "a", [1], "127.0.0.1:9092")
-        (tmp_path / "a").rename(tmp_path / "b")
-        again = open_security(tmp_path / "b", [1], "127.0.0.1:9092")
-        assert pathlib.Path(str(again.client_settings()["ssl.truststore.location"])).exists()
-
-    def test_other_ports(self, tmp_path: pathlib.Path) -> None:
-        open_security(tmp_path / "a", [1], "127.0.0.1:9092")
-        again = open_security(tmp_path / "a", [1, 2], "127.0.0.1:19092,127.0.0.1:19093")
-        assert "127.0.0.1:19092" in again.client_properties.read_text()
-
-    def test_a_broker_whose_certificate_was_half_written(self, tmp_path: pathlib.Path) -> None:
-        open_security(tmp_path / "a", [1], "127.0.0.1:9092")
-        (tmp_path / "a" / "security" / "broker-2.pem").touch(0o600)
-        open_security(tmp_path / "a", [1, 2], "127.0.0.1:9092")
-        assert b"PRIVATE KEY" in (tmp_path / "a" / "security" / "broker-2.pem").read_bytes()
-
-    def test_properties_that_are_gone(self, tmp_path: pathlib.Path) -> None:
-        open_security(tmp_path / "a", [1], "127.0.0.1:9092").client_properties.unlink()
-        again = open_security(tmp_path / "a", [1], "127.0.0.1:9092")
-        assert again.client_properties.exists()
-
-    def test_a_link_in_the_place_of_what_is_made(self, tmp_path: pathlib.Path) -> None:
-        (tmp_path / "a").mkdir()
-        (tmp_path / "elsewhere").mkdir()
-        (tmp_path / "a" / "security.part").symlink_to(tmp_path / "elsewhere")
-        open_security(tmp_path / "a", [1], "127.0.0.1:9092")
-        assert not list((tmp_path / "elsewhere").iterdir())
-
-    def test_keys_that_others_may_read(self, tmp_path: pathlib.Path) -> None:
-        security = open_security(tmp_path / "a", [1], "127.0.0.1:9092")
-        os.chmod(tmp_path / "a" / "security" / "broker-1.pem", 0o644)
-        os.chmod(security.client_properties, 0o644)
-        with pytest.raises(Exception, match="chmod"):
-            open_security(tmp_path / "a", [1], "127.0.0.1:9092")
-
-    def test_a_setting_does_not_open_a_secured_cluster(self, tmp_path: pathlib.Path) -> None:
-        security = open_security(tmp_path / "a", [1], "127.0.0.1:9092")
-        cluster = LocalCluster(tmp_path / "a", range(9092, 9093), {"security.protocol": "PLAINTEXT"}, (), security)
-        assert "security.protocol=PLAINTEXT" not in cluster._command(1, tmp_path)
 
 
 class TestBrokersThatStart:
